@@ -1,6 +1,6 @@
-"""What other compiled modules may use of agents.pyx."""
+"""The declarations of agents.pyx for other compiled modules."""
 
-# Where the rows of one environment go, one an agent.
+# The addresses of an environment's rows, one per agent.
 cdef struct Rows:
     char *observations
     char *rewards
@@ -9,44 +9,45 @@ cdef struct Rows:
     char *truncations
     char *masks
 
-# What became of a step or a reset: Python has to take it, or its rows are written, and the episode goes on or is over.
-cdef enum Outcome: ODD, GOES_ON, IS_OVER
+# The outcome of a step or reset: UNUSUAL if Python has to handle it; else its rows are written, and the episode goes on
+# or is over.
+cdef enum Outcome: UNUSUAL, GOES_ON, IS_OVER
 
 cdef class Agents:
-    cdef object row_env, env, own
-    cdef Py_ssize_t num  # places
+    cdef object row_env, env, copy_value
+    cdef Py_ssize_t num  # rows
     cdef object env_id
     cdef double total_reward, start_s  # of the episode
     cdef long length
-    cdef dict by_place  # what the last step or reset tells, by place; None is the environment's own
-    cdef list places  # whose each of the labelled infos is
+    cdef dict infos_by_agent  # infos of the last step or reset; key None: the environment's
+    cdef list agent_indices  # of the labelled infos
     cdef tuple shape  # of the rows' observations
     cdef object dtype
 
-    # Give the episode's totals to the plain twin, which is about to go on.
-    cdef int hold(self) except -1
+    # Copy the episode's totals to the RowEnv, which takes the next step.
+    cdef int export_state(self) except -1
 
-    # Take them back, and look who is there.
+    # Read the totals and the living agents from the RowEnv.
     cdef int resume(self) except -1
 
-    # Whether the next reset may be played here; and whether the next step may.
+    # Return whether the next reset, or the next step, may be made here.
     cdef bint can_reset(self) except? True
     cdef bint can_step(self) except? True
 
-    # Call the environment's own step or reset and return what it returns.
+    # Call the environment's step or reset and return its result.
     cdef object step(self)
     cdef object reset(self)
 
-    # Write the rows of what it returned, of a reset the observations alone. If ODD is returned, nothing has changed, and
-    # no rows are written. If IS_OVER, the next reset may be played here.
+    # Write the rows of such a result, for a reset the observations alone. UNUSUAL: nothing has changed, and no rows are
+    # written. IS_OVER: the next reset may be made here.
     cdef Outcome take(self, object result, Rows *rows) except *
     cdef Outcome take_reset(self, object result, Rows *rows) except *
 
-    cdef int add_end(self, dict told, double total_reward) except -1
-    cdef list labelled(self, dict told)
+    cdef int add_end(self, dict infos_by_agent, double total_reward) except -1
+    cdef list label_infos(self, dict infos_by_agent)
 
-    # Return a copy of the rows' observations. Return infos with those of the last rows of an episode, as Python does.
-    cdef object seen(self, Rows *rows)
+    # Return a copy of the rows' observations, and the infos with final_obs and final_info.
+    cdef object copy_observations(self, Rows *rows)
     cdef dict with_finals(self, dict firsts, dict lasts, Rows *rows, object observations)
 
 # Write the outcome of a reset.

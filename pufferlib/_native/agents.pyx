@@ -1,7 +1,7 @@
-"""Steps environments of several agents: PettingZoo's parallel ones and PufferEnvs.
+"""Fast steps of environments of several agents: PettingZoo's parallel ones and PufferEnvs.
 
-Each class is the fast twin of a RowEnv, which is right: what it finds unusual (an agent that its twin has not checked; an
-observation that its packer does not take; what is missing or unknown) it leaves to the twin, with nothing changed.
+Each class does the work of a RowEnv, which defines the behaviour. Anything unusual (an agent that the RowEnv has not
+checked, an observation that the packer refuses, missing or unknown names) it leaves to the RowEnv, changing nothing.
 """
 
 cimport cython
@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
-from pufferlib._native.infos cimport is_empty, owned
+from pufferlib._native.infos cimport copy_info, is_empty
 from pufferlib._native.pack cimport MaskPacker, Packer, Unpacker, read_flag, read_reward
 
 from collections import defaultdict
@@ -33,7 +33,7 @@ cdef object BOOL = numpy.dtype(numpy.bool_)
 cdef object CLOCK = perf_counter
 cdef object DEFAULTDICT = defaultdict
 cdef object EMPTY = numpy.empty
-cdef object NOBODY = object()
+cdef object VACANT = object()
 cdef object COMMON = frozenset(("common", "__common__"))  # as in emulation/by_agent.py
 cdef str ACTION_MASK = "action_mask"
 cdef str OBSERVATION = "observation"
@@ -41,18 +41,19 @@ cdef str STATE = "state"
 
 
 cdef class Agents:
-    """Steps one environment of several agents, as long as nothing out of the ordinary happens.
+    """A fast stepper of one environment of several agents, for steps in which nothing unusual happens.
 
-    row_env: the RowEnv of which this is the fast twin. env: the raw environment. own: as in emulation/infos.py.
+    row_env: the RowEnv that finishes unusual steps. env: the raw environment. copy_value: ``own`` of
+    emulation/infos.py.
     """
 
-    def __init__(self, row_env, env_id, own, env):
-        self.row_env, self.env_id, self.own, self.env = row_env, env_id, own, env
+    def __init__(self, row_env, env_id, copy_value, env):
+        self.row_env, self.env_id, self.copy_value, self.env = row_env, env_id, copy_value, env
         self.num = row_env.num_agents
         space = row_env.observation_space
         self.shape, self.dtype = (self.num, *space.shape), numpy.dtype(space.dtype)
 
-    cdef int hold(self) except -1:
+    cdef int export_state(self) except -1:
         self.row_env.totals = (self.total_reward, self.length, self.start_s)
         return 0
 
@@ -73,47 +74,49 @@ cdef class Agents:
         raise NotImplementedError
 
     cdef Outcome take(self, object result, Rows *rows) except *:
-        return ODD
+        return UNUSUAL
 
     cdef Outcome take_reset(self, object result, Rows *rows) except *:
-        return ODD
+        return UNUSUAL
 
-    cdef int add_end(self, dict told, double total_reward) except -1:
-        """Add the statistics of the environment's episode, which is over with this step."""
-        info = told.setdefault(None, {})
+    cdef int add_end(self, dict infos_by_agent, double total_reward) except -1:
+        """Add the statistics of the environment's episode, which ends with this step."""
+        info = infos_by_agent.setdefault(None, {})
         info["env"] = True
         add_episode(info, total_reward, self.length, self.start_s)
         return 0
 
-    cdef list labelled(self, dict told):
-        """Return infos by place as a list, labelled; None if there are none."""
+    cdef list label_infos(self, dict infos_by_agent):
+        """Return a list of the infos with their ids added; None if there are none."""
         cdef list infos
-        if not told:
+        if not infos_by_agent:
             return None
-        infos, self.places = [], list(told)
-        for place, info in told.items():
+        infos, self.agent_indices = [], list(infos_by_agent)
+        for agent_index, info in infos_by_agent.items():
             (<dict>info)["env_id"] = self.env_id
-            if place is not None:
-                (<dict>info)["agent_id"] = self.env_id * self.num + place
+            if agent_index is not None:
+                (<dict>info)["agent_id"] = self.env_id * self.num + agent_index
             infos.append(info)
         return infos
 
-    cdef object seen(self, Rows *rows):
+    cdef object copy_observations(self, Rows *rows):
         observations = EMPTY(self.shape, self.dtype)
         memcpy(puf_data(observations), rows.observations, observations.nbytes)
         return observations
 
     cdef dict with_finals(self, dict firsts, dict lasts, Rows *rows, object observations):
-        """Do as ``_with_finals`` of vectorization/worker.py; all infos are given away. Who ended has one in lasts."""
+        """Do as ``_with_finals`` of worker/worker.py, in the passed dicts. lasts has an info of each ended agent."""
         cdef dict info, last
-        for place, last in lasts.items():
-            info = firsts.setdefault(place, {})
+        for agent_index, last in lasts.items():
+            info = firsts.setdefault(agent_index, {})
             if "episode" in last:
                 info["episode"] = last["episode"]
             if "env" in last:
                 info["env"] = last["env"]
-            if place is not None and (rows.terminations[<Py_ssize_t>place] or rows.truncations[<Py_ssize_t>place]):
-                final = observations[place]
+            if agent_index is not None and (
+                rows.terminations[<Py_ssize_t>agent_index] or rows.truncations[<Py_ssize_t>agent_index]
+            ):
+                final = observations[agent_index]
                 info["final_obs"] = final.copy() if final.ndim else final
             info["final_info"] = last
         return firsts
@@ -126,20 +129,20 @@ cdef int add_episode(dict info, double total_reward, int64_t length, double star
     return 0
 
 
-cdef inline bint has_items(object told) noexcept:
-    """Whether this is a dict, or one that makes what is missing, whose items can be read here."""
-    return type(told) is dict or type(told) is DEFAULTDICT
+cdef inline bint has_items(object mapping) noexcept:
+    """Return whether this is a dict or defaultdict, whose items can be read here."""
+    return type(mapping) is dict or type(mapping) is DEFAULTDICT
 
 
 cdef bint is_unflagged(object flags, object name) except? True:
-    """Whether a flag is missing, or one that is False."""
+    """Return whether an agent's flag is missing or False."""
     cdef bint flag
-    cdef PyObject *found = PyDict_GetItemWithError(flags, name)
-    return found == NULL or (read_flag(<object>found, &flag) and not flag)
+    cdef PyObject *item = PyDict_GetItemWithError(flags, name)
+    return item == NULL or (read_flag(<object>item, &flag) and not flag)
 
 
 cdef double sum_of(const double *values, Py_ssize_t count) noexcept nogil:
-    """Add numbers in the order in which NumPy adds those of an array."""
+    """Add numbers in NumPy's order."""
     cdef double[8] sums
     cdef double total = 0
     cdef Py_ssize_t i, j
@@ -181,79 +184,81 @@ cdef void put_first_outcome(Rows *rows, Py_ssize_t count) noexcept nogil:
 # --------------------------------------------------------------------------------------- parallel environments
 
 cdef enum:
-    MOST_KINDS = 8  # of agents whose spaces are remembered, where names are made up
+    MOST_KINDS = 8  # of agents whose spaces are remembered, where names are new in each episode
 
 
 @cython.final
 cdef class Seat:
-    """An agent and its place, as ``rows.Seat`` has it."""
+    """An agent and its row, with the fields of ``rows.Seat``."""
 
-    cdef object name, place_object, read
-    cdef object observed, acted  # the environment's spaces
+    cdef object name, index_object, read
+    cdef object observation_space, action_space  # the environment's own objects
     cdef dict leaves
-    cdef Py_ssize_t place, num_clipped
+    cdef Py_ssize_t agent_index, num_clipped
     cdef Packer packer
     cdef Unpacker unpacker
     cdef MaskPacker masks
     cdef bint clips, takes_in
-    cdef bint is_plain  # observations are packed as they come
+    cdef bint is_plain  # observations are packed without masks and leaves
     cdef int64_t *row_start
     cdef int64_t *last
     cdef int64_t *shift
-    cdef object kept
-    cdef char *chosen
+    cdef object references
+    cdef char *clipped
 
-    def __init__(self, name, place, packer, unpacker, read, clip, masks, takes_in, leaves, spaces):
-        self.name, self.place, self.place_object, self.read = name, place, place, read
-        self.observed, self.acted = spaces
+    def __init__(self, name, agent_index, packer, unpacker, read, clip, masks, takes_in, leaves, spaces):
+        self.name, self.agent_index, self.index_object, self.read = name, agent_index, agent_index, read
+        self.observation_space, self.action_space = spaces
         self.packer, self.unpacker, self.clips = packer, unpacker, clip is not None
         self.masks = None if masks is None else MaskPacker(*masks)
         self.takes_in, self.leaves = takes_in, leaves
         self.is_plain = masks is None and leaves is None
         if self.clips:
             self.num_clipped = len(clip.last)
-            self.kept = [numpy.array(part, numpy.int64) for part in (*clip, clip.last)]
-            self.row_start, self.last = <int64_t *>puf_data(self.kept[0]), <int64_t *>puf_data(self.kept[1])
-            self.shift, self.chosen = <int64_t *>puf_data(self.kept[2]), puf_data(self.kept[3])
+            self.references = [numpy.array(part, numpy.int64) for part in (*clip, clip.last)]
+            self.row_start, self.last = <int64_t *>puf_data(self.references[0]), <int64_t *>puf_data(self.references[1])
+            self.shift, self.clipped = <int64_t *>puf_data(self.references[2]), puf_data(self.references[3])
 
-    cdef Seat moved(self, object name, Py_ssize_t place):
-        """Return the seat of such an agent on another place."""
+    cdef Seat reseated(self, object name, Py_ssize_t agent_index):
+        """Return a seat for an agent with the same spaces at another index."""
         cdef Seat seat = Seat.__new__(Seat)
-        seat.name, seat.place, seat.place_object, seat.read = name, place, place, self.read
-        seat.observed, seat.acted = self.observed, self.acted
+        seat.name, seat.agent_index, seat.index_object, seat.read = name, agent_index, agent_index, self.read
+        seat.observation_space, seat.action_space = self.observation_space, self.action_space
         seat.packer, seat.unpacker, seat.clips = self.packer, self.unpacker, self.clips
         seat.masks, seat.takes_in, seat.leaves, seat.is_plain = self.masks, self.takes_in, self.leaves, self.is_plain
-        seat.num_clipped, seat.kept, seat.row_start, seat.last = self.num_clipped, self.kept, self.row_start, self.last
-        seat.shift, seat.chosen = self.shift, self.chosen
+        seat.num_clipped, seat.references = self.num_clipped, self.references
+        seat.row_start, seat.last = self.row_start, self.last
+        seat.shift, seat.clipped = self.shift, self.clipped
         return seat
 
     cdef object action(self, const char *discrete, const char *box):
-        """Return the action in a row of actions, of which ``unpacker`` reads at least a part."""
+        """Return the action in a row of actions, as ``unpacker`` reads it."""
         cdef Py_ssize_t i
         cdef const int64_t *values = <const int64_t *>discrete
         if self.clips:
             for i in range(self.num_clipped):
-                (<int64_t *>self.chosen)[i] = min(max(values[i] - self.row_start[i], 0), self.last[i]) + self.shift[i]
-            discrete = self.chosen if self.num_clipped else NULL
+                (<int64_t *>self.clipped)[i] = min(max(values[i] - self.row_start[i], 0), self.last[i]) + self.shift[i]
+            discrete = self.clipped if self.num_clipped else NULL
         return self.unpacker.unpack_at(discrete, box)
 
 
 @cython.final
 cdef class ParallelAgents(Agents):
-    """The fast twin of PettingZooRows.
+    """The fast stepper of PettingZooRows.
 
-    actions: the environment's rows of actions, an array a component. The others: as ``rows.FastAgents`` has them.
+    actions: the environment's rows of actions, one array per component. The other arguments are those of
+    ``rows.FastAgents``.
     """
 
     cdef list seats, listed
     cdef dict last
     cdef set ended, lingering
-    cdef object changes  # the twin's count when these were taken from it
-    cdef bint is_ahead  # they have changed since
-    cdef bint has_begun  # and an episode has begun
-    cdef list holders  # who had each place last, or NOBODY, where places change hands
-    cdef dict known  # seats by name of all agents that the twin has checked, where they keep their spaces
-    cdef list kinds  # else one for each pair of spaces
+    cdef object changes  # the RowEnv's count when the seats were read from it
+    cdef bint is_ahead  # the seats have changed since
+    cdef bint has_begun  # and an episode has started
+    cdef list occupants  # the last agent of each index, or VACANT, where indices are reused
+    cdef dict checked_seats  # by name: all agents that the RowEnv has checked, where they keep their spaces
+    cdef list kinds  # else one seat for each pair of spaces
     cdef object extra_leaves, state
     cdef bint keeps_spaces, keeps_places, has_state, mask_in_info
     cdef tuple actions
@@ -267,16 +272,16 @@ cdef class ParallelAgents(Agents):
     cdef double *rewards  # of this step
     cdef char *terminations
     cdef char *truncations
-    cdef char *seated  # who lives, so acts in this step
-    cdef char *acted  # whose action counts in a step in which agents come and go
-    cdef char *shown  # whose observation is written
-    cdef object kept
+    cdef char *seated  # by agent: whether it is alive, and so acts in this step
+    cdef char *acted  # by agent: whether its action counts in a step in which agents come and go
+    cdef char *is_observed  # by agent: whether its observation is written
+    cdef object references
 
     def __init__(
-        self, row_env, env_id, actions, own, env, returns, lengths, starts_s, keeps_spaces, keeps_places,
+        self, row_env, env_id, actions, copy_value, env, returns, lengths, starts_s, keeps_spaces, keeps_places,
         extra_leaves, has_state, mask_in_info
     ):
-        Agents.__init__(self, row_env, env_id, own, env)
+        Agents.__init__(self, row_env, env_id, copy_value, env)
         self.keeps_spaces, self.keeps_places = keeps_spaces, keeps_places
         self.extra_leaves, self.has_state, self.mask_in_info = extra_leaves, has_state, mask_in_info
         self.actions = tuple(actions)
@@ -287,18 +292,18 @@ cdef class ParallelAgents(Agents):
                 self.box, self.box_nbytes = puf_data(component), component.nbytes // self.num
         self.row_nbytes = self.dtype.itemsize * numpy.prod(self.shape[1:], dtype=int)
         rewards, flags = numpy.zeros(self.num), numpy.zeros((5, self.num), bool)
-        self.kept = (returns, lengths, starts_s, rewards, flags)
+        self.references = (returns, lengths, starts_s, rewards, flags)
         self.returns, self.starts_s = <double *>puf_data(returns), <double *>puf_data(starts_s)
         self.lengths, self.rewards = <int64_t *>puf_data(lengths), <double *>puf_data(rewards)
         self.terminations = puf_data(flags)
         self.truncations, self.seated = self.terminations + self.num, self.terminations + 2 * self.num
-        self.acted, self.shown = self.terminations + 3 * self.num, self.terminations + 4 * self.num
+        self.acted, self.is_observed = self.terminations + 3 * self.num, self.terminations + 4 * self.num
         self.seats, self.listed, self.last, self.ended, self.lingering = [], [], {}, set(), set()
-        self.known, self.kinds = {}, []
+        self.checked_seats, self.kinds = {}, []
 
-    cdef int hold(self) except -1:
+    cdef int export_state(self) except -1:
         cdef Seat seat
-        Agents.hold(self)
+        Agents.export_state(self)
         if self.is_ahead:
             living = [seat.name for seat in self.seats]
             self.row_env.take_seating(living, self.listed, self.last, self.ended, self.lingering, self.has_begun)
@@ -312,67 +317,67 @@ cdef class ParallelAgents(Agents):
         if changes == self.changes:
             return 0
         seats, self.listed, self.last, self.ended, self.lingering = self.row_env.seating()
-        self.settle([Seat(*each) for each in seats])
+        self.set_seats([Seat(*fields) for fields in seats])
         for seat in self.seats:
-            self.learn(seat)
+            self.remember_seat(seat)
         if not self.keeps_places:
-            self.hold_places()
+            self.record_occupants()
         self.changes, self.is_ahead, self.has_begun = changes, False, False
         return 0
 
-    cdef int settle(self, list seats) except -1:
-        """Have these agents act in the next step."""
+    cdef int set_seats(self, list seats) except -1:
+        """Set the agents that act in the next step."""
         cdef Seat seat
         self.seats = seats
         memset(self.rewards, 0, self.num * sizeof(double))
-        memset(self.terminations, 0, 4 * self.num)  # and what follows them
+        memset(self.terminations, 0, 4 * self.num)  # and the truncations, seated and acted after them
         for seat in seats:
-            self.seated[seat.place] = True
+            self.seated[seat.agent_index] = True
         return 0
 
-    cdef int learn(self, Seat seat) except -1:
-        """Remember an agent that the twin has checked, or one of its kind."""
+    cdef int remember_seat(self, Seat seat) except -1:
+        """Remember an agent that the RowEnv has checked, or its pair of spaces."""
         cdef Seat kind
         if self.keeps_spaces:
-            self.known[seat.name] = seat
+            self.checked_seats[seat.name] = seat
             return 0
         for kind in self.kinds:
-            if kind.observed is seat.observed and kind.acted is seat.acted:
+            if kind.observation_space is seat.observation_space and kind.action_space is seat.action_space:
                 self.kinds.remove(kind)  # its packer may be an older one
                 break
         self.kinds = [seat, *self.kinds[:MOST_KINDS - 1]]
         return 0
 
-    cdef int hold_places(self) except -1:
-        """Note who had each place last."""
-        self.holders = [NOBODY] * self.num
-        for name, place in self.last.items():
-            self.holders[place] = name
+    cdef int record_occupants(self) except -1:
+        """Record the last agent of each index."""
+        self.occupants = [VACANT] * self.num
+        for name, agent_index in self.last.items():
+            self.occupants[agent_index] = name
         return 0
 
-    cdef Seat seat_of(self, object name, Py_ssize_t free):
-        """Return the seat of an agent who comes, on a free place or its own; None if the twin has to seat it."""
-        cdef PyObject *found
+    cdef Seat seat_of(self, object name, Py_ssize_t free_index):
+        """Return the seat of a new agent, at free_index or its fixed index; None if the RowEnv has to seat it."""
+        cdef PyObject *item
         cdef Seat seat
         if self.keeps_spaces:
-            found = PyDict_GetItemWithError(self.known, name)
-            if found == NULL:
+            item = PyDict_GetItemWithError(self.checked_seats, name)
+            if item == NULL:
                 return None
-            seat = <Seat>found
-            if not (self.keeps_places or seat.place == free):
-                seat = self.known[name] = seat.moved(name, free)
+            seat = <Seat>item
+            if not (self.keeps_places or seat.agent_index == free_index):
+                seat = self.checked_seats[name] = seat.reseated(name, free_index)
             return seat
         try:
-            observed, acted = self.env.observation_space(name), self.env.action_space(name)
-        except Exception:  # the twin asks, too
+            observation_space, action_space = self.env.observation_space(name), self.env.action_space(name)
+        except Exception:  # the RowEnv asks again, and raises
             return None
         for seat in self.kinds:
-            if seat.observed is observed and seat.acted is acted:
-                return seat.moved(name, free)
+            if seat.observation_space is observation_space and seat.action_space is action_space:
+                return seat.reseated(name, free_index)
         return None
 
     cdef bint can_reset(self) except? True:
-        return len(self.known) > 0 or len(self.kinds) > 0
+        return len(self.checked_seats) > 0 or len(self.kinds) > 0
 
     cdef bint can_step(self) except? True:
         return len(self.seats) > 0
@@ -382,72 +387,72 @@ cdef class ParallelAgents(Agents):
 
     cdef object step(self):
         cdef Seat seat
-        cdef dict chosen = {}
+        cdef dict actions = {}
         for seat in self.seats:
-            chosen[seat.name] = self.action(seat)
-        return self.env.step(chosen)  # looked up, as its plain twin does: some replace it
+            actions[seat.name] = self.action(seat)
+        return self.env.step(actions)  # looked up, as in the RowEnv: some environments replace it
 
     cdef object action(self, Seat seat):
         if seat.unpacker is not None:
             return seat.action(
-                NULL if self.discrete == NULL else self.discrete + seat.place * self.discrete_nbytes,
-                NULL if self.box == NULL else self.box + seat.place * self.box_nbytes,
+                NULL if self.discrete == NULL else self.discrete + seat.agent_index * self.discrete_nbytes,
+                NULL if self.box == NULL else self.box + seat.agent_index * self.box_nbytes,
             )
         if len(self.actions) == 1:
-            return seat.read(self.actions[0][seat.place])
-        return seat.read((self.actions[0][seat.place], self.actions[1][seat.place]))
+            return seat.read(self.actions[0][seat.agent_index])
+        return seat.read((self.actions[0][seat.agent_index], self.actions[1][seat.agent_index]))
 
     cdef Outcome take(self, object result, Rows *rows) except *:
         cdef Outcome outcome
         self.state = None
         outcome = self.take_dicts(result, rows)
-        if outcome == ODD and self.state is not None:
+        if outcome == UNUSUAL and self.state is not None:
             self.extra_leaves.hold(self.state)
         return outcome
 
     cdef Outcome take_dicts(self, object result, Rows *rows) except *:
         cdef object observations, rewards, terminations, truncations, infos
-        cdef Py_ssize_t place
+        cdef Py_ssize_t agent_index
         cdef Py_ssize_t num_ended
-        cdef dict told
+        cdef dict infos_by_agent
         if type(result) is list:
             result = tuple(result)
         if type(result) is not tuple or PyTuple_GET_SIZE(result) != 5:
-            return ODD
+            return UNUSUAL
         observations, rewards, terminations, truncations, infos = <tuple>result
         if not (
             type(observations) is dict and has_items(rewards) and has_items(terminations)
             and has_items(truncations) and (infos is None or type(infos) is dict)
         ):
-            return ODD
-        if not self.look():
-            return ODD
+            return UNUSUAL
+        if not self.read_state():
+            return UNUSUAL
         num_ended = self.read(rewards, terminations, truncations)
         agents = self.env.agents
         if num_ended != 0 or not self.is_listed(agents):
             if not (type(agents) is list or type(agents) is tuple):
-                return ODD
+                return UNUSUAL
             return self.come_and_go(
                 list(agents), observations, rewards, terminations, truncations, infos, num_ended >= 0, rows
             )
-        if not self.are_known(rewards, terminations, truncations, self.last, True):
-            return ODD
-        told = self.told(infos, self.seats, self.last)
-        if told is None or not self.write(self.seats, observations, infos, rows.observations):
-            return ODD
+        if not self.are_agents(rewards, terminations, truncations, self.last, True):
+            return UNUSUAL
+        infos_by_agent = self.read_infos(infos, self.seats, self.last)
+        if infos_by_agent is None or not self.write(self.seats, observations, infos, rows.observations):
+            return UNUSUAL
         # Nothing can be unusual any more.
-        self.by_place = told
+        self.infos_by_agent = infos_by_agent
         self.add_outcome(rows, self.seated)
         return GOES_ON
 
     cdef void add_outcome(self, Rows *rows, const char *acted) noexcept:
-        """Write the outcome of a step, and add it to the episode's. acted: whose action counted."""
-        cdef Py_ssize_t place
+        """Write the outcome of a step and add it to the episode's. acted: by agent, whether its action counted."""
+        cdef Py_ssize_t agent_index
         self.total_reward += sum_of(self.rewards, self.num)
         self.length += 1
-        for place in range(self.num):
-            self.returns[place] += self.rewards[place]
-            self.lengths[place] += acted[place]
+        for agent_index in range(self.num):
+            self.returns[agent_index] += self.rewards[agent_index]
+            self.lengths[agent_index] += acted[agent_index]
         put_rewards(rows, self.rewards, self.num)
         memcpy(rows.terminations, self.terminations, self.num)
         memcpy(rows.truncations, self.truncations, self.num)
@@ -457,104 +462,107 @@ cdef class ParallelAgents(Agents):
         self, list listed, dict observations, object rewards, object terminations, object truncations, object infos,
         bint is_read, Rows *rows
     ) except *:
-        """Do as ``PettingZooRows.take`` where agents end, come, or are listed in another order.
+        """Do as ``PettingZooRows.take`` where agents end, appear, or are listed in another order.
 
-        listed: a copy of the environment's. is_read: whether ``read`` has found all outcomes.
+        listed: a copy of the environment's list. is_read: whether ``read`` has read all outcomes.
         """
-        cdef list left = [], stay = [], come = [], seen = [], names = []
+        cdef list leaving = [], staying = [], joining = [], observed = [], names = []
         cdef set present = set(listed)
         cdef set lingering
-        cdef dict told, living
+        cdef dict infos_by_agent, living
         cdef dict last = self.last
         cdef Seat seat
-        cdef Py_ssize_t place
+        cdef Py_ssize_t agent_index
         cdef int has_ended
         cdef double now_s
         if len(present) != len(listed):
-            return ODD
+            return UNUSUAL
         for seat in self.seats:
-            place = seat.place
+            agent_index = seat.agent_index
             is_listed = seat.name in present
             if is_read:
-                has_ended = self.terminations[place] or self.truncations[place]
-                self.acted[place] = True
+                has_ended = self.terminations[agent_index] or self.truncations[agent_index]
+                self.acted[agent_index] = True
             else:
                 has_ended = self.read_end(seat, is_listed, observations, rewards, terminations, truncations)
                 if has_ended < 0:
-                    return ODD
+                    return UNUSUAL
             if not (has_ended or is_listed):
-                has_ended = self.truncations[place] = True  # gone without a flag
+                has_ended = self.truncations[agent_index] = True  # gone without a flag
             if has_ended:
-                left.append(seat)
+                leaving.append(seat)
                 names.append(seat.name)
             else:
-                stay.append(seat)
+                staying.append(seat)
             if not has_ended or observations.get(seat.name) is not None:
-                seen.append(seat)
+                observed.append(seat)
         lingering = (self.lingering.union(names) & present) if present else set()
-        if len(present) != len(stay) + len(lingering):
+        if len(present) != len(staying) + len(lingering):
             last = PyDict_Copy(last)
-            if not self.take_up(come, listed, lingering, last, terminations, truncations):
-                return ODD
-        if not self.are_known(rewards, terminations, truncations, last, is_read):
-            return ODD
-        told = self.told(infos, self.seats, last)
-        if told is None or not self.write(seen + come, observations, infos, rows.observations):
-            return ODD
+            if not self.seat_new_agents(joining, listed, lingering, last, terminations, truncations):
+                return UNUSUAL
+        if not self.are_agents(rewards, terminations, truncations, last, is_read):
+            return UNUSUAL
+        infos_by_agent = self.read_infos(infos, self.seats, last)
+        if infos_by_agent is None or not self.write(observed + joining, observations, infos, rows.observations):
+            return UNUSUAL
         # Nothing can be unusual any more.
-        self.by_place = told
+        self.infos_by_agent = infos_by_agent
         self.add_outcome(rows, self.acted)
-        for seat in left:
-            place = seat.place
+        for seat in leaving:
+            agent_index = seat.agent_index
             add_episode(
-                told.setdefault(seat.place_object, {}), self.returns[place], self.lengths[place], self.starts_s[place]
+                infos_by_agent.setdefault(seat.index_object, {}), self.returns[agent_index],
+                self.lengths[agent_index], self.starts_s[agent_index],
             )
-        if not (stay or come):
-            self.add_end(told, self.total_reward)
+        if not (staying or joining):
+            self.add_end(infos_by_agent, self.total_reward)
         self.ended.update(names)
         self.listed, self.last, self.lingering = listed, last, lingering
-        if come:
+        if joining:
             now_s = CLOCK()
-            for seat in come:
-                self.returns[seat.place], self.lengths[seat.place], self.starts_s[seat.place] = 0, 0, now_s
+            for seat in joining:
+                self.returns[seat.agent_index], self.lengths[seat.agent_index] = 0, 0
+                self.starts_s[seat.agent_index] = now_s
                 if not self.keeps_places:
-                    self.holders[seat.place] = seat.name
-            living = {seat.name: seat for seat in stay + come}
-            stay = [living[name] for name in listed if name in living]
-        self.settle(stay)
+                    self.occupants[seat.agent_index] = seat.name
+            living = {seat.name: seat for seat in staying + joining}
+            staying = [living[name] for name in listed if name in living]
+        self.set_seats(staying)
         self.is_ahead = True
-        return GOES_ON if stay else IS_OVER
+        return GOES_ON if staying else IS_OVER
 
     cdef int read_end(
         self, Seat seat, bint is_listed, dict observations, object rewards, object terminations, object truncations
     ) except -2:
-        """Read the outcome of an agent of whom something is missing.
+        """Read the outcome of an agent with missing entries.
 
         Return whether a flag says that it has ended, -1 if something is unusual.
         """
         cdef bint terminated = False, truncated = False
-        cdef Py_ssize_t place = seat.place
-        cdef PyObject *found = PyDict_GetItemWithError(terminations, seat.name)
-        if is_listed if found == NULL else not read_flag(<object>found, &terminated):
+        cdef Py_ssize_t agent_index = seat.agent_index
+        cdef PyObject *item = PyDict_GetItemWithError(terminations, seat.name)
+        if is_listed if item == NULL else not read_flag(<object>item, &terminated):
             return -1
-        found = PyDict_GetItemWithError(truncations, seat.name)
-        if is_listed if found == NULL else not read_flag(<object>found, &truncated):
+        item = PyDict_GetItemWithError(truncations, seat.name)
+        if is_listed if item == NULL else not read_flag(<object>item, &truncated):
             return -1
-        self.terminations[place], self.truncations[place], self.rewards[place] = terminated, truncated, 0
-        found = PyDict_GetItemWithError(rewards, seat.name)
-        self.acted[place] = (
-            found != NULL or is_listed or terminated or truncated or observations.get(seat.name) is not None
+        self.terminations[agent_index], self.truncations[agent_index] = terminated, truncated
+        self.rewards[agent_index] = 0
+        item = PyDict_GetItemWithError(rewards, seat.name)
+        self.acted[agent_index] = (
+            item != NULL or is_listed or terminated or truncated or observations.get(seat.name) is not None
         )
-        if self.acted[place] and (found == NULL or not read_reward(<object>found, &self.rewards[place])):
+        if self.acted[agent_index] and (item == NULL or not read_reward(<object>item, &self.rewards[agent_index])):
             return -1
         return terminated or truncated
 
-    cdef bint take_up(
-        self, list come, list listed, set lingering, dict last, object terminations, object truncations
+    cdef bint seat_new_agents(
+        self, list joining, list listed, set lingering, dict last, object terminations, object truncations
     ) except? True:
-        """Add the seats of agents that are new, and their places to ``last``; return False if one is unusual."""
+        """Append the seats of new agents to joining, and their indices to last; return False if one is unusual."""
         cdef Seat seat
-        cdef Py_ssize_t free = 0
+        cdef Py_ssize_t free_index = 0
         for name in listed:
             if name in lingering or (PyDict_Contains(self.last, name) and name not in self.ended):
                 continue
@@ -563,74 +571,74 @@ cdef class ParallelAgents(Agents):
             if not (is_unflagged(terminations, name) and is_unflagged(truncations, name)):
                 return False
             if not self.keeps_places:
-                while free < self.num and self.seated[free]:
-                    free += 1
-                if free == self.num:
+                while free_index < self.num and self.seated[free_index]:
+                    free_index += 1
+                if free_index == self.num:
                     return False
-            seat = self.seat_of(name, free)
+            seat = self.seat_of(name, free_index)
             if seat is None:
                 return False
             if not self.keeps_places:
-                if self.holders[free] is not NOBODY:
-                    del last[self.holders[free]]
-                free += 1
-            come.append(seat)
-            last[name] = seat.place_object
+                if self.occupants[free_index] is not VACANT:
+                    del last[self.occupants[free_index]]
+                free_index += 1
+            joining.append(seat)
+            last[name] = seat.index_object
         return True
 
     cdef Outcome take_reset(self, object result, Rows *rows) except *:
         cdef Outcome outcome
         self.state = None
         outcome = self.take_first(result, rows)
-        if outcome == ODD and self.state is not None:
+        if outcome == UNUSUAL and self.state is not None:
             self.extra_leaves.hold(self.state)
         return outcome
 
     cdef Outcome take_first(self, object result, Rows *rows) except *:
-        cdef Py_ssize_t place
-        cdef dict told
+        cdef Py_ssize_t agent_index
+        cdef dict infos_by_agent
         cdef dict last = {}
         cdef object observations, infos
         cdef list listed
         cdef list seats = []
         cdef Seat seat
         if type(result) is not tuple or PyTuple_GET_SIZE(result) != 2:
-            return ODD
+            return UNUSUAL
         observations, infos = <tuple>result
         if type(observations) is not dict or not (infos is None or type(infos) is dict):
-            return ODD
-        if not self.look():
-            return ODD
+            return UNUSUAL
+        if not self.read_state():
+            return UNUSUAL
         agents = self.env.agents
         if not (type(agents) is list or type(agents) is tuple) or not 0 < len(agents) <= self.num:
-            return ODD
+            return UNUSUAL
         listed = list(agents)
         for name in listed:
             seat = self.seat_of(name, PyList_GET_SIZE(seats))
             if seat is None:
-                return ODD
+                return UNUSUAL
             seats.append(seat)
-            last[name] = seat.place_object
+            last[name] = seat.index_object
         if len(last) != len(listed):
-            return ODD
-        told = self.told(infos, seats, last)
-        if told is None or not self.write(seats, observations, infos, rows.observations):
-            return ODD
-        self.by_place = told
+            return UNUSUAL
+        infos_by_agent = self.read_infos(infos, seats, last)
+        if infos_by_agent is None or not self.write(seats, observations, infos, rows.observations):
+            return UNUSUAL
+        self.infos_by_agent = infos_by_agent
         self.listed, self.last, self.ended, self.lingering = listed, last, set(), set()
-        self.settle(seats)
+        self.set_seats(seats)
         if not self.keeps_places:
-            self.hold_places()
+            self.record_occupants()
         self.is_ahead = self.has_begun = True
         self.total_reward, self.length, self.start_s = 0, 0, CLOCK()
         memset(self.returns, 0, self.num * sizeof(double))
         memset(self.lengths, 0, self.num * sizeof(int64_t))
-        for place in range(self.num):
-            self.starts_s[place] = self.start_s
+        for agent_index in range(self.num):
+            self.starts_s[agent_index] = self.start_s
         return GOES_ON
 
-    cdef bint look(self) except? True:
-        """Take the environment's state, where observations have it; return False if it has none."""
+    cdef bint read_state(self) except? True:
+        """Read the environment's state if observations include it; return False if it has none."""
         if self.has_state:
             try:
                 self.state = self.env.state()
@@ -639,7 +647,7 @@ cdef class ParallelAgents(Agents):
         return True
 
     cdef bint is_listed(self, object agents) except? True:
-        """Whether the environment's agents are the same as last time, in the same order."""
+        """Return whether the environment lists the same agents as before, in the same order."""
         cdef Py_ssize_t i
         if type(agents) is tuple:
             agents = list(agents)
@@ -653,69 +661,69 @@ cdef class ParallelAgents(Agents):
         return True
 
     cdef Py_ssize_t read(self, object rewards, object terminations, object truncations) except? -1:
-        """Read the outcome of each agent; return how many ended, -1 if something is unusual."""
+        """Read the outcomes of all seats; return how many ended, -1 if something is unusual."""
         cdef Seat seat
         cdef bint terminated, truncated
-        cdef PyObject *found
+        cdef PyObject *item
         cdef Py_ssize_t num_ended = 0
         for seat in self.seats:
-            found = PyDict_GetItemWithError(rewards, seat.name)
-            if found == NULL or not read_reward(<object>found, &self.rewards[seat.place]):
+            item = PyDict_GetItemWithError(rewards, seat.name)
+            if item == NULL or not read_reward(<object>item, &self.rewards[seat.agent_index]):
                 return -1
-            found = PyDict_GetItemWithError(terminations, seat.name)
-            if found == NULL or not read_flag(<object>found, &terminated):
+            item = PyDict_GetItemWithError(terminations, seat.name)
+            if item == NULL or not read_flag(<object>item, &terminated):
                 return -1
-            found = PyDict_GetItemWithError(truncations, seat.name)
-            if found == NULL or not read_flag(<object>found, &truncated):
+            item = PyDict_GetItemWithError(truncations, seat.name)
+            if item == NULL or not read_flag(<object>item, &truncated):
                 return -1
-            self.terminations[seat.place], self.truncations[seat.place] = terminated, truncated
+            self.terminations[seat.agent_index], self.truncations[seat.agent_index] = terminated, truncated
             num_ended += terminated or truncated
         return num_ended
 
-    cdef bint are_known(
-        self, object rewards, object terminations, object truncations, dict last, bint all_found
+    cdef bint are_agents(
+        self, object rewards, object terminations, object truncations, dict last, bint all_present
     ) except? True:
-        """Whether these have no names but of agents that live or have lived. all_found: those that acted are there."""
-        cdef object told
-        for told in (rewards, terminations, truncations):
-            if not all_found or len(told) != PyList_GET_SIZE(self.seats):
-                for name in told:
+        """Return whether all keys are agents of this episode. all_present: the dicts have all agents that acted."""
+        cdef object by_agent
+        for by_agent in (rewards, terminations, truncations):
+            if not all_present or len(by_agent) != PyList_GET_SIZE(self.seats):
+                for name in by_agent:
                     if not PyDict_Contains(last, name) and name not in self.ended:
                         return False
         return True
 
     cdef bint write(self, list seats, dict observations, object infos, char *rows) except? True:
-        """Write the observations of agents, and zeros in the rows of others; return False if one is unusual."""
+        """Write the observations of seats, and zeros into the other rows; return False if one is unusual."""
         cdef Seat seat
-        cdef PyObject *found
+        cdef PyObject *item
         cdef object observation
         cdef char *row
-        cdef Py_ssize_t place
-        memset(self.shown, 0, self.num)
+        cdef Py_ssize_t agent_index
+        memset(self.is_observed, 0, self.num)
         for seat in seats:
-            self.shown[seat.place] = True
-            found = PyDict_GetItemWithError(observations, seat.name)
-            if found == NULL or <object>found is None:
+            self.is_observed[seat.agent_index] = True
+            item = PyDict_GetItemWithError(observations, seat.name)
+            if item == NULL or <object>item is None:
                 return False
-            observation = <object>found
+            observation = <object>item
             if not seat.is_plain:
                 observation = self.extended(seat, observation, infos)
                 if observation is None:
                     return False
-            row = rows + seat.place * self.row_nbytes
+            row = rows + seat.agent_index * self.row_nbytes
             if not seat.packer.pack_at(observation, row):
                 return False
             if seat.packer.nbytes < self.row_nbytes:
                 memset(row + seat.packer.nbytes, 0, self.row_nbytes - seat.packer.nbytes)
         if PyList_GET_SIZE(seats) < self.num:
-            for place in range(self.num):
-                if not self.shown[place]:
-                    memset(rows + place * self.row_nbytes, 0, self.row_nbytes)
+            for agent_index in range(self.num):
+                if not self.is_observed[agent_index]:
+                    memset(rows + agent_index * self.row_nbytes, 0, self.row_nbytes)
         return True
 
     cdef dict extended(self, Seat seat, object observation, object infos):
-        """Return an observation with the leaves extra_leaves it, as ``Agent.observed`` does; None if it is unusual."""
-        cdef dict sample, whole
+        """Return an observation with its extra leaves, as ``Agent.observed`` does; None if it is unusual."""
+        cdef dict sample, leaves
         if seat.masks is not None:
             mask = self.mask(seat, infos)
             if mask is None:
@@ -729,49 +737,49 @@ cdef class ParallelAgents(Agents):
             return None
         if seat.leaves is None:
             return sample
-        whole = {}
+        leaves = {}
         if self.has_state:
-            whole[STATE] = self.state
-        PyDict_Update(whole, seat.leaves)
-        PyDict_Update(whole, sample)
-        return whole
+            leaves[STATE] = self.state
+        PyDict_Update(leaves, seat.leaves)
+        PyDict_Update(leaves, sample)
+        return leaves
 
     cdef object mask(self, Seat seat, object infos):
         """Return the action mask in an agent's info; None if it is unusual."""
-        cdef PyObject *found = NULL
+        cdef PyObject *item = NULL
         if infos is not None:
-            found = PyDict_GetItemWithError(infos, seat.name)
-        if found != NULL and <object>found is not None:
-            if type(<object>found) is not dict:
+            item = PyDict_GetItemWithError(infos, seat.name)
+        if item != NULL and <object>item is not None:
+            if type(<object>item) is not dict:
                 return None
-            found = PyDict_GetItemWithError(<object>found, ACTION_MASK)
-        return seat.masks.packed(None if found == NULL else <object>found)
+            item = PyDict_GetItemWithError(<object>item, ACTION_MASK)
+        return seat.masks.packed(None if item == NULL else <object>item)
 
-    cdef dict told(self, object infos, list seats, dict last):
-        """Return the infos that tell something by place, as ``PettingZooRows._told`` does; None if one is unusual.
+    cdef dict read_infos(self, object infos, list seats, dict last):
+        """Return the infos that are not empty by agent index, as PettingZooRows does; None if one is unusual.
 
-        seats, last: of those who are there, and whose place each has.
+        seats: of the agents in this step. last: index by name.
         """
-        cdef dict told = {}
-        cdef dict others = None
+        cdef dict infos_by_agent = {}
+        cdef dict common_infos = None
         cdef Py_ssize_t index = 0
-        cdef PyObject *found
-        cdef object place
+        cdef PyObject *item
+        cdef object agent_index
         if infos is None:
-            return told
+            return infos_by_agent
         for name, info in (<dict>infos).items():
             if index < PyList_GET_SIZE(seats) and (<Seat>PyList_GET_ITEM(seats, index)).name is name:
-                place = (<Seat>PyList_GET_ITEM(seats, index)).place_object
+                agent_index = (<Seat>PyList_GET_ITEM(seats, index)).index_object
             else:
-                found = PyDict_GetItemWithError(last, name)
-                place = None if found == NULL else <object>found
+                item = PyDict_GetItemWithError(last, name)
+                agent_index = None if item == NULL else <object>item
             index += 1
-            if place is None:
+            if agent_index is None:
                 if name not in COMMON and not isinstance(info, (str, int, float)):
-                    return None  # its twin knows whose it is
+                    return None  # the RowEnv decides where it belongs
                 if not is_empty(info):
-                    others = {} if others is None else others
-                    others[name] = self.own(info)
+                    common_infos = {} if common_infos is None else common_infos
+                    common_infos[name] = self.copy_value(info)
             elif not is_empty(info):
                 if type(info) is not dict:
                     return None
@@ -779,10 +787,10 @@ cdef class ParallelAgents(Agents):
                     if len(<dict>info) == 1:
                         continue
                     info = {key: value for key, value in (<dict>info).items() if key != ACTION_MASK}
-                told[place] = owned(info, self.own)
-        if others is not None:
-            told[None] = others
-        return told
+                infos_by_agent[agent_index] = copy_info(info, self.copy_value)
+        if common_infos is not None:
+            infos_by_agent[None] = common_infos
+        return infos_by_agent
 
 
 # --------------------------------------------------------------------------------------------------- PufferEnvs
@@ -793,50 +801,50 @@ cdef enum:
 
 @cython.final
 cdef class NativeAgents(Agents):
-    """The fast twin of NativeRows. actions: as ParallelAgents; the others: as ``rows.FastRows`` has them."""
+    """The fast stepper of NativeRows. actions: as in ParallelAgents; the others are those of ``rows.FastRows``."""
 
     cdef object actions
     cdef object observations, rewards, terminations, truncations, alive  # the environment's, in this step
-    cdef bint settled  # what is checked once has been checked
+    cdef bint is_settled  # the one-time checks were made
     cdef bint wide  # rewards are float64
-    cdef object common_dtype  # of observations: NumPy's own that is equal to the space's
+    cdef object common_dtype  # of observations: NumPy's singleton equal to the space's
     cdef int ndim
     cdef Py_ssize_t[MOST_DIMENSIONS] dims
     cdef Py_ssize_t row_nbytes
     cdef double *returns
     cdef double *starts_s
     cdef int64_t *births
-    cdef char *before  # who acts in this step
-    cdef object before_array, kept
-    cdef double *values  # room for as many numbers as there are places
+    cdef char *alive_before  # by agent: whether it acts in this step
+    cdef object alive_before_array, references
+    cdef double *values  # scratch memory, (num_agents,)
 
-    def __init__(self, row_env, env_id, actions, own, env, returns, births, starts_s):
+    def __init__(self, row_env, env_id, actions, copy_value, env, returns, births, starts_s):
         cdef int axis
-        Agents.__init__(self, row_env, env_id, own, env)
+        Agents.__init__(self, row_env, env_id, copy_value, env)
         (self.actions,) = actions
         self.common_dtype = numpy.dtype(self.dtype.str)
         self.ndim = len(self.shape) - 1
         for axis in range(min(self.ndim, MOST_DIMENSIONS)):
             self.dims[axis] = self.shape[axis + 1]
         self.row_nbytes = self.dtype.itemsize * numpy.prod(self.shape[1:], dtype=int)
-        self.before_array, values = numpy.zeros(self.num, bool), numpy.zeros(self.num)
-        self.kept = (returns, births, starts_s, values)
-        self.before, self.values = puf_data(self.before_array), <double *>puf_data(values)
+        self.alive_before_array, values = numpy.zeros(self.num, bool), numpy.zeros(self.num)
+        self.references = (returns, births, starts_s, values)
+        self.alive_before, self.values = puf_data(self.alive_before_array), <double *>puf_data(values)
         self.returns, self.starts_s = <double *>puf_data(returns), <double *>puf_data(starts_s)
         self.births = <int64_t *>puf_data(births)
 
-    cdef int hold(self) except -1:
-        Agents.hold(self)
-        self.row_env.before = None if all_true(self.before, self.num) else self.before_array.copy()
+    cdef int export_state(self) except -1:
+        Agents.export_state(self)
+        self.row_env.before = None if all_true(self.alive_before, self.num) else self.alive_before_array.copy()
         return 0
 
     cdef bint can_reset(self) except? True:
-        if not self.settled:
-            self.settled = self.row_env.settled
-        return self.settled and self.can_step()
+        if not self.is_settled:
+            self.is_settled = self.row_env.settled
+        return self.is_settled and self.can_step()
 
     cdef bint can_step(self) except? True:
-        """Look at the environment's buffers; return whether they are as they should be."""
+        """Read the environment's buffers; return whether their shapes and dtypes are as usual."""
         env = self.env
         self.rewards, self.terminations, self.truncations = env.rewards, env.terminations, env.truncations
         self.alive = env.alive
@@ -860,12 +868,12 @@ cdef class NativeAgents(Agents):
         return self.env.reset(seed=None, options=None)
 
     cdef object step(self):
-        memcpy(self.before, puf_data(self.alive), self.num)
+        memcpy(self.alive_before, puf_data(self.alive), self.num)
         self.clear()
-        return self.env.step(self.actions)  # looked up, as its plain twin does: some replace it
+        return self.env.step(self.actions)  # looked up, as in the RowEnv: some environments replace it
 
     cdef bint is_intact(self) except? True:
-        """Whether the environment has kept its buffers, and its observations are as its space has them."""
+        """Return whether the environment still has its buffers, and observations of the space's dtype and shape."""
         cdef object observations = self.env.observations
         cdef bint wide = self.wide
         cdef int axis
@@ -877,7 +885,10 @@ cdef class NativeAgents(Agents):
         ):
             return False
         self.observations = observations
-        if puf_descr(observations) != <PyObject *>self.common_dtype and puf_descr(observations) != <PyObject *>self.dtype:
+        if (
+            puf_descr(observations) != <PyObject *>self.common_dtype
+            and puf_descr(observations) != <PyObject *>self.dtype
+        ):
             return False
         if puf_ndim(observations) != self.ndim + 1 or not puf_is_plain(observations):
             return False
@@ -888,66 +899,66 @@ cdef class NativeAgents(Agents):
                 return False
         return True
 
-    cdef dict told(self, object infos):
-        """Return the infos that tell something by place, as ``told_apart`` does; None if they are unusual."""
-        cdef dict told = {}
-        cdef Py_ssize_t place
+    cdef dict read_infos(self, object infos):
+        """Return the infos that are not empty by agent index, as NativeRows does; None if they are unusual."""
+        cdef dict infos_by_agent = {}
+        cdef Py_ssize_t agent_index
         if infos is None:
-            return told
+            return infos_by_agent
         if type(infos) is dict:
             if infos:
-                told[None] = owned(infos, self.own)
-            return told
+                infos_by_agent[None] = copy_info(infos, self.copy_value)
+            return infos_by_agent
         if type(infos) is tuple:
             infos = list(infos)
         if type(infos) is not list:
             return None
         if PyList_GET_SIZE(infos) == 0:
-            return told
+            return infos_by_agent
         if PyList_GET_SIZE(infos) != self.num:
             return None
-        for place in range(self.num):
-            info = (<list>infos)[place]
+        for agent_index in range(self.num):
+            info = (<list>infos)[agent_index]
             if not is_empty(info):
                 if type(info) is not dict:
                     return None
-                told[place] = owned(info, self.own)
-        return told
+                infos_by_agent[agent_index] = copy_info(info, self.copy_value)
+        return infos_by_agent
 
-    cdef dict told_intact(self, object infos):
-        """Return what ``told`` does, None also where the environment has not kept its buffers."""
-        cdef dict told = self.told(infos) if self.is_intact() else None
-        if told and not self.is_intact():  # to copy infos may run other code
+    cdef dict read_intact_infos(self, object infos):
+        """Do as ``read_infos``; return None also if the environment has replaced its buffers."""
+        cdef dict infos_by_agent = self.read_infos(infos) if self.is_intact() else None
+        if infos_by_agent and not self.is_intact():  # copying infos may run other code
             return None
-        return told
+        return infos_by_agent
 
-    cdef double reward(self, Py_ssize_t place) noexcept:
+    cdef double reward(self, Py_ssize_t agent_index) noexcept:
         if self.wide:
-            return (<double *>puf_data(self.rewards))[place]
-        return (<float *>puf_data(self.rewards))[place]
+            return (<double *>puf_data(self.rewards))[agent_index]
+        return (<float *>puf_data(self.rewards))[agent_index]
 
     cdef Outcome take(self, object result, Rows *rows) except *:
-        cdef dict told
-        cdef Py_ssize_t place
+        cdef dict infos_by_agent
+        cdef Py_ssize_t agent_index
         cdef unsigned char unusual = 0
         cdef char *terminations
         cdef char *truncations
         cdef char *alive
-        told = self.told_intact(result)
-        if told is None:
-            return ODD
+        infos_by_agent = self.read_intact_infos(result)
+        if infos_by_agent is None:
+            return UNUSUAL
         terminations, truncations = puf_data(self.terminations), puf_data(self.truncations)
         alive = puf_data(self.alive)
-        for place in range(self.num):
-            unusual |= (terminations[place] | truncations[place]) != 0
-            unusual |= (alive[place] == 0) | (self.before[place] == 0)
+        for agent_index in range(self.num):
+            unusual |= (terminations[agent_index] | truncations[agent_index]) != 0
+            unusual |= (alive[agent_index] == 0) | (self.alive_before[agent_index] == 0)
         if unusual:
-            return self.come_and_go(told, rows)
-        for place in range(self.num):
-            self.values[place] = self.reward(place)
-            self.returns[place] += self.values[place]
+            return self.come_and_go(infos_by_agent, rows)
+        for agent_index in range(self.num):
+            self.values[agent_index] = self.reward(agent_index)
+            self.returns[agent_index] += self.values[agent_index]
         self.length += 1
-        self.by_place = told
+        self.infos_by_agent = infos_by_agent
         memcpy(rows.observations, puf_data(self.observations), self.num * self.row_nbytes)
         put_rewards(rows, self.values, self.num)
         memset(rows.terminations, 0, self.num)
@@ -955,72 +966,74 @@ cdef class NativeAgents(Agents):
         memset(rows.masks, 1, self.num)
         return GOES_ON
 
-    cdef Outcome come_and_go(self, dict told, Rows *rows) except *:
+    cdef Outcome come_and_go(self, dict infos_by_agent, Rows *rows) except *:
         """Do as ``NativeRows._come_and_go``."""
         cdef char *terminations = puf_data(self.terminations)
         cdef char *truncations = puf_data(self.truncations)
         cdef char *alive = puf_data(self.alive)
-        cdef Py_ssize_t place
+        cdef Py_ssize_t agent_index
         cdef Py_ssize_t num_spawned = 0
         cdef bint acted, terminated, truncated, lives
         cdef bint any_acted = False, any_lives = False
-        for place in range(self.num):
-            acted = self.before[place] != 0
-            lives = alive[place] != 0 and terminations[place] == 0 and truncations[place] == 0
+        for agent_index in range(self.num):
+            acted = self.alive_before[agent_index] != 0
+            lives = alive[agent_index] != 0 and terminations[agent_index] == 0 and truncations[agent_index] == 0
             any_acted |= acted
             any_lives |= lives
         memcpy(rows.observations, puf_data(self.observations), self.num * self.row_nbytes)
-        for place in range(self.num):
-            acted = self.before[place] != 0
-            terminated, truncated = acted and terminations[place] != 0, acted and truncations[place] != 0
-            lives = alive[place] != 0 and terminations[place] == 0 and truncations[place] == 0
-            alive[place] = lives
-            self.values[place] = self.reward(place) if acted else 0.0
-            self.returns[place] += self.values[place]
-            rows.terminations[place] = terminated
-            rows.truncations[place] = truncated or (acted and not lives and not terminated)  # gone without a flag
-            rows.masks[place] = acted
+        for agent_index in range(self.num):
+            acted = self.alive_before[agent_index] != 0
+            terminated, truncated = acted and terminations[agent_index] != 0, acted and truncations[agent_index] != 0
+            lives = alive[agent_index] != 0 and terminations[agent_index] == 0 and truncations[agent_index] == 0
+            alive[agent_index] = lives
+            self.values[agent_index] = self.reward(agent_index) if acted else 0.0
+            self.returns[agent_index] += self.values[agent_index]
+            rows.terminations[agent_index] = terminated
+            rows.truncations[agent_index] = truncated or (acted and not lives and not terminated)  # gone without a flag
+            rows.masks[agent_index] = acted
             if not acted and not lives:
-                memset(rows.observations + place * self.row_nbytes, 0, self.row_nbytes)
+                memset(rows.observations + agent_index * self.row_nbytes, 0, self.row_nbytes)
             if acted and not lives:
                 add_episode(
-                    told.setdefault(place, {}), self.returns[place], self.length + 1 - self.births[place],
-                    self.starts_s[place],
+                    infos_by_agent.setdefault(agent_index, {}), self.returns[agent_index],
+                    self.length + 1 - self.births[agent_index], self.starts_s[agent_index],
                 )
         put_rewards(rows, self.values, self.num)
         self.length += 1
         if not any_lives and any_acted:
-            self.add_end(told, self.total_reward + sum_of(self.returns, self.num))
-        for place in range(self.num):
-            if alive[place] and not self.before[place]:
-                self.values[num_spawned] = self.returns[place]
+            self.add_end(infos_by_agent, self.total_reward + sum_of(self.returns, self.num))
+        for agent_index in range(self.num):
+            if alive[agent_index] and not self.alive_before[agent_index]:
+                self.values[num_spawned] = self.returns[agent_index]
                 num_spawned += 1
-                self.returns[place], self.births[place], self.starts_s[place] = 0.0, self.length, CLOCK()
+                self.returns[agent_index], self.births[agent_index], self.starts_s[agent_index] = (
+                    0.0, self.length, CLOCK()
+                )
         if num_spawned:
             self.total_reward += sum_of(self.values, num_spawned)
-        self.by_place = told
+        self.infos_by_agent = infos_by_agent
         return GOES_ON if any_lives else IS_OVER
 
     cdef Outcome take_reset(self, object result, Rows *rows) except *:
-        cdef dict told
-        cdef Py_ssize_t place
+        cdef dict infos_by_agent
+        cdef Py_ssize_t agent_index
         cdef char *alive
-        told = self.told_intact(result)
-        if told is None:
-            return ODD
-        self.by_place = told
+        infos_by_agent = self.read_intact_infos(result)
+        if infos_by_agent is None:
+            return UNUSUAL
+        self.infos_by_agent = infos_by_agent
         self.total_reward, self.length, self.start_s = 0, 0, CLOCK()
         alive = puf_data(self.alive)
         memcpy(rows.observations, puf_data(self.observations), self.num * self.row_nbytes)
-        for place in range(self.num):
-            self.returns[place], self.births[place], self.starts_s[place] = 0.0, 0, self.start_s
-            if not alive[place]:
-                memset(rows.observations + place * self.row_nbytes, 0, self.row_nbytes)
+        for agent_index in range(self.num):
+            self.returns[agent_index], self.births[agent_index], self.starts_s[agent_index] = 0.0, 0, self.start_s
+            if not alive[agent_index]:
+                memset(rows.observations + agent_index * self.row_nbytes, 0, self.row_nbytes)
         return GOES_ON
 
 
 cdef bint is_batch(object array, object dtype, Py_ssize_t size):
-    """Whether this is an array of so many elements of a dtype that may be written."""
+    """Return whether this is a writeable plain array of size elements of a dtype."""
     return (
         puf_is_array(array, NDARRAY) and puf_descr(array) == <PyObject *>dtype and puf_ndim(array) == 1
         and puf_dim(array, 0) == size and puf_is_plain(array) and puf_is_writeable(array)

@@ -1,8 +1,8 @@
-/* NumPy arrays as C sees them, without NumPy's headers: building needs nothing but a C compiler and Cython.
+/* Access to NumPy arrays without NumPy's headers: building needs only a C compiler and Cython.
  *
- * The first members of an array object have been the same since NumPy 1.0, and NumPy 2 has kept them; so has the place
- * of a NumPy scalar's value. Nobody need take that on trust: pack.pyx compares what is read here with what arrays and
- * scalars say of themselves when it is imported, and refuses to load where they differ, so that the portable path runs.
+ * The first members of an array object and the offset of a NumPy scalar's value are the same since NumPy 1.0, also
+ * in NumPy 2. pack.pyx checks this when it is imported: it compares what is read here with the attributes of arrays and
+ * scalars, and refuses to load where they differ, so that the portable path runs.
  */
 #ifndef PUF_ARRAYS_H
 #define PUF_ARRAYS_H
@@ -22,7 +22,7 @@ typedef struct {
 
 enum { PUF_C_CONTIGUOUS = 0x0001, PUF_ALIGNED = 0x0100, PUF_WRITEABLE = 0x0400 };
 
-/* The type is numpy.ndarray itself: subclasses may mean something else by their memory and go the careful way. */
+/* Only numpy.ndarray itself: subclasses may use their memory differently, so Python handles them. */
 static inline int puf_is_array(PyObject *object, PyObject *ndarray) { return (PyObject *)Py_TYPE(object) == ndarray; }
 static inline char *puf_data(PyObject *array) { return ((puf_array *)array)->data; }
 static inline int puf_ndim(PyObject *array) { return ((puf_array *)array)->nd; }
@@ -33,16 +33,16 @@ static inline PyObject *puf_base(PyObject *array) { return ((puf_array *)array)-
 static inline PyObject *puf_descr(PyObject *array) { return ((puf_array *)array)->descr; }       /* borrowed */
 static inline int puf_flags(PyObject *array) { return ((puf_array *)array)->flags; }
 
-/* Whether an array's memory is one plain C block, which needs no more than its address and size. */
+/* Return whether an array is one plain C block, described by its address and size. */
 static inline int puf_is_plain(PyObject *array)
 {
-    int wanted = PUF_C_CONTIGUOUS | PUF_ALIGNED;
-    return (puf_flags(array) & wanted) == wanted;
+    int required = PUF_C_CONTIGUOUS | PUF_ALIGNED;
+    return (puf_flags(array) & required) == required;
 }
 
 static inline int puf_is_writeable(PyObject *array) { return puf_flags(array) & PUF_WRITEABLE; }
 
-/* The value of a NumPy scalar of a number type, which follows the object's head. */
+/* Return a pointer to the value of a NumPy scalar of a number type; it follows the object's head. */
 static inline char *puf_scalar(PyObject *scalar) { return (char *)scalar + sizeof(PyObject); }
 
 #endif

@@ -1,4 +1,4 @@
-"""arrays.h for Cython: NumPy arrays without NumPy's headers."""
+"""The declarations of arrays.h for Cython."""
 
 from cpython.object cimport PyObject
 

@@ -1,6 +1,6 @@
-"""The parent's end: whole batches of actions go out, full blocks come in.
+"""The parent's end of the ring: send a batch of actions, receive a full block.
 
-The plain case is C from beginning to end; whatever is out of the ordinary VecEnv does, over the same shared words.
+The plain case runs in C throughout; everything else VecEnv does in Python, over the same shared words.
 """
 
 cimport cython
@@ -33,24 +33,24 @@ cdef tuple UNREADABLE = (TypeError, ValueError, RuntimeError, OverflowError)
 
 cdef enum:
     SYNCHRONOUS, ORDERED, FIRST_FINISHED
-    WAITING = 1, FLYING = 2  # as in vectorization/scheduler.py
+    WAITING = 1, FLYING = 2  # as in driver/scheduler.py
     MOST_DIMENSIONS = 8
-    # As in vectorization/telemetry.py, which says what they mean.
+    # Indices of parent_times, as in telemetry/timeline.py.
     NUM_RECV = 0, RECV, SEND, THOUGHT, FILL_NUM, FILL_SUM, FILL_MAX, RETURNED
 
-cdef double SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths are seen
+cdef double SLICE_S = 0.1  # the longest sleep, so that signals and dead workers are noticed
 
 
 @cython.final
 cdef class ActionColumn:
-    """One array of actions in the slab, and what may be copied into it.
+    """One array of actions in the slab, and the check of actions that are copied into it.
 
-    array: the slab's, (num_envs * agents_per_env, ...). values: which values may be sent. Raises TypeError for an array of
-    too many dimensions.
+    array: of the slab, (num_envs * agents_per_env, ...). values: the check of the values. Raises TypeError for an array
+    of too many dimensions.
     """
 
     cdef object array, dtype
-    cdef object like_dtype  # another object that is equal to it, as spaces have that were unpickled
+    cdef object like_dtype  # an equal dtype object, such as one of an unpickled space
     cdef ValueCheck values
     cdef char *data
     cdef size_t nbytes  # of one environment
@@ -67,8 +67,8 @@ cdef class ActionColumn:
             self.shape[axis] = array.shape[axis]
         self.shape[0] //= num_envs
 
-    cdef object converted(self, object actions):
-        """Return actions as an array of the slab's dtype; None where that is not plain, or would change them."""
+    cdef object convert(self, object actions):
+        """Return actions as an array of the slab's dtype; None if the cast is unusual or would change values."""
         if puf_is_array(actions, NDARRAY):
             if puf_descr(actions) == <PyObject *>self.dtype and puf_is_plain(actions):
                 return actions
@@ -76,7 +76,7 @@ cdef class ActionColumn:
             return None
         try:
             return self.cast(AS_ARRAY(actions))
-        except UNREADABLE:  # what is wrong with them is said on the careful way
+        except UNREADABLE:  # VecEnv raises the error
             return None
 
     cdef object cast(self, object array):
@@ -93,7 +93,7 @@ cdef class ActionColumn:
         return AS_CONTIGUOUS(array)
 
     cdef bint fits(self, object actions, uint64_t num_envs):
-        """Whether these are an array of so many environments' actions, as the slab has them, and may be sent."""
+        """Return whether actions are an array as in the slab for num_envs environments, with valid values."""
         cdef int axis
         if not puf_is_array(actions, NDARRAY):
             return False
@@ -113,53 +113,53 @@ cdef class ActionColumn:
 
 @cython.final
 cdef class FastPath:
-    """The parent's end: whole batches of actions go out, full blocks come in.
+    """The parent's end of the ring: send a batch of actions, receive a full block.
 
-    ``send`` and ``recv`` do the plain case and say so; otherwise they have changed nothing, and VecEnv goes the careful
-    way, over the other methods. states, overs: those of vectorization.scheduler.PortableScheduler, shared with this. mode: SYNCHRONOUS,
-    ORDERED or FIRST_FINISHED. play, step: in place of mailboxes, called as ``play(block)`` and ``step(env_ids, slots)``;
-    play is None where workers are processes. values: a pack.ValueCheck for each array of actions, None for one
-    that it does not know. collect: called, before rows with infos land, with those that no record holds; returns
-    False if these cannot be read. gather: called with env ids for these infos, in turn. infos_type: the class Infos.
-    lend: called with a block's number and arrays, returns those of the batch; None where these are handed over, or what
-    copier makes of each of them, if there is one.
-    owner: as in vectorization.turns; whoever else finds somebody there is sent the careful way, which refuses.
+    ``send`` and ``recv`` do the plain case. Otherwise they change nothing and return False or None, and VecEnv uses the
+    other methods. states, overs: the scheduler's bytearrays, shared with this. mode: SYNCHRONOUS, ORDERED or
+    FIRST_FINISHED. play, step: used instead of mailboxes, called as ``play(block)`` and ``step(env_ids, slots)``; play
+    is None where workers are processes. values: a pack.ValueCheck for each array of actions, None where that does not
+    support the dtype. collect: called before a batch with infos lands, with the pickled ones; returns False if it
+    cannot read them. gather: called with env ids, returns these infos in order. infos_type: the class Infos. lend:
+    called with a block's number and arrays, returns the batch's arrays; None if the batch gets the block's arrays, or
+    ``copier(array)`` of each if there is a copier. owner: as in driver/call_guard.py; a second thread inside a call
+    gets False or None, and VecEnv raises.
     """
 
     cdef Ring ring
     cdef int mode, spin
     cdef object states_memory, overs_memory, play, step, collect, gather, lend, copier, batch_type, infos_type
-    cdef object no_infos  # an Infos of none
+    cdef object no_infos  # an Infos without infos
     cdef uint32_t agents_per_env
     cdef unsigned char *states
     cdef unsigned char *overs
     cdef unsigned int[::1] worker_of
-    cdef unsigned int[::1] last  # the environments of the last batch
-    cdef unsigned int[::1] named  # the environments that ``send`` was called for
-    cdef const unsigned int *bound  # those of this call, the last batch's or the named ones; and how many
-    cdef uint64_t num_bound
-    cdef bint whole  # these are all environments of a synchronous batch, in their order
-    cdef unsigned int[::1] slots  # of each environment, the one that was assigned to it last
-    cdef uint64_t[::1] laid  # words laid for each worker and not posted yet
-    cdef uint64_t num_envs, num_last
-    cdef readonly uint64_t head  # the number of the block that is received next, counted without end
-    cdef public uint64_t departed  # the next ticket, where batches come in the order of sending
+    cdef unsigned int[::1] batch_ids  # the environments of the last batch
+    cdef unsigned int[::1] argument_ids  # the environments passed to ``send``
+    cdef const unsigned int *target_ids  # the environments of this call: batch_ids or argument_ids
+    cdef uint64_t num_targets
+    cdef bint is_full_batch  # the targets are all environments of a synchronous batch, in order
+    cdef unsigned int[::1] slots  # by environment: the slot assigned last
+    cdef uint64_t[::1] num_staged  # by worker: words staged and not posted yet
+    cdef uint64_t num_envs, num_batch_ids
+    cdef readonly uint64_t head  # the number of the next block to receive, counted without end
+    cdef public uint64_t next_ticket  # in ORDERED mode
     cdef public uint64_t coming  # environments that were sent something and have not landed
-    cdef public bint clear  # nothing stands in the way of the plain case
-    cdef public unsigned long owner  # the thread that is in the middle of a call, 0 if none is
-    cdef readonly bint half_done  # in what Python code is part of, and is not to be left half done
-    cdef uint32_t mail, notes  # what was seen of the ring's
-    cdef int64_t looked_ns  # and when
-    cdef bint put_off  # a look that was due has been put off
+    cdef public bint clear  # the plain case is possible
+    cdef public unsigned long owner  # id of the thread inside a call, 0 if there is none
+    cdef readonly bint half_done  # inside a part that runs Python code and must not be interrupted
+    cdef uint32_t mail, notes  # the ring's counters at the last look
+    cdef int64_t look_ns  # its time
+    cdef bint look_deferred  # a look that was due waits for the next batch
     cdef uint64_t total
     cdef public object batch
-    cdef list blocks  # of each: the arrays of its batch
-    cdef list columns  # of actions; None where some have values that only Python can check
-    cdef ActionColumn column  # the one, where there is one
-    cdef bint disabled  # autoreset_mode is: who is over may not act
+    cdef list blocks  # by block: the arrays of its batch
+    cdef list columns  # of actions; None if only Python can check some values
+    cdef ActionColumn column  # the only column, if there is one
+    cdef bint disabled  # autoreset_mode is disabled: environments whose episode is over may not act
     cdef bint telemetry
-    cdef int64_t *env_ids  # of each slot
-    cdef double *episodes  # of each slot: return, length and seconds of the episode that ended there
+    cdef int64_t *env_ids  # by slot
+    cdef double *episodes  # by slot: return, length and seconds of the episode that ended there
     cdef object slab
     cdef double[::1] parent_times
 
@@ -167,20 +167,21 @@ cdef class FastPath:
                  infos_type, list values, collect, gather, lend, play, step, int spin, bint disabled, copier,
                  parent_times):
         self.ring, self.mode, self.spin, self.disabled, self.copier = ring, mode, spin, disabled, copier
-        self.states_memory, self.overs_memory = states, overs  # never resized, so that they stay where they are
+        self.states_memory, self.overs_memory = states, overs  # never resized, so their addresses stay valid
         self.states, self.overs = states, overs
         self.worker_of = numpy.array(worker_of, numpy.uint32)
         self.num_envs = len(states)
-        self.last, self.named = numpy.zeros(ring.c.block_size, numpy.uint32), numpy.zeros(self.num_envs, numpy.uint32)
+        self.batch_ids = numpy.zeros(ring.c.block_size, numpy.uint32)
+        self.argument_ids = numpy.zeros(self.num_envs, numpy.uint32)
         self.slots = numpy.zeros(self.num_envs, numpy.uint32)
-        self.laid = numpy.zeros(ring.c.num_workers, numpy.uint64)
+        self.num_staged = numpy.zeros(ring.c.num_workers, numpy.uint64)
         self.blocks, self.batch_type, self.collect, self.gather = blocks, batch_type, collect, gather
         self.lend, self.play, self.step = lend, play, step
         self.infos_type, self.agents_per_env = infos_type, slab.shape.agents_per_env
         self.no_infos = self.infos_with([], None)
-        self.num_last = self.head = self.departed = self.coming = 0
+        self.num_batch_ids = self.head = self.next_ticket = self.coming = 0
         self.mail = self.notes = 0
-        self.looked_ns = puf_now_ns()
+        self.look_ns = puf_now_ns()
         self.clear = True
         self.parent_times = parent_times
         self.telemetry = slab.shape.telemetry
@@ -196,13 +197,13 @@ cdef class FastPath:
 
     @property
     def last_ids(self):
-        """The environments of the last batch, None before the first."""
-        return numpy.asarray(self.last).tolist() if self.num_last else None
+        """Return the environments of the last batch, None before the first."""
+        return numpy.asarray(self.batch_ids).tolist() if self.num_batch_ids else None
 
     # ------------------------------------------------------------------------------------------ the plain case
 
     def send(self, actions, env_ids=None):
-        """Send actions, for the last batch or for environments that are named, if that is plain; return whether it was."""
+        """Send actions to env_ids, or to the last batch, in the plain case; return whether it was."""
         cdef int64_t start_ns = puf_now_ns() if self.telemetry else 0
         cdef double seconds
         if self.owner:
@@ -212,10 +213,10 @@ cdef class FastPath:
             self.half_done = False
             if not self.clear or not self.bind(env_ids):
                 return False
-            actions = self.fitting(actions)
+            actions = self.convert_actions(actions)
             if actions is None or not self.may_send():
                 return False
-            self.half_done = True  # where environments are stepped in this process, Python runs inside
+            self.half_done = True  # runs Python if environments are stepped in this process
             self.send_plain(actions, start_ns)
             self.half_done = False
         finally:
@@ -229,16 +230,18 @@ cdef class FastPath:
         return True
 
     cdef bint bind(self, object env_ids) except? True:
-        """Note the environments that are sent to: those named, None for the last batch's. Return False if they are odd."""
+        """Set the targets: env_ids, or the last batch for None. Return False if env_ids are unusual."""
         cdef Py_ssize_t i, num
         cdef const int64_t *ids
         if env_ids is None:
-            self.bound, self.num_bound, self.whole = &self.last[0], self.num_last, self.mode == SYNCHRONOUS
-            return self.num_last > 0
+            self.target_ids, self.num_targets, self.is_full_batch = (
+                &self.batch_ids[0], self.num_batch_ids, self.mode == SYNCHRONOUS
+            )
+            return self.num_batch_ids > 0
         if not puf_is_array(env_ids, NDARRAY):
             try:
                 env_ids = AS_ARRAY(env_ids)
-            except UNREADABLE:  # what is wrong with them is said on the careful way
+            except UNREADABLE:  # VecEnv raises the error
                 return False
         if puf_descr(env_ids) != <PyObject *>INT64:
             if env_ids.dtype.kind not in "iu":
@@ -249,39 +252,39 @@ cdef class FastPath:
         num, ids = puf_dim(env_ids, 0), <const int64_t *>puf_data(env_ids)
         if num == 0 or num > <Py_ssize_t>self.num_envs:
             return False
-        self.bound, self.num_bound = &self.named[0], num
-        self.whole = self.mode == SYNCHRONOUS and self.num_bound == self.num_envs
+        self.target_ids, self.num_targets = &self.argument_ids[0], num
+        self.is_full_batch = self.mode == SYNCHRONOUS and self.num_targets == self.num_envs
         for i in range(num):
             if ids[i] < 0 or ids[i] >= <int64_t>self.num_envs:
                 return False
-            self.named[i] = <unsigned int>ids[i]
-            self.whole &= ids[i] == i
+            self.argument_ids[i] = <unsigned int>ids[i]
+            self.is_full_batch &= ids[i] == i
         return True
 
     cdef bint may_send(self):
-        """Whether nothing stands in the way of a plain step of the environments that are sent to."""
-        cdef uint64_t most, num = 0
+        """Return whether all targets can take a plain step."""
+        cdef uint64_t num_words, num = 0
         cdef uint64_t i
         cdef uint32_t env_id, worker
         cdef puf_ring *ring = &self.ring.c
         if not self.clear:
             return False
-        while num < self.num_bound:
-            env_id = self.bound[num]
+        while num < self.num_targets:
+            env_id = self.target_ids[num]
             if self.states[env_id] != WAITING or (self.disabled and self.overs[env_id]):
                 break
-            self.states[env_id] = FLYING  # so that none is named twice
+            self.states[env_id] = FLYING  # so that a second mention is noticed
             num += 1
         for i in range(num):
-            self.states[self.bound[i]] = WAITING
-        if num < self.num_bound:
+            self.states[self.target_ids[i]] = WAITING
+        if num < self.num_targets:
             return False
         if self.play is None:
-            most = 1 if self.whole else min(
-                self.num_bound, (self.num_envs + ring.num_workers - 1) // ring.num_workers
+            num_words = 1 if self.is_full_batch else min(
+                self.num_targets, (self.num_envs + ring.num_workers - 1) // ring.num_workers
             )
             for worker in range(ring.num_workers):
-                if puf_room(ring, worker) < most:
+                if puf_room(ring, worker) < num_words:
                     return False
         return True
 
@@ -290,7 +293,7 @@ cdef class FastPath:
         cdef uint32_t env_id, worker
         cdef puf_ring *ring = &self.ring.c
         self.store(actions)
-        if self.whole:
+        if self.is_full_batch:
             memset(self.states, FLYING, self.num_envs)
             puf_begin(ring, self.head % ring.num_blocks, now_ns)
             self.coming = self.num_envs
@@ -298,27 +301,27 @@ cdef class FastPath:
                 self.play(self.head % ring.num_blocks)
                 return 0
             for worker in range(ring.num_workers):
-                puf_lay(ring, worker, 0, puf_request(PUF_SHARE, <uint32_t>(self.head % ring.num_blocks)))
+                puf_stage(ring, worker, 0, puf_request(PUF_SHARE, <uint32_t>(self.head % ring.num_blocks)))
                 puf_post(ring, worker, 1)
             return 0
         if self.play is not None:
-            env_ids = [self.bound[i] for i in range(self.num_bound)]
+            env_ids = [self.target_ids[i] for i in range(self.num_targets)]
             self.step(env_ids, self.depart(env_ids))
             return 0
         self.begin_block()
-        for i in range(self.num_bound):
-            env_id = self.bound[i]
+        for i in range(self.num_targets):
+            env_id = self.target_ids[i]
             worker = self.worker_of[env_id]
-            puf_lay(ring, worker, self.laid[worker], puf_request(env_id, self.leave(env_id)))
-            self.laid[worker] += 1
+            puf_stage(ring, worker, self.num_staged[worker], puf_request(env_id, self.assign_slot(env_id)))
+            self.num_staged[worker] += 1
         for worker in range(ring.num_workers):
-            if self.laid[worker]:
-                puf_post(ring, worker, self.laid[worker])
-                self.laid[worker] = 0
+            if self.num_staged[worker]:
+                puf_post(ring, worker, self.num_staged[worker])
+                self.num_staged[worker] = 0
         return 0
 
     cdef int store(self, object actions) except -1:
-        """Copy actions, as ``fitting`` returns them, for the environments that are sent to into the slab."""
+        """Copy the targets' actions, as ``convert_actions`` returns them, into the slab."""
         cdef Py_ssize_t i
         if self.column is not None:
             self.store_part(self.column, actions)
@@ -330,20 +333,20 @@ cdef class FastPath:
     cdef void store_part(self, ActionColumn column, object part) noexcept:
         cdef uint64_t i
         cdef const char *source = puf_data(part)
-        if self.whole:
+        if self.is_full_batch:
             memcpy(column.data, source, self.num_envs * column.nbytes)
             return
-        for i in range(self.num_bound):
-            memcpy(column.data + self.bound[i] * column.nbytes, source + i * column.nbytes, column.nbytes)
+        for i in range(self.num_targets):
+            memcpy(column.data + self.target_ids[i] * column.nbytes, source + i * column.nbytes, column.nbytes)
 
-    cdef object fitting(self, object actions):
-        """Return actions just as the slab has them: an array, or a list of several; None where they are not plain."""
+    cdef object convert_actions(self, object actions):
+        """Return actions as the slab stores them, an array or a list of arrays; None if they are unusual."""
         cdef Py_ssize_t i
         cdef list parts
         if self.column is not None:
-            if not self.column.fits(actions, self.num_bound):
-                actions = self.column.converted(actions)
-                if not self.column.fits(actions, self.num_bound):
+            if not self.column.fits(actions, self.num_targets):
+                actions = self.column.convert(actions)
+                if not self.column.fits(actions, self.num_targets):
                     return None
             return actions
         if self.columns is None or not (type(actions) is tuple or type(actions) is list):
@@ -352,14 +355,14 @@ cdef class FastPath:
         if len(parts) != len(self.columns):
             return None
         for i in range(len(parts)):
-            parts[i] = (<ActionColumn>self.columns[i]).converted(parts[i])
-        for i in range(len(parts)):  # now that no other code runs, before they are copied
-            if not (<ActionColumn>self.columns[i]).fits(parts[i], self.num_bound):
+            parts[i] = (<ActionColumn>self.columns[i]).convert(parts[i])
+        for i in range(len(parts)):  # after all conversions, which may run other code
+            if not (<ActionColumn>self.columns[i]).fits(parts[i], self.num_targets):
                 return None
         return parts
 
     def recv(self, double timeout_s):
-        """Return the next batch if it comes in time (and soon) and nothing but rows does; None otherwise."""
+        """Return the next batch if it is full within timeout_s and one slice and no message came; else None."""
         if self.owner:
             return None
         self.owner = PyThread_get_thread_ident()
@@ -370,46 +373,46 @@ cdef class FastPath:
 
     cdef object recv_plain(self, double timeout_s):
         cdef puf_ring *ring = &self.ring.c
-        cdef bint found = True
+        cdef bint is_complete = True
         cdef int64_t start_ns
-        cdef list taken
+        cdef list pickled
         self.half_done = False
         if not self.clear or self.coming < ring.block_size:
             return None
         start_ns = puf_now_ns()
         if self.is_overdue(start_ns):
-            if self.put_off:
+            if self.look_deferred:
                 return None
-            self.put_off = True  # until the next batch: after a pause everything is cold, and this one is awaited
+            self.look_deferred = True  # to the next batch: this one is awaited, and after a pause caches are cold
         if not puf_is_full(ring, self.head):
             self.await_block(timeout_s)
-            found = puf_is_full(ring, self.head)
-        if self.has_news():  # asked after the block was full: what its rows left in a socket is there by now
-            found = False
+            is_complete = puf_is_full(ring, self.head)
+        if self.has_news():  # checked once the block is full: its rows' messages have arrived by then
+            is_complete = False
         self.half_done = True
-        if found and self.has_infos():
-            taken = self.ring.take_infos()
-            found = not taken or self.collect(taken)
-        if found:
+        if is_complete and self.has_infos():
+            pickled = self.ring.take_infos()
+            is_complete = not pickled or self.collect(pickled)
+        if is_complete:
             self.land()
         self.half_done = False
         if self.telemetry:
-            self.note(start_ns, found)
-        return self.batch if found else None
+            self.record_times(start_ns, is_complete)
+        return self.batch if is_complete else None
 
-    # ---------------------------------------------------------------------------------------- the careful way
+    # --------------------------------------------------------------------------------------- for the scheduler
 
     def depart(self, env_ids):
-        """Note that environments are sent something; return the slots that their rows go to."""
+        """Mark environments as in flight; return the slots of their next rows."""
         self.begin_block()
-        return [self.leave(env_id) for env_id in env_ids]
+        return [self.assign_slot(env_id) for env_id in env_ids]
 
     cdef void begin_block(self) noexcept:
-        """Note when a synchronous batch is begun, if it is now; ``leave`` does for others."""
+        """Record the start of a synchronous batch if this is its first; ``assign_slot`` does so in other modes."""
         if self.mode == SYNCHRONOUS and not self.coming:
             puf_begin(&self.ring.c, self.head % self.ring.c.num_blocks, puf_now_ns())
 
-    cdef uint32_t leave(self, uint32_t env_id):
+    cdef uint32_t assign_slot(self, uint32_t env_id):
         cdef uint64_t ticket
         cdef uint32_t slot
         self.states[env_id] = FLYING
@@ -418,8 +421,8 @@ cdef class FastPath:
             return self.slot_of(env_id)
         if self.mode == FIRST_FINISHED:
             return PUF_CLAIM
-        ticket = self.departed
-        self.departed += 1
+        ticket = self.next_ticket
+        self.next_ticket += 1
         if ticket % self.ring.c.block_size == 0:
             puf_begin(&self.ring.c, ticket // self.ring.c.block_size % self.ring.c.num_blocks, puf_now_ns())
         slot = <uint32_t>(ticket % self.ring.c.num_slots)
@@ -427,30 +430,30 @@ cdef class FastPath:
         return slot
 
     def coming_slots(self, env_ids):
-        """Return the slots that ``depart`` would."""
+        """Return the slots that ``depart`` would return, without changing anything."""
         cdef puf_ring *ring = &self.ring.c
         if self.mode == SYNCHRONOUS:
             return [self.slot_of(env_id) for env_id in env_ids]
         if self.mode == FIRST_FINISHED:
             return [PUF_CLAIM] * len(env_ids)
-        return [(self.departed + index) % ring.num_slots for index in range(len(env_ids))]
+        return [(self.next_ticket + index) % ring.num_slots for index in range(len(env_ids))]
 
     def look(self):
-        """Note what has come so far: all of it is about to be seen to, but what comes after this ends a wait."""
+        """Record what has arrived, which the caller now handles; later arrivals end a wait."""
         self.mail, self.notes = puf_mail(&self.ring.c), puf_notes(&self.ring.c)
         self.total = puf_total(&self.ring.c)
-        self.looked_ns, self.put_off = puf_now_ns(), False
+        self.look_ns, self.look_deferred = puf_now_ns(), False
 
     cdef bint is_overdue(self, int64_t now_ns) noexcept:
-        """Return whether nobody has looked for a slice of time: a worker may be dead that nobody has to wait for."""
-        return now_ns - self.looked_ns > <int64_t>(1e9 * SLICE_S)
+        """Return whether the last look is longer ago than a slice: a worker may have died without ending a wait."""
+        return now_ns - self.look_ns > <int64_t>(1e9 * SLICE_S)
 
     def wants_a_look(self):
-        """Return whether it is time to look at the sockets, though rows keep coming."""
+        """Return whether the sockets are due to be read, although rows keep arriving."""
         return bool(self.is_overdue(puf_now_ns()))
 
     cdef bint has_infos(self) noexcept:
-        """Whether rows of the next block, which is full, come with infos."""
+        """Return whether rows of the next block, which is full, have infos."""
         cdef uint64_t i
         cdef unsigned char *flags = self.ring.c.flags + self.head % self.ring.c.num_blocks * self.ring.c.block_size
         for i in range(self.ring.c.block_size):
@@ -459,11 +462,11 @@ cdef class FastPath:
         return False
 
     cpdef bint has_news(self):
-        """Return whether anything has come, extra_leaves rows, since ``look``."""
+        """Return whether anything other than rows has arrived since ``look``."""
         return puf_mail(&self.ring.c) != self.mail or puf_notes(&self.ring.c) != self.notes
 
     def await_block(self, double timeout_s):
-        """Wait for the next block to be full or for urgent news, no longer than a slice of time."""
+        """Wait until the next block is full or an urgent message arrives, for at most a slice."""
         cdef int64_t timeout_ns = <int64_t>(1e9 * max(0.0, min(timeout_s, SLICE_S)))
         cdef int yields = self.spin if timeout_ns else 0
         with nogil:
@@ -471,20 +474,20 @@ cdef class FastPath:
         PyErr_CheckSignals()
 
     def await_row(self, double timeout_s):
-        """Wait for any row or for urgent news, no longer than a slice of time."""
+        """Wait until any row or an urgent message arrives, for at most a slice."""
         cdef int64_t timeout_ns = <int64_t>(1e9 * max(0.0, min(timeout_s, SLICE_S)))
         with nogil:
             puf_await_row(&self.ring.c, self.total, self.mail, timeout_ns)
         PyErr_CheckSignals()
 
     def is_full(self, bint by_words):
-        """Return whether the next block is full, told by its words (which are the truth) or by its count."""
+        """Return whether the next block is full, by its words (always right) or by its count."""
         if by_words:
             return puf_is_done_block(&self.ring.c, self.head)
         return puf_is_full(&self.ring.c, self.head)
 
     def land(self):
-        """Take the next block, which must be full: its environments wait now, and ``batch`` is its batch."""
+        """Receive the next block, which must be full: mark its environments as waiting and set ``batch``."""
         cdef puf_ring *ring = &self.ring.c
         cdef uint64_t block = self.head % ring.num_blocks
         cdef unsigned char *flags = ring.flags + block * ring.block_size
@@ -492,7 +495,7 @@ cdef class FastPath:
         cdef uint64_t i
         cdef uint32_t env_id
         cdef tuple arrays = <tuple>self.blocks[block]
-        if self.copier is not None:  # before anything has changed: there may be no memory
+        if self.copier is not None:  # before anything changes: memory may run out
             copier = self.copier
             arrays = tuple([copier(array) for array in arrays])
         elif self.lend is not None:
@@ -503,15 +506,15 @@ cdef class FastPath:
             for i in range(self.num_envs):
                 self.overs[i] = flags[i] & PUF_OVER
                 any_flags |= flags[i]
-                self.last[i] = <uint32_t>i
+                self.batch_ids[i] = <uint32_t>i
         else:
             for i in range(ring.block_size):
                 env_id = <uint32_t>self.env_ids[block * ring.block_size + i]
-                self.last[i] = env_id
+                self.batch_ids[i] = env_id
                 self.states[env_id] = WAITING
                 self.overs[env_id] = flags[i] & PUF_OVER
                 any_flags |= flags[i]
-        self.num_last = ring.block_size
+        self.num_batch_ids = ring.block_size
         self.coming -= ring.block_size
         self.head += 1
         infos = self.infos_of(block) if any_flags & (PUF_INFO | PUF_EPISODE | PUF_HELD) else self.no_infos
@@ -525,18 +528,20 @@ cdef class FastPath:
             self.parent_times[FILL_MAX] = max(self.parent_times[FILL_MAX], fill_s)
 
     cdef object infos_with(self, list items, Records records):
-        """Return the Infos of the last batch: of infos that are all dicts, or of records."""
+        """Return the Infos of the last batch, made of dicts or of records."""
         if self.mode == SYNCHRONOUS:
             env_ids = range(self.num_envs)
         else:
-            env_ids = PyBytes_FromStringAndSize(<char *>&self.last[0], self.ring.c.block_size * sizeof(unsigned int))
-        infos = self.infos_type.__new__(self.infos_type)  # what its __init__ does, without a Python function
+            env_ids = PyBytes_FromStringAndSize(
+                <char *>&self.batch_ids[0], self.ring.c.block_size * sizeof(unsigned int)
+            )
+        infos = self.infos_type.__new__(self.infos_type)  # does the work of __init__ without a Python call
         infos._dicts, infos._source = items, records
         infos._env_ids, infos._agents_per_env = env_ids, self.agents_per_env
         return infos
 
     cdef object infos_of(self, uint64_t block):
-        """Return the infos of the last batch, which this block held, in the order of its rows."""
+        """Return the infos of the last batch, which was in this block, in the order of its rows."""
         cdef uint64_t i, slot = block * self.ring.c.block_size
         cdef uint32_t env_id
         cdef size_t nbytes = 0
@@ -544,16 +549,16 @@ cdef class FastPath:
         cdef InfoStore store = self.ring.store
         cdef list items = []
         cdef bytes data
-        cdef char *at
-        for i in range(self.num_last):
-            env_id = self.last[i]
+        cdef char *cursor
+        for i in range(self.num_batch_ids):
+            env_id = self.batch_ids[i]
             if flags[i] & PUF_HELD:
-                held = self.ring.infos[slot + i]
+                info = self.ring.infos[slot + i]
                 self.ring.infos[slot + i] = None
-                if type(held) is list:
-                    items += <list>held
+                if type(info) is list:
+                    items += <list>info
                 else:
-                    items.append(held)
+                    items.append(info)
             elif flags[i] & PUF_EPISODE:
                 items.append(None)
                 nbytes += HEAD_NBYTES + 3 * sizeof(double)
@@ -566,55 +571,55 @@ cdef class FastPath:
         if not nbytes:
             return self.infos_with(items, None)
         data = PyBytes_FromStringAndSize(NULL, nbytes)
-        at = PyBytes_AS_STRING(data)
-        for i in range(self.num_last):
+        cursor = PyBytes_AS_STRING(data)
+        for i in range(self.num_batch_ids):
             if flags[i] & PUF_EPISODE:
-                at += self.put_episode(at, i, slot + i)
-            elif flags[i] & PUF_INFO and store.has(self.last[i]):
-                at += self.put_records(at, i, store)
+                cursor += self.put_episode(cursor, i, slot + i)
+            elif flags[i] & PUF_INFO and store.has(self.batch_ids[i]):
+                cursor += self.put_records(cursor, i, store)
         return self.infos_with(None, Records(items, data, self.agents_per_env))
 
-    cdef size_t put_episode(self, char *at, uint64_t index, uint64_t slot) noexcept:
-        """Put a record of an episode's statistics, and no keys; return its length."""
+    cdef size_t put_episode(self, char *target, uint64_t index, uint64_t slot) noexcept:
+        """Write a record of an episode's statistics, without keys; return its size."""
         cdef Head head
         head.nbytes, head.schema, head.flags = HEAD_NBYTES + 3 * sizeof(double), 0, OVER | EPISODE | OF_AGENT
-        head.agent_index, head.env_id, head.row, head.unused = 0, self.last[index], <uint32_t>index, 0
-        memcpy(at, &head, HEAD_NBYTES)  # only environments of one agent
-        memcpy(at + HEAD_NBYTES, self.episodes + 3 * slot, 3 * sizeof(double))
+        head.agent_index, head.env_id, head.row, head.unused = 0, self.batch_ids[index], <uint32_t>index, 0
+        memcpy(target, &head, HEAD_NBYTES)  # only environments of one agent
+        memcpy(target + HEAD_NBYTES, self.episodes + 3 * slot, 3 * sizeof(double))
         return head.nbytes
 
-    cdef size_t put_records(self, char *at, uint64_t index, InfoStore store):
-        """Put the records of an environment of the last batch, which are forgotten then; return their length."""
-        cdef uint32_t env_id = self.last[index], nbytes = store.messages[env_id].nbytes - 1
-        cdef uint32_t done = 0
+    cdef size_t put_records(self, char *target, uint64_t index, InfoStore store):
+        """Move the records of an environment of the last batch to target; return their size."""
+        cdef uint32_t env_id = self.batch_ids[index], nbytes = store.messages[env_id].nbytes - 1
+        cdef uint32_t offset = 0
         cdef Head head
-        memcpy(at, store.messages[env_id].bytes + 1, nbytes)
-        while done < nbytes:
-            memcpy(&head, at + done, HEAD_NBYTES)
+        memcpy(target, store.messages[env_id].bytes + 1, nbytes)
+        while offset < nbytes:
+            memcpy(&head, target + offset, HEAD_NBYTES)
             head.env_id, head.row = env_id, <uint32_t>(index * self.agents_per_env + head.agent_index)
-            memcpy(at + done, &head, HEAD_NBYTES)
-            done += head.nbytes
+            memcpy(target + offset, &head, HEAD_NBYTES)
+            offset += head.nbytes
         store.drop(env_id)
         return nbytes
 
-    cdef void note(self, int64_t start_ns, bint found) noexcept:
-        """Note for telemetry where the parent's time goes."""
+    cdef void record_times(self, int64_t start_ns, bint is_complete) noexcept:
+        """Add a call of ``recv`` to the parent's times."""
         cdef double start_s = 1e-9 * start_ns
         cdef double end_s = 1e-9 * puf_now_ns()
         if self.parent_times[RETURNED]:
             self.parent_times[THOUGHT] += start_s - self.parent_times[RETURNED]
-        self.parent_times[RETURNED] = end_s  # if nothing was found, recv goes on at once
+        self.parent_times[RETURNED] = end_s  # after a None, VecEnv.recv continues at once
         self.parent_times[RECV] += end_s - start_s
-        self.parent_times[NUM_RECV] += found
+        self.parent_times[NUM_RECV] += is_complete
 
     cpdef uint32_t slot_of(self, uint32_t env_id):
-        """Return the slot that is assigned to an environment; none is where slots are claimed."""
+        """Return the slot assigned to an environment; not for FIRST_FINISHED, where workers claim slots."""
         if self.mode == SYNCHRONOUS:
             return <uint32_t>(self.head % self.ring.c.num_blocks * self.ring.c.block_size + env_id)
         return self.slots[env_id]
 
     def claimed_slot(self, uint64_t env_id):
-        """Return the slot that an environment has claimed without writing its rows; None if there is none."""
+        """Return the slot that an environment has claimed and not written; None if there is none."""
         cdef uint64_t ticket
         cdef uint64_t first = self.head * self.ring.c.block_size
         for ticket in range(first, first + self.ring.c.num_slots):
@@ -623,32 +628,32 @@ cdef class FastPath:
         return None
 
     def skip(self, uint64_t head):
-        """Go on at block number ``head`` with nothing under way, after a rewind of the ring."""
-        self.head, self.departed, self.coming = head, head * self.ring.c.block_size, 0
+        """Continue at block number ``head`` with nothing in flight, after a rewind of the ring."""
+        self.head, self.next_ticket, self.coming = head, head * self.ring.c.block_size, 0
 
     def forget(self):
-        """Forget the last batch: there is none to act on any more."""
-        self.num_last, self.half_done = 0, False
+        """Forget the last batch, so that a send needs env_ids."""
+        self.num_batch_ids, self.half_done = 0, False
 
     def counted(self):
-        """Return how many environments' rows lie there, counted, and were not received."""
+        """Return how many environments' rows are counted and not received."""
         return puf_counted(&self.ring.c, self.head)
 
     def is_asleep(self, uint32_t worker):
-        """Return whether a worker sleeps, and so has nothing left to count."""
+        """Return whether a worker sleeps, and so has counted all its rows."""
         return bool(puf_is_asleep(&self.ring.c, worker))
 
     def asked(self, uint32_t worker):
-        """Return which word of its mailbox a worker has not taken yet; None if it has taken all."""
+        """Return the number of the next word that a worker has to take; None if it has taken all."""
         cdef uint64_t number = 0
-        return number if puf_is_asked(&self.ring.c, worker, &number) else None
+        return number if puf_has_untaken(&self.ring.c, worker, &number) else None
 
     def landed(self):
-        """Return the environments whose rows lie there and were not received."""
+        """Return the environments whose rows are written and not received."""
         cdef uint64_t ticket
         cdef uint64_t first = self.head * self.ring.c.block_size
-        found = []
+        env_ids = []
         for ticket in range(first, first + self.ring.c.num_slots):
             if puf_is_done(&self.ring.c, ticket):
-                found.append(self.env_ids[ticket % self.ring.c.num_slots])
-        return found
+                env_ids.append(self.env_ids[ticket % self.ring.c.num_slots])
+        return env_ids

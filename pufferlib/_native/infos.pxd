@@ -1,36 +1,36 @@
-"""What other compiled modules may use of infos.pyx."""
+"""The declarations of infos.pyx for other compiled modules."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:
-    RECORDS = 1, KEYS = 2  # what a message begins with; a pickle begins with 0x80
+    RECORDS = 1, KEYS = 2  # first byte of a message; a pickle starts with 0x80
     HEAD_NBYTES = 24
 
     # Flags of a record:
     OVER = 1  # the environment's episode is over: {"env": True}
-    EPISODE = 2  # and the episode's statistics follow the head
-    OF_AGENT = 4  # it is an agent's
+    EPISODE = 2  # the episode's statistics follow the head
+    OF_AGENT = 4  # the info is an agent's
 
-# What a record begins with, then the values.
+# The start of a record; the values follow.
 cdef struct Head:
-    uint32_t nbytes  # with the head
-    uint16_t schema  # its number in the worker that wrote it
+    uint32_t nbytes  # including the head
+    uint16_t schema  # its number in the writing worker
     uint16_t flags
     uint32_t agent_index
-    uint32_t env_id  # what follows is only known where the record is read
+    uint32_t env_id  # this and the next field are set where the record is read
     uint32_t row  # of the batch
     uint32_t unused
 
-# Whether an info tells nothing.
+# Return whether an info is None or an empty dict.
 cdef inline bint is_empty(object info) noexcept:
     return info is None or (type(info) is dict and len(<dict>info) == 0)
 
-# Return a copy of a dict, as ``own`` of emulation/infos.py makes it.
-cdef dict owned(dict info, object own)
+# Return a copy of an info as ``own`` of emulation/infos.py makes it, which is passed as copy_value.
+cdef dict copy_info(dict info, object copy_value)
 
 cdef class Schema:
     cdef readonly tuple keys
-    cdef readonly dict index_of  # key → number of the value
+    cdef readonly dict index_of  # key → index of the value
     cdef readonly uint16_t number
 
 cdef class InfoWriter:
@@ -39,11 +39,11 @@ cdef class InfoWriter:
     cdef bytearray memory
     cdef char *bytes
     cdef readonly uint32_t nbytes  # of the message so far
-    cdef int depth  # of dicts in dicts, while one is written
-    cdef int likely  # number of the dtype of NumPy's last scalar, as the next is mostly of the same
-    cdef Schema new  # a schema that has to be told first
+    cdef int depth  # of nested dicts, while one is written
+    cdef int likely_dtype  # index of the last NumPy scalar's dtype, which is tried first
+    cdef Schema new_schema  # a schema that must be sent first
 
-    cdef Schema schema_of(self, dict info, Schema likely)
+    cdef Schema schema_of(self, dict info, Schema likely_schema)
     cdef void begin(self) noexcept
     cdef bint add(self, Schema schema, dict info, uint16_t flags, uint32_t agent_index, const double *episode) except -1
     cdef bint write(self, object value) except -1
@@ -53,17 +53,17 @@ cdef class InfoWriter:
 
 cdef struct Message:
     char *bytes
-    uint32_t nbytes, room
+    uint32_t nbytes, capacity
 
 cdef class InfoStore:
-    cdef Message *messages  # of each environment: the records that have come for its next row
+    cdef Message *messages  # by environment: the records for its next row
     cdef uint64_t num_messages
-    cdef list schemas  # of each environment: those of its records
-    cdef list known  # of each worker: its schemas, by number
+    cdef list schemas  # by environment: those of its records
+    cdef list worker_schemas  # by worker: its schemas, by number
 
-    cdef char *room(self, uint64_t env_id, uint32_t nbytes) except NULL
-    cdef int arrive(self, uint32_t worker, uint64_t env_id) except -1
-    cdef int learn(self, uint32_t worker, bytes payload) except -1
+    cdef char *reserve(self, uint64_t env_id, uint32_t nbytes) except NULL
+    cdef int resolve_schemas(self, uint32_t worker, uint64_t env_id) except -1
+    cdef int add_schema(self, uint32_t worker, bytes payload) except -1
     cpdef bint has(self, uint64_t env_id) noexcept
 
 cdef class Records:
@@ -71,4 +71,4 @@ cdef class Records:
     cdef bytes data
     cdef uint32_t agents_per_env
 
-    cdef dict dict_of(self, Schema schema, const char **at)
+    cdef dict dict_of(self, Schema schema, const char **cursor)

@@ -1,9 +1,9 @@
-"""Infos on their way: copies, or records of bytes, which cost nothing until they are read.
+"""Infos between worker and parent: copies, or records of bytes that are decoded only when they are read.
 
-A worker writes what an environment tells as records, of one info each: a head, then each value behind a byte that says
-its kind. The keys are not in it, but the number of a schema, which was told before. Numbers, short texts, None, small
-arrays and dicts of these have kinds; an info with anything else is no record, and travels pickled. The parent keeps the
-bytes with the batch, and makes dicts of them where somebody looks.
+A worker writes each info of an environment as a record: a head, then the values, each after a byte for its kind. A
+record has no keys, but the number of a schema that the worker has sent before. Numbers, short texts, None, small arrays
+and dicts of these have kinds; an info with any other value is no record, and is sent pickled. The parent keeps the
+bytes with the batch, and builds the dicts on first access.
 """
 
 cimport cython
@@ -52,7 +52,7 @@ cdef enum:
 cdef object NDARRAY = numpy.ndarray
 cdef object EMPTY = numpy.empty
 cdef object ZEROS = numpy.zeros
-# dtypes that values are written as, bytes as they are; one element of each, from which scalars are taken.
+# The dtypes of values, which are written as their bytes; an array of one element of each, to read scalars from.
 cdef list DTYPE_LIST = [numpy.dtype(code) for code in ("?", "b", "h", "i", "l", "B", "H", "I", "L", "e", "f", "d", "D")]
 cdef list TYPE_LIST = [dtype.type for dtype in DTYPE_LIST]
 cdef list ELEMENTS = [numpy.zeros(1, dtype) for dtype in DTYPE_LIST]
@@ -69,19 +69,19 @@ cdef object INT64 = numpy.dtype("l")
 cdef object BOOL = numpy.dtype("?")
 
 
-cdef dict owned(dict info, object own):
+cdef dict copy_info(dict info, object copy_value):
     cdef PyObject *key
-    cdef PyObject *found
+    cdef PyObject *item
     cdef Py_ssize_t position = 0
     cdef dict copy = PyDict_Copy(info)
-    while PyDict_Next(info, &position, &key, &found):
-        value = <object>found
+    while PyDict_Next(info, &position, &key, &item):
+        value = <object>item
         if PyFloat_CheckExact(value) or PyLong_CheckExact(value) or PyUnicode_CheckExact(value):
             continue
         if puf_is_array(value, NDARRAY):
-            copy[<object>key] = value.copy()  # the key is there already, so the order stays
+            copy[<object>key] = value.copy()  # replaces a value, so the order stays
         elif type(value) is list or type(value) is tuple or isinstance(value, (dict, NDARRAY)):
-            copy[<object>key] = own(value)
+            copy[<object>key] = copy_value(value)
     return copy
 
 
@@ -95,7 +95,7 @@ cdef class Schema:
 
 
 cdef bint has_keys(dict info, Schema schema):
-    """Whether an info has just these keys, in this order."""
+    """Return whether an info has exactly these keys, in this order."""
     cdef PyObject *key
     cdef PyObject *value
     cdef PyObject *expected
@@ -120,16 +120,16 @@ cdef class InfoWriter:
         self.schemas, self.candidates = {}, set()
         self.memory = bytearray(MOST_NBYTES)
         self.bytes = self.memory
-        self.nbytes = self.likely = 0
+        self.nbytes = self.likely_dtype = 0
 
-    cdef Schema schema_of(self, dict info, Schema likely):
-        """Return the schema of an info; None where it is to travel pickled. likely: one to try first, or None.
+    cdef Schema schema_of(self, dict info, Schema likely_schema):
+        """Return the schema of an info; None if it must be sent pickled. likely_schema: the one to try first, or None.
 
-        A schema that nobody was told of is ``new``. Only keys that come a second time get one, as some never repeat.
+        A schema not sent yet is ``new_schema``. Only keys that occur a second time get one, since some never repeat.
         """
         cdef Schema schema
-        if likely is not None and has_keys(info, likely):
-            return likely
+        if likely_schema is not None and has_keys(info, likely_schema):
+            return likely_schema
         for key in info:
             if type(key) is not str:
                 return None
@@ -142,37 +142,37 @@ cdef class InfoWriter:
                 self.candidates.clear()
             self.candidates.add(keys)
             return None
-        self.new = Schema(keys, <uint16_t>len(self.schemas))
-        return self.new
+        self.new_schema = Schema(keys, <uint16_t>len(self.schemas))
+        return self.new_schema
 
-    def message_of_new(self):
-        """Return the message that tells of the new schema."""
-        return bytes([KEYS]) + pickle.dumps((self.new.number, self.new.keys))
+    def new_schema_message(self):
+        """Return the message that sends the new schema."""
+        return bytes([KEYS]) + pickle.dumps((self.new_schema.number, self.new_schema.keys))
 
-    def keep_new(self):
-        """Take up the new schema, which has been told of."""
-        self.candidates.discard(self.new.keys)
-        self.schemas[self.new.keys] = self.new
-        self.new = None
+    def add_new_schema(self):
+        """Add the new schema, which has been sent."""
+        self.candidates.discard(self.new_schema.keys)
+        self.schemas[self.new_schema.keys] = self.new_schema
+        self.new_schema = None
 
     cdef void begin(self) noexcept:
-        """Begin a message."""
+        """Start an empty message."""
         self.bytes[0] = RECORDS
         self.nbytes, self.depth = 1, 0
 
     cdef bint add(
         self, Schema schema, dict info, uint16_t flags, uint32_t agent_index, const double *episode
     ) except -1:
-        """Add a record of an info with the schema's keys; return False where that is not possible.
+        """Add a record of an info with the schema's keys; return False if a value has no kind or does not fit.
 
-        episode: return, length and seconds, where the flags have EPISODE.
+        episode: return, length and seconds; read if the flags have EPISODE.
         """
         cdef PyObject *key
         cdef PyObject *value
         cdef Py_ssize_t position = 0
         cdef Head head
-        cdef uint32_t begin = self.nbytes
-        if begin + HEAD_NBYTES + 3 * sizeof(double) > MOST_NBYTES:
+        cdef uint32_t start = self.nbytes
+        if start + HEAD_NBYTES + 3 * sizeof(double) > MOST_NBYTES:
             return False
         self.nbytes += HEAD_NBYTES
         if flags & EPISODE:
@@ -180,27 +180,27 @@ cdef class InfoWriter:
             self.nbytes += 3 * sizeof(double)
         while PyDict_Next(info, &position, &key, &value):
             if not self.write(<object>value):
-                self.nbytes = begin
+                self.nbytes = start
                 return False
-        head.nbytes, head.schema, head.flags, head.agent_index = self.nbytes - begin, schema.number, flags, agent_index
+        head.nbytes, head.schema, head.flags, head.agent_index = self.nbytes - start, schema.number, flags, agent_index
         head.env_id = head.row = head.unused = 0
-        memcpy(self.bytes + begin, &head, HEAD_NBYTES)
+        memcpy(self.bytes + start, &head, HEAD_NBYTES)
         return True
 
     cdef bint write(self, object value) except -1:
-        cdef int64_t whole
-        cdef double real
+        cdef int64_t int_value
+        cdef double float_value
         cdef int overflow, index
         cdef const char *text
         cdef Py_ssize_t size
         if PyFloat_CheckExact(value):
-            real = PyFloat_AS_DOUBLE(value)
-            return self.put(FLOAT, &real, sizeof(double))
-        if TYPES[self.likely] == <PyObject *>Py_TYPE(value):
-            return self.put(<uint8_t>(SCALAR + self.likely), puf_scalar(value), SIZES[self.likely])
+            float_value = PyFloat_AS_DOUBLE(value)
+            return self.put(FLOAT, &float_value, sizeof(double))
+        if TYPES[self.likely_dtype] == <PyObject *>Py_TYPE(value):
+            return self.put(<uint8_t>(SCALAR + self.likely_dtype), puf_scalar(value), SIZES[self.likely_dtype])
         if PyLong_CheckExact(value):
-            whole = PyLong_AsLongLongAndOverflow(value, &overflow)
-            return not overflow and self.put(INT, &whole, sizeof(int64_t))
+            int_value = PyLong_AsLongLongAndOverflow(value, &overflow)
+            return not overflow and self.put(INT, &int_value, sizeof(int64_t))
         if value is True or value is False:
             return self.put(TRUE if value is True else FALSE, NULL, 0)
         if value is None:
@@ -219,9 +219,9 @@ cdef class InfoWriter:
             return self.write_nested(value)
         for index in range(NUM_DTYPES):
             if TYPES[index] == <PyObject *>Py_TYPE(value):
-                if index == NUM_DTYPES - 1:  # the value of a complex scalar may lie elsewhere
+                if index == NUM_DTYPES - 1:  # a complex scalar's value may have another offset
                     return False
-                self.likely = index
+                self.likely_dtype = index
                 return self.put(<uint8_t>(SCALAR + index), puf_scalar(value), SIZES[index])
         return False
 
@@ -229,22 +229,22 @@ cdef class InfoWriter:
         cdef PyObject *key
         cdef PyObject *value
         cdef Py_ssize_t position = 0
-        cdef uint32_t begin = self.nbytes
+        cdef uint32_t start = self.nbytes
         cdef uint16_t nbytes
-        cdef bint wrote = True
-        if self.depth == MOST_DEPTH or len(nested) > 255 or begin + NESTED_HEAD > MOST_NBYTES:
+        cdef bint is_written = True
+        if self.depth == MOST_DEPTH or len(nested) > 255 or start + NESTED_HEAD > MOST_NBYTES:
             return False
         self.nbytes += NESTED_HEAD
         self.depth += 1
-        while wrote and PyDict_Next(nested, &position, &key, &value):
-            wrote = PyUnicode_CheckExact(<object>key) and self.write(<object>key) and self.write(<object>value)
+        while is_written and PyDict_Next(nested, &position, &key, &value):
+            is_written = PyUnicode_CheckExact(<object>key) and self.write(<object>key) and self.write(<object>value)
         self.depth -= 1
-        if not wrote:
+        if not is_written:
             return False
-        nbytes = <uint16_t>(self.nbytes - begin)
-        self.bytes[begin] = NESTED
-        memcpy(self.bytes + begin + 1, &nbytes, sizeof(nbytes))
-        self.bytes[begin + 3] = <char>len(nested)
+        nbytes = <uint16_t>(self.nbytes - start)
+        self.bytes[start] = NESTED
+        memcpy(self.bytes + start + 1, &nbytes, sizeof(nbytes))
+        self.bytes[start + 3] = <char>len(nested)
         return True
 
     cdef bint write_array(self, object array) except -1:
@@ -282,7 +282,7 @@ cdef class InfoWriter:
         return True
 
     cdef inline bint put(self, uint8_t kind, const void *bytes, size_t nbytes) noexcept:
-        """Put a byte and what follows it; return False where there is no room."""
+        """Write a byte and the bytes after it; return False if they do not fit."""
         if self.nbytes + 1 + nbytes > MOST_NBYTES:
             return False
         self.bytes[self.nbytes] = <char>kind
@@ -296,13 +296,13 @@ cdef class InfoWriter:
 
 @cython.final
 cdef class InfoStore:
-    """Keeps the records that have come for rows which were not received yet, by environment."""
+    """The records that have arrived for rows not received yet, by environment."""
 
     def __cinit__(self):
         self.messages, self.num_messages = NULL, 0
 
     def __init__(self, uint32_t num_workers):
-        self.schemas, self.known = [], [[] for _ in range(num_workers)]
+        self.schemas, self.worker_schemas = [], [[] for _ in range(num_workers)]
 
     def __dealloc__(self):
         cdef uint64_t env_id
@@ -310,77 +310,78 @@ cdef class InfoStore:
             free(self.messages[env_id].bytes)
         free(self.messages)
 
-    cdef char *room(self, uint64_t env_id, uint32_t nbytes) except NULL:
-        """Return where the message of an environment is to be written, in place of the last one."""
+    cdef char *reserve(self, uint64_t env_id, uint32_t nbytes) except NULL:
+        """Return memory for the message of an environment; it replaces the last one."""
         cdef Message *message
-        cdef void *grown
+        cdef void *memory
         cdef uint64_t num = self.num_messages
         if env_id >= num:
             num = max(env_id + 1, 2 * num)
-            grown = realloc(self.messages, num * sizeof(Message))
-            if not grown:
+            memory = realloc(self.messages, num * sizeof(Message))
+            if not memory:
                 raise MemoryError
-            self.messages = <Message *>grown
+            self.messages = <Message *>memory
             while self.num_messages < num:
                 self.messages[self.num_messages] = Message(NULL, 0, 0)
                 self.num_messages += 1
                 self.schemas.append(None)
         message = &self.messages[env_id]
-        if message.room < nbytes:
-            grown = realloc(message.bytes, nbytes)
-            if not grown:
+        if message.capacity < nbytes:
+            memory = realloc(message.bytes, nbytes)
+            if not memory:
                 raise MemoryError
-            message.bytes, message.room = <char *>grown, nbytes
+            message.bytes, message.capacity = <char *>memory, nbytes
         message.nbytes = nbytes
         return message.bytes
 
-    cdef int arrive(self, uint32_t worker, uint64_t env_id) except -1:
-        """Find the schemas of the message of an environment, which is there."""
+    cdef int resolve_schemas(self, uint32_t worker, uint64_t env_id) except -1:
+        """Look up the schemas of an environment's message, which has been written."""
         cdef Message *message = &self.messages[env_id]
-        cdef uint32_t at = 1
+        cdef uint32_t offset = 1
         cdef Head head
-        cdef list known = self.known[worker], found = []
-        while at < message.nbytes:
-            memcpy(&head, message.bytes + at, HEAD_NBYTES)
-            found.append(known[head.schema])
-            at += head.nbytes
-        self.schemas[env_id] = found
+        cdef list worker_schemas = self.worker_schemas[worker], schemas = []
+        while offset < message.nbytes:
+            memcpy(&head, message.bytes + offset, HEAD_NBYTES)
+            schemas.append(worker_schemas[head.schema])
+            offset += head.nbytes
+        self.schemas[env_id] = schemas
         return 0
 
-    cdef int learn(self, uint32_t worker, bytes payload) except -1:
-        """Take the message that tells of a worker's next schema."""
-        cdef list known = self.known[worker]
+    cdef int add_schema(self, uint32_t worker, bytes payload) except -1:
+        """Add a worker's next schema from its message."""
+        cdef list worker_schemas = self.worker_schemas[worker]
         number, keys = pickle.loads(payload[1:])
-        if number == len(known):  # else it has been told already
-            known.append(Schema(keys, number))
+        if number == len(worker_schemas):  # else the worker has sent it before
+            worker_schemas.append(Schema(keys, number))
         return 0
 
     cpdef bint has(self, uint64_t env_id) noexcept:
-        """Whether records have come for an environment's next row."""
+        """Return whether records have arrived for an environment's next row."""
         return env_id < self.num_messages and self.messages[env_id].nbytes > 0
 
     def drop(self, uint64_t env_id):
-        """Forget what has come for an environment."""
+        """Forget the records of an environment."""
         if env_id < self.num_messages:
             self.messages[env_id].nbytes = 0
             self.schemas[env_id] = None
 
     def clear(self):
-        """Forget what has come for all environments."""
+        """Forget the records of all environments."""
         cdef uint64_t env_id
         for env_id in range(self.num_messages):
             self.drop(env_id)
 
     def forget_worker(self, uint32_t worker):
-        """Forget the schemas of a worker that is gone; another in its place numbers its own."""
-        self.known[worker] = []
+        """Forget the schemas of a worker that has ended; its replacement numbers them from 0 again."""
+        self.worker_schemas[worker] = []
 
 
 @cython.final
 cdef class Records:
-    """What an Infos is read from: schemas, or infos that are dicts already, in their order, and the schemas' records.
+    """The source of an Infos: records, and infos that are dicts already.
 
-    items: None stands for a record without keys. data: the records, one after another.
+    items: in the order of the infos, a dict, or the Schema of a record; None for a record without keys. data: the
+    records, one after another.
     """
 
     def __init__(self, list items, bytes data, uint32_t agents_per_env):
@@ -388,36 +389,34 @@ cdef class Records:
 
     @property
     def count(self):
-        """How many infos there are."""
+        """Return the number of infos."""
         return len(self.items)
 
     def read(self):
-        """Return the infos, new dicts but for those that are dicts already."""
+        """Return the infos as dicts, new ones for records."""
         cdef list infos = []
-        cdef const char *at = PyBytes_AS_STRING(self.data)
+        cdef const char *cursor = PyBytes_AS_STRING(self.data)
         cdef object item
         for item in self.items:
             if item is None or type(item) is Schema:
-                infos.append(self.dict_of(item, &at))
+                infos.append(self.dict_of(item, &cursor))
             else:
                 infos.append(item)
         return infos
 
-    cdef dict dict_of(self, Schema schema, const char **at):
+    cdef dict dict_of(self, Schema schema, const char **cursor):
         cdef Head head
         cdef double episode[3]
         cdef dict info = {}
-        cdef bint has_own = False
-        cdef PyObject *key
         cdef Py_ssize_t index
-        memcpy(&head, at[0], HEAD_NBYTES)
-        at[0] += HEAD_NBYTES
+        memcpy(&head, cursor[0], HEAD_NBYTES)
+        cursor[0] += HEAD_NBYTES
         if head.flags & EPISODE:
-            memcpy(episode, at[0], sizeof(episode))
-            at[0] += sizeof(episode)
+            memcpy(episode, cursor[0], sizeof(episode))
+            cursor[0] += sizeof(episode)
         if schema is not None:
             for index in range(len(schema.keys)):
-                info[<object>PyTuple_GET_ITEM(schema.keys, index)] = read_value(at)
+                info[<object>PyTuple_GET_ITEM(schema.keys, index)] = read_value(cursor)
         if head.flags & OVER:
             info["env"] = True
         if head.flags & EPISODE:
@@ -428,37 +427,37 @@ cdef class Records:
         return info
 
     def keys(self):
-        """Return the keys of all infos, each once, in the order in which they first come."""
-        cdef const char *at = PyBytes_AS_STRING(self.data)
+        """Return the keys of all infos, each once, in the order of their first occurrence."""
+        cdef const char *cursor = PyBytes_AS_STRING(self.data)
         cdef Head head
-        cdef dict found = {}
+        cdef dict keys = {}
         cdef object item, key
         cdef Schema last = None
         for item in self.items:
             if item is not None and type(item) is not Schema:
-                found.update(dict.fromkeys(item))
+                keys.update(dict.fromkeys(item))
                 continue
-            memcpy(&head, at, HEAD_NBYTES)
-            at += head.nbytes
+            memcpy(&head, cursor, HEAD_NBYTES)
+            cursor += head.nbytes
             if item is not None and item is not last:
                 last = item
                 for key in last.keys:
-                    found[key] = None
+                    keys[key] = None
             if head.flags & OVER:
-                found["env"] = None
+                keys["env"] = None
             if head.flags & EPISODE:
-                found["episode"] = None
-            found["env_id"] = None
+                keys["episode"] = None
+            keys["env_id"] = None
             if head.flags & OF_AGENT:
-                found["agent_id"] = None
-        return list(found)
+                keys["agent_id"] = None
+        return list(keys)
 
     def column(self, name, Py_ssize_t num_rows):
-        """Return (values, mask) as ``Infos.column`` does; None where dicts have to be made for it.
+        """Return (values, mask) as ``Infos.column`` does; None if that needs the dicts.
 
-        That is so where an info is a dict already, or values are not all numbers of one kind or arrays of one shape.
+        It does if an info is a dict already, or if values are not all numbers of one kind or arrays of one shape.
         """
-        cdef const char *at = PyBytes_AS_STRING(self.data)
+        cdef const char *cursor = PyBytes_AS_STRING(self.data)
         cdef const char *value
         cdef const char *pattern = NULL
         cdef char *target = NULL
@@ -474,9 +473,9 @@ cdef class Records:
         for item in self.items:
             if item is not None and type(item) is not Schema:
                 return None
-            memcpy(&head, at, HEAD_NBYTES)
-            value = at + HEAD_NBYTES + (3 * sizeof(double) if head.flags & EPISODE else 0)
-            at += head.nbytes
+            memcpy(&head, cursor, HEAD_NBYTES)
+            value = cursor + HEAD_NBYTES + (3 * sizeof(double) if head.flags & EPISODE else 0)
+            cursor += head.nbytes
             index = None if item is None else (<Schema>item).index_of.get(name)
             if index is None or not (head.flags & OF_AGENT or self.agents_per_env == 1):
                 continue
@@ -502,11 +501,11 @@ cdef class Records:
         return values, mask
 
 
-def column_of(list infos, name, Py_ssize_t num_rows, own_key, dict row_of):
-    """Return (values, mask) of a key of infos that are dicts, as ``Infos.column`` does; None where Python has to.
+def column_of(list infos, name, Py_ssize_t num_rows, id_key, dict row_of):
+    """Return (values, mask) of one key of dicts, as ``Infos.column`` does; None if only Python can.
 
-    That is so unless all values are floats, ints or bools, or all are scalars, or arrays of one shape, of one dtype of
-    NumPy's. own_key: the key that says whose an info is. row_of: the row of each; None: the number itself.
+    All values must be floats, ints or bools, or all NumPy scalars or arrays of one shape, of one dtype. id_key: the key
+    of an info's environment or agent id. row_of: rows by id; None if the id is the row.
     """
     cdef PyObject *kind = NULL
     cdef object values = None, mask = ZEROS(num_rows, BOOL), info, value, row
@@ -514,12 +513,12 @@ def column_of(list infos, name, Py_ssize_t num_rows, own_key, dict row_of):
     cdef char *masks = puf_data(mask)
     cdef Py_ssize_t index
     cdef size_t nbytes = 0
-    cdef int64_t whole
+    cdef int64_t int_value
     cdef int overflow
     for info in infos:
         if type(info) is not dict or name not in <dict>info:
             continue
-        value, row = (<dict>info)[name], (<dict>info).get(own_key)
+        value, row = (<dict>info)[name], (<dict>info).get(id_key)
         if type(row) is not int:
             continue
         if row_of is not None:
@@ -539,10 +538,10 @@ def column_of(list infos, name, Py_ssize_t num_rows, own_key, dict row_of):
         if PyFloat_CheckExact(value):
             (<double *>target)[index] = PyFloat_AS_DOUBLE(value)
         elif PyLong_CheckExact(value):
-            whole = PyLong_AsLongLongAndOverflow(value, &overflow)
+            int_value = PyLong_AsLongLongAndOverflow(value, &overflow)
             if overflow:
                 return None
-            (<int64_t *>target)[index] = whole
+            (<int64_t *>target)[index] = int_value
         elif value is True or value is False:
             target[index] = value is True
         elif puf_is_array(value, NDARRAY):
@@ -555,20 +554,20 @@ def column_of(list infos, name, Py_ssize_t num_rows, own_key, dict row_of):
 
 
 def keys_of(list infos):
-    """Return what ``Infos.keys`` does; None where Python has to: where one is no plain dict."""
-    cdef dict found = {}
+    """Return the keys of all infos, as ``Infos.keys`` does; None if one is no plain dict."""
+    cdef dict keys = {}
     cdef object info
     for info in infos:
         if type(info) is not dict:
             return None
         for key in <dict>info:
-            if key not in found:
-                found[key] = None
-    return list(found)
+            if key not in keys:
+                keys[key] = None
+    return list(keys)
 
 
 cdef bint is_row(array, arrays) noexcept:
-    """Whether an array has the shape of an element of arrays along their first axis."""
+    """Return whether an array has the shape of one element of ``arrays`` along their first axis."""
     cdef int axis
     if puf_ndim(array) != puf_ndim(arrays) - 1:
         return False
@@ -579,7 +578,7 @@ cdef bint is_row(array, arrays) noexcept:
 
 
 cdef object column_for(value, Py_ssize_t num_rows):
-    """Return zeros for values like this, as Gymnasium chooses their dtype; None for kinds that are not copied here."""
+    """Return zeros for values like this one, of the dtype that Gymnasium chooses; None if Python has to copy them."""
     cdef int index
     if PyFloat_CheckExact(value):
         return ZEROS(num_rows, FLOAT64)
@@ -592,7 +591,7 @@ cdef object column_for(value, Py_ssize_t num_rows):
             if DTYPES[index] == puf_descr(value):
                 return ZEROS((num_rows, *value.shape), DTYPE_LIST[index])
         return None
-    for index in range(1, NUM_DTYPES - 1):  # numpy.bool_ is no number there; a complex scalar's value may lie elsewhere
+    for index in range(1, NUM_DTYPES - 1):  # for Gymnasium numpy.bool_ is no number; complex: see write
         if TYPES[index] == <PyObject *>Py_TYPE(value):
             return ZEROS(num_rows, DTYPE_LIST[index])
     return None
@@ -602,23 +601,23 @@ cdef inline bint is_bool(const char *value) noexcept:
     return <uint8_t>value[0] == TRUE or <uint8_t>value[0] == FALSE
 
 
-cdef bint same_bytes(const char *one, const char *other, size_t nbytes) noexcept:
+cdef bint same_bytes(const char *left, const char *right, size_t nbytes) noexcept:
     cdef size_t i
     for i in range(nbytes):
-        if one[i] != other[i]:
+        if left[i] != right[i]:
             return False
     return True
 
 
 cdef size_t head_nbytes_of(const char *value) noexcept:
-    """Return how many bytes precede a value's own: its kind, and an array's dtype and shape."""
+    """Return how many bytes come before a value's data: its kind, and an array's dtype and shape."""
     if <uint8_t>value[0] == ARRAY:
         return 3 + <uint8_t>value[2] * sizeof(uint32_t)
     return 1
 
 
 cdef size_t nbytes_of(const char *value) noexcept:
-    """Return how many bytes a value takes."""
+    """Return the size of a value in bytes."""
     cdef uint8_t kind = <uint8_t>value[0]
     cdef size_t nbytes
     cdef uint32_t length
@@ -657,7 +656,7 @@ cdef object shape_of(const char *array):
 
 
 cdef object column_like(const char *value, Py_ssize_t num_rows):
-    """Return zeros for values of a kind, as Gymnasium chooses their dtype; None for kinds that are not copied here."""
+    """Return zeros for values of this one's kind, of the dtype that Gymnasium chooses; None if Python must copy."""
     cdef uint8_t kind = <uint8_t>value[0]
     if kind == FLOAT:
         return ZEROS(num_rows, FLOAT64)
@@ -667,35 +666,35 @@ cdef object column_like(const char *value, Py_ssize_t num_rows):
         return ZEROS(num_rows, BOOL)
     if kind == ARRAY:
         return ZEROS((num_rows, *shape_of(value)), DTYPE_LIST[<uint8_t>value[1]])
-    if kind > SCALAR:  # numpy.bool_ is no number there
+    if kind > SCALAR:  # for Gymnasium numpy.bool_ is no number
         return ZEROS(num_rows, DTYPE_LIST[kind - SCALAR])
     return None
 
 
 cdef dict read_nested(const char *value):
-    cdef const char *at = value + NESTED_HEAD
+    cdef const char *cursor = value + NESTED_HEAD
     cdef int index
     cdef dict nested = {}
     for index in range(<uint8_t>value[3]):
-        key = read_value(&at)
-        nested[key] = read_value(&at)
+        key = read_value(&cursor)
+        nested[key] = read_value(&cursor)
     return nested
 
 
-cdef object read_value(const char **at):
-    """Return the value that lies there, and go on behind it."""
-    cdef const char *value = at[0]
+cdef object read_value(const char **cursor):
+    """Return the value at the cursor, and move the cursor past it."""
+    cdef const char *value = cursor[0]
     cdef uint8_t kind = <uint8_t>value[0]
-    cdef int64_t whole
-    cdef double real
-    cdef size_t ahead
-    at[0] += nbytes_of(value)
+    cdef int64_t int_value
+    cdef double float_value
+    cdef size_t head_nbytes
+    cursor[0] += nbytes_of(value)
     if kind == FLOAT:
-        memcpy(&real, value + 1, sizeof(real))
-        return real
+        memcpy(&float_value, value + 1, sizeof(float_value))
+        return float_value
     if kind == INT:
-        memcpy(&whole, value + 1, sizeof(whole))
-        return whole
+        memcpy(&int_value, value + 1, sizeof(int_value))
+        return int_value
     if kind == TRUE:
         return True
     if kind == FALSE:
@@ -704,8 +703,8 @@ cdef object read_value(const char **at):
         return PyUnicode_DecodeUTF8(value + 2, <uint8_t>value[1], NULL)
     if kind == ARRAY:
         array = EMPTY(shape_of(value), DTYPE_LIST[<uint8_t>value[1]])
-        ahead = head_nbytes_of(value)
-        memcpy(puf_data(array), value + ahead, nbytes_of(value) - ahead)
+        head_nbytes = head_nbytes_of(value)
+        memcpy(puf_data(array), value + head_nbytes, nbytes_of(value) - head_nbytes)
         return array
     if kind == NESTED:
         return read_nested(value)

@@ -1,4 +1,4 @@
-"""What other compiled modules may use of pack.pyx, where each field is explained."""
+"""The declarations of pack.pyx for other compiled modules; pack.pyx explains the fields."""
 
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.object cimport PyObject
@@ -16,8 +16,8 @@ cdef struct Node:
     Py_ssize_t *dims
     PyObject *dtype
     PyObject *scalar
-    int number  # PUF_NO_NUMBER or what follows it
-    PyObject *warned
+    int number  # a puf_number
+    PyObject *warnings
     PyObject *write
     bint busy
     char *data
@@ -36,42 +36,41 @@ cdef extern from "values.h" nogil:
     enum puf_values: PUF_ANY_VALUE
     bint puf_values_fit(puf_values, const void *, size_t, size_t, const void *, const void *)
 
-# What number_of finds.
+# The results of number_of.
 cdef enum Number: NO_NUMBER, A_BOOL, AN_INT, A_FLOAT
 
-# Say what kind of number an object is, one of Python's own or of NumPy's scalars, and store its value: of a float as
-# real, of others as whole and as real (where a float is too short for it, rounded). NO_NUMBER: none, or one that only
-# NumPy can read.
-cdef Number number_of(object value, int64_t *whole, double *real) noexcept
+# Return the kind of a Python number or NumPy scalar, and store its value: of a float as float_value, of others as
+# int_value and as float_value (rounded if necessary). NO_NUMBER: no number, or one that only NumPy can read.
+cdef Number number_of(object value, int64_t *int_value, double *float_value) noexcept
 
-# Store an array of one element as number_of does.
-cdef Number element_of(object array, int64_t *whole, double *real) noexcept
+# Do the same for an array of one element.
+cdef Number element_of(object array, int64_t *int_value, double *float_value) noexcept
 
-# Say whether this is one number, alone or in an array of one element, that C can read: what kind, and its value.
-cdef bint number_in(object value, int64_t *whole, double *real, Number *found) noexcept
+# Return whether an object is a number, alone or in an array of one element, that C can read; store its kind and value.
+cdef bint number_in(object value, int64_t *int_value, double *float_value, Number *kind) noexcept
 
 
 cdef inline bint read_reward(object value, double *reward) noexcept:
-    """Read a reward as ``single_agent.scalar_reward`` does; return whether that is possible here."""
-    cdef int64_t whole
-    cdef Number found
+    """Read a reward as ``single_agent.scalar_reward`` does; return whether C can read it."""
+    cdef int64_t int_value
+    cdef Number kind
     if PyFloat_CheckExact(value):
         reward[0] = PyFloat_AS_DOUBLE(value)
         return True
-    return number_in(value, &whole, reward, &found)
+    return number_in(value, &int_value, reward, &kind)
 
 
 cdef inline bint read_flag(object value, bint *flag) noexcept:
-    """Read a flag as ``single_agent.checked_flag`` does; return whether that is possible here."""
-    cdef int64_t whole
-    cdef double real
-    cdef Number found
+    """Read a flag as ``single_agent.checked_flag`` does; return whether C can read it."""
+    cdef int64_t int_value
+    cdef double float_value
+    cdef Number kind
     if value is False or value is True:
         flag[0] = value is True
         return True
-    if not number_in(value, &whole, &real, &found) or (real != 0 and real != 1):
+    if not number_in(value, &int_value, &float_value, &kind) or (float_value != 0 and float_value != 1):
         return False
-    flag[0] = real == 1
+    flag[0] = float_value == 1
     return True
 
 
@@ -79,10 +78,10 @@ cdef class ValueCheck:
     cdef puf_values kind
     cdef size_t num_columns
     cdef object dtype, low, high
-    cdef const void *least
-    cdef const void *most
+    cdef const void *low_data
+    cdef const void *high_data
 
-    # Return whether all values of so many actions may be sent. They lie one after another, in the space's dtype.
+    # Return whether all values of num_rows actions are valid. They lie one after another, in the space's dtype.
     cdef bint fit_at(self, const void *values, size_t num_rows) noexcept
 
 cdef class Packer:
@@ -92,36 +91,36 @@ cdef class Packer:
     cdef readonly Py_ssize_t nbytes  # of a row
     cdef tuple shape  # of a row
     cdef bint is_scalar
-    cdef list kept
+    cdef list references
 
-    # Write all bytes of a row and return 1; or return 0 and leave the row undefined, because something about the sample
-    # is unusual and Layout.pack_into has to take or refuse it. Raises what the sample's own code raises, other than
-    # because the sample is a bad one.
+    # Write all bytes of a row and return 1; or return 0 and leave the row undefined, if the sample is unusual and
+    # Layout.pack_into has to accept or refuse it. Raises what the sample's code raises, except for the exceptions that
+    # mean a bad sample.
     cdef int pack_at(self, object sample, char *row) except -1
 
-    # Return a new array that holds a sample; None where pack_at returns 0.
+    # Return a new array that holds a sample; None if pack_at returns 0.
     cdef object packed(self, object sample)
 
 cdef class Unpacker:
     cdef Part root
     cdef Node lone
-    cdef bint has_choices, has_reals
-    cdef Py_ssize_t num_choices, num_reals
+    cdef bint has_discrete, has_box
+    cdef Py_ssize_t num_discrete, num_box
     cdef int64_t *start
-    cdef object careful
-    cdef list kept
+    cdef object unpack_in_python
+    cdef list references
 
-    # Return the action, owned, that a row's components hold; NULL stands for one that rows have not. Of a space that is
-    # one leaf: whichever is not NULL, in the space's own dtype. Raises SpaceError for NaN in a Box of integers.
+    # Return a row's action, which shares no memory with it; pass NULL for a component that rows do not have. If the
+    # space is one leaf, pass its row, of the space's dtype, as either. Raises SpaceError for NaN in a Box of integers.
     cdef object unpack_at(self, const char *discrete, const char *box)
 
 cdef class MaskPacker:
     cdef int kind
-    cdef readonly Py_ssize_t size  # choices
+    cdef readonly Py_ssize_t size  # elements of a mask
     cdef dict parts  # of a nested space, by key
-    cdef object array  # in which masks are returned
+    cdef object array  # the returned array
 
-    # Return a mask as pack_mask of emulation/action_masks.py does, in one array each time; None where it is unusual.
+    # Return a mask as pack_mask of emulation/action_masks.py does, always in the same array; None if it is unusual.
     cdef object packed(self, object mask)
 
     cdef bint fill(self, object mask, char *row) except? True

@@ -1,10 +1,10 @@
-"""Nested samples to the bytes of a row, and rows of actions to nested actions: the compiled twins of two writers.
+"""Compiled packing of nested samples into the bytes of a row, and unpacking of action rows into nested actions.
 
-``Packer`` does what ``compile_writer`` of pufferlib/layout/pack.py does, and ``Unpacker`` what ``compile_unpack`` of
-pufferlib/layout/unpack.py does: the same bytes, a tenth of the time. Both trust nothing that a
-sample says of itself: exact types, read in memory. ``Packer`` casts number types as ``pack.Writer.cast`` does, once that
-has warned of a cast. Whatever is out of the ordinary (a value that a cast would lose, a string, a key too many) they
-leave to the Python twin, which takes it or says what is wrong with it.
+``Packer`` does the work of ``compile_writer`` in pufferlib/layout/pack.py, and ``Unpacker`` that of ``compile_unpack``
+in pufferlib/layout/unpack.py: the same bytes in a tenth of the time. Both accept exact types only, and read memory
+rather than call methods of a sample. ``Packer`` casts number types as ``pack.Writer.cast`` does, once that has warned
+of a cast. Anything unusual (a value that a cast would change, a string, an extra key) they leave to the Python code,
+which accepts it or raises the error.
 """
 
 cimport cython
@@ -64,12 +64,12 @@ cdef object INT64_SCALAR = numpy.int64
 cdef object INT32_SCALAR = numpy.int32
 cdef object ORDERED = collections.OrderedDict
 
-# What the Python twin takes as a sign that a sample is unusual.
+# The exceptions by which the Python code recognizes an unusual sample.
 UNUSUAL = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 
 def _compare_arrays():
-    """Compare what arrays.h reads with what arrays and scalars say of themselves. Raises ImportError if they differ."""
+    """Compare what arrays.h reads with the attributes of arrays and scalars. Raises ImportError if they differ."""
     base = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
     frozen = numpy.zeros(3, numpy.int16)
     frozen.flags.writeable = False
@@ -84,14 +84,14 @@ def _compare_arrays():
             agree = [puf_dims(array)[i] for i in range(array.ndim)] == list(array.shape)
             agree = agree and [puf_strides(array)[i] for i in range(array.ndim)] == list(array.strides)
         if not agree:
-            raise ImportError(f"arrays of numpy {numpy.__version__} lie in memory otherwise than arrays.h says")
+            raise ImportError(f"arrays of numpy {numpy.__version__} have another memory layout than arrays.h expects")
     for char in "?bBhHiIlLefd":
         scalar = numpy.dtype(char).type(1)
         ones = scalar.tobytes()
         if type(scalar).__basicsize__ < <Py_ssize_t>sizeof(PyObject) + len(ones) or memcmp(
             puf_scalar(scalar), <char *>ones, len(ones)
         ):
-            raise ImportError(f"scalars of numpy {numpy.__version__} lie in memory otherwise than arrays.h says")
+            raise ImportError(f"scalars of numpy {numpy.__version__} have another memory layout than arrays.h expects")
 
 
 _compare_arrays()
@@ -102,16 +102,16 @@ _compare_arrays()
 cdef enum:
     ARRAY  # dims, dtype, scalar, number, nbytes, offset
     INT  # a Discrete of int64: the same, without dims
-    DICT  # count, children, each with its key
+    DICT  # count, children with their keys
     TUPLE  # count, children
-    TEXT  # offset, nbytes of a character (1 or 4), count of them at most, length_offset
-    STACK  # as ARRAY with one dimension more, which is what varies, nbytes of an element, count at most, length_offset
-    EACH  # one child, of which there are count at most; offset, nbytes of an element, length_offset
-    PYTHON  # write(sample) fills count children: each has data, nbytes and offset
+    TEXT  # offset, nbytes of a character (1 or 4), count: the most characters, length_offset
+    STACK  # as ARRAY with a first dimension of variable length, nbytes of an element, count: the most, length_offset
+    REPEATED  # one child, up to count times; offset, nbytes of an element, length_offset
+    PYTHON  # write(sample) fills count children, which have data, nbytes and offset
 
 
 cdef inline bint is_like(object array, Node *node, int first):
-    """Whether it is an ndarray of the node's dtype and dimensions, of which those before first may be any."""
+    """Return whether an object is an ndarray of the node's dtype and dimensions; those before ``first`` may differ."""
     cdef int i
     if not puf_is_array(array, NDARRAY) or puf_ndim(array) != node.ndim:
         return False
@@ -123,12 +123,12 @@ cdef inline bint is_like(object array, Node *node, int first):
 
 
 cdef bint is_equal(PyObject *dtype, PyObject *expected):
-    """Whether two dtype objects, such as one that was unpickled, mean the same."""
+    """Return whether two dtype objects, one of which may be unpickled, are equal."""
     return PyObject_RichCompareBool(<object>dtype, <object>expected, Py_EQ) == 1
 
 
 cdef int copy(object array, Node *node, Py_ssize_t nbytes, char *target) except -1:
-    """Copy an array that ``is_like`` a node."""
+    """Copy an array that ``is_like`` a node; return 0 if it overlaps the target."""
     if puf_flags(array) & PUF_C_CONTIGUOUS:
         memmove(target, puf_data(array), nbytes)
         return 1
@@ -139,7 +139,7 @@ cdef int copy(object array, Node *node, Py_ssize_t nbytes, char *target) except 
 
 
 cdef bint overlaps(object array, Py_ssize_t itemsize, const char *target, Py_ssize_t nbytes) noexcept:
-    """Whether an array is a view of where it is written to; NumPy knows in which order to copy it."""
+    """Return whether an array overlaps the memory it is copied to, where NumPy has to choose the order."""
     cdef const char *low = puf_data(array)
     cdef const char *high = low + itemsize
     cdef Py_ssize_t extent
@@ -153,7 +153,7 @@ cdef bint overlaps(object array, Py_ssize_t itemsize, const char *target, Py_ssi
 
 cdef char *copy_strided(char *target, const char *source, const Py_ssize_t *dims, const Py_ssize_t *strides, int ndim,
                         Py_ssize_t itemsize) noexcept nogil:
-    """Copy elements in C order; return the end of what was written."""
+    """Copy elements in C order; return the end of the written bytes."""
     cdef Py_ssize_t i
     cdef Py_ssize_t count = dims[0]
     cdef Py_ssize_t stride = strides[0]
@@ -161,7 +161,7 @@ cdef char *copy_strided(char *target, const char *source, const Py_ssize_t *dims
         for i in range(count):
             target = copy_strided(target, source + i * stride, dims + 1, strides + 1, ndim - 1, itemsize)
         return target
-    # Of a size known beforehand, an element is one load and one store.
+    # With a constant size, copying an element is one load and one store.
     if stride == itemsize:
         memcpy(target, source, count * itemsize)
     elif itemsize == 1:
@@ -180,7 +180,7 @@ cdef char *copy_strided(char *target, const char *source, const Py_ssize_t *dims
 
 
 cdef int fill(Node *node, object sample, char *row) except -1:
-    """Write one node of a sample; return 0 if it is unusual."""
+    """Write one node of a sample; return 0 if the sample is unusual."""
     cdef Py_ssize_t count
     if node.kind == ARRAY:
         if is_like(sample, node, 0):
@@ -195,7 +195,7 @@ cdef int fill(Node *node, object sample, char *row) except -1:
         if type(sample) is dict or type(sample) is ORDERED:
             return fill_dict(node, sample, row)
         return 0
-    if node.kind == TUPLE or node.kind == EACH:
+    if node.kind == TUPLE or node.kind == REPEATED:
         if type(sample) is tuple:
             return fill_tuple(node, sample, row)
         return fill_tuple(node, tuple(sample), row) if type(sample) is list else 0
@@ -210,16 +210,16 @@ cdef int fill(Node *node, object sample, char *row) except -1:
 
 
 cdef int fill_dict(Node *node, object sample, char *row) except -1:
-    cdef PyObject *found
+    cdef PyObject *item
     cdef Py_ssize_t i
     if PyDict_Size(sample) != node.count:
         return 0
     for i in range(node.count):
-        found = PyDict_GetItemWithError(sample, <object>node.children[i].key)
-        if found == NULL:
+        item = PyDict_GetItemWithError(sample, <object>node.children[i].key)
+        if item == NULL:
             return 0
-        part = <object>found  # owned: to compare other keys may run code that changes the dict
-        if not fill(&node.children[i], part, row):
+        child = <object>item  # a reference: comparing other keys may run code that changes the dict
+        if not fill(&node.children[i], child, row):
             return 0
     return 1
 
@@ -261,23 +261,23 @@ cdef inline int fill_int(object sample, char *target) except -1:
 
 # ---------------------------------------------------------------------------------------------------- casts
 
-cdef list NUMBERS = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]  # as puf_number has them, from 1
-cdef PyObject *DTYPES[PUF_NUM_NUMBERS]  # NumPy's own, which nearly every array has
+cdef list NUMBERS = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]  # in puf_number's order, from 1
+cdef PyObject *DTYPES[PUF_NUM_NUMBERS]  # NumPy's singletons, which nearly every array has
 cdef PyObject *SCALARS[PUF_NUM_NUMBERS]
-cdef bint SAME_KIND[PUF_NUM_NUMBERS][PUF_NUM_NUMBERS]  # what numpy.can_cast says
-cdef int64_t MOST_EXACT = 1 << 53  # up to this, whole numbers are the same as float64
-cdef list _own = [numpy.dtype(code) for code in NUMBERS]  # keeps what DTYPES and SCALARS point to
+cdef bint SAME_KIND[PUF_NUM_NUMBERS][PUF_NUM_NUMBERS]  # numpy.can_cast of the two
+cdef int64_t MOST_EXACT = 1 << 53  # float64 holds all integers up to this exactly
+cdef list _number_dtypes = [numpy.dtype(code) for code in NUMBERS]  # holds the references of DTYPES and SCALARS
 cdef str CAST = "cast"
 
 for _i in range(len(NUMBERS)):
-    DTYPES[_i + 1] = <PyObject *>_own[_i]
-    SCALARS[_i + 1] = <PyObject *>_own[_i].type
+    DTYPES[_i + 1] = <PyObject *>_number_dtypes[_i]
+    SCALARS[_i + 1] = <PyObject *>_number_dtypes[_i].type
     for _j in range(len(NUMBERS)):
-        SAME_KIND[_i + 1][_j + 1] = numpy.can_cast(_own[_i], _own[_j], "same_kind")
+        SAME_KIND[_i + 1][_j + 1] = numpy.can_cast(_number_dtypes[_i], _number_dtypes[_j], "same_kind")
 
 
 cdef int number_type(PyObject *dtype, bint *swapped) except -1:
-    """Return which number type (a puf_number) a dtype is, PUF_NO_NUMBER for others, and whether it is byte-swapped."""
+    """Return a dtype's number type (a puf_number), PUF_NO_NUMBER for others; store whether it is byte-swapped."""
     cdef int i
     swapped[0] = False
     for i in range(1, PUF_NUM_NUMBERS):
@@ -290,44 +290,44 @@ cdef int number_type(PyObject *dtype, bint *swapped) except -1:
     return 1 + NUMBERS.index(code)
 
 
-cdef Number number_of(object value, int64_t *whole, double *real) noexcept:
+cdef Number number_of(object value, int64_t *int_value, double *float_value) noexcept:
     cdef PyObject *kind = <PyObject *>Py_TYPE(value)
     cdef int overflow, i
     if PyFloat_CheckExact(value):
-        real[0] = PyFloat_AS_DOUBLE(value)
+        float_value[0] = PyFloat_AS_DOUBLE(value)
         return A_FLOAT
     if value is True or value is False:
-        whole[0] = value is True
-        real[0] = <double>whole[0]
+        int_value[0] = value is True
+        float_value[0] = <double>int_value[0]
         return A_BOOL
     if PyLong_CheckExact(value):
-        whole[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
-        real[0] = <double>whole[0]
+        int_value[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+        float_value[0] = <double>int_value[0]
         return NO_NUMBER if overflow else AN_INT
     for i in range(1, PUF_NUM_NUMBERS):
         if SCALARS[i] == kind:
-            return stored(i, puf_scalar(value), whole, real)
+            return stored(i, puf_scalar(value), int_value, float_value)
     return NO_NUMBER
 
 
-cdef Number element_of(object array, int64_t *whole, double *real) noexcept:
+cdef Number element_of(object array, int64_t *int_value, double *float_value) noexcept:
     cdef int i
     for i in range(1, PUF_NUM_NUMBERS):
         if DTYPES[i] == puf_descr(array):
-            return stored(i, puf_data(array), whole, real)
+            return stored(i, puf_data(array), int_value, float_value)
     return NO_NUMBER
 
 
-cdef bint number_in(object value, int64_t *whole, double *real, Number *found) noexcept:
+cdef bint number_in(object value, int64_t *int_value, double *float_value, Number *kind) noexcept:
     if puf_is_array(value, NDARRAY):
-        found[0] = element_of(value, whole, real) if is_single(value) else NO_NUMBER
+        kind[0] = element_of(value, int_value, float_value) if is_single(value) else NO_NUMBER
     else:
-        found[0] = number_of(value, whole, real)
-    return found[0] != NO_NUMBER
+        kind[0] = number_of(value, int_value, float_value)
+    return kind[0] != NO_NUMBER
 
 
 cdef bint is_single(object array) noexcept:
-    """Whether an array has one element."""
+    """Return whether an array has one element."""
     cdef int axis
     for axis in range(puf_ndim(array)):
         if puf_dim(array, axis) != 1:
@@ -335,21 +335,21 @@ cdef bint is_single(object array) noexcept:
     return True
 
 
-cdef Number stored(int number, const char *data, int64_t *whole, double *real) noexcept:
-    """Read a value of a number type. A uint64 that int64 cannot hold is no number."""
+cdef Number stored(int number, const char *data, int64_t *int_value, double *float_value) noexcept:
+    """Read a value of a number type. A uint64 beyond int64 is no number."""
     if number == PUF_FLOAT32 or number == PUF_FLOAT64:
-        PUF_CAST_OF[number][PUF_FLOAT64](<char *>real, data, 0, 1)
+        PUF_CAST_OF[number][PUF_FLOAT64](<char *>float_value, data, 0, 1)
         return A_FLOAT
-    if not PUF_CAST_OF[number][PUF_INT64](<char *>whole, data, 0, 1):
+    if not PUF_CAST_OF[number][PUF_INT64](<char *>int_value, data, 0, 1):
         return NO_NUMBER
-    real[0] = <double>whole[0]
+    float_value[0] = <double>int_value[0]
     return A_BOOL if number == PUF_BOOL else AN_INT
 
 
 cdef int fill_cast(Node *node, object sample, char *target) except -1:
-    """Write a sample that has to be cast, by the rules of ``pack.Writer.cast``; return 0 where it has to decide.
+    """Write a sample that needs a cast, by the rules of ``pack.Writer.cast``; return 0 if that function must decide.
 
-    That is so until the first cast has been warned of.
+    It must until it has warned of the first cast.
     """
     cdef int number
     if node.number == PUF_NO_NUMBER:
@@ -373,12 +373,12 @@ cdef int fill_cast(Node *node, object sample, char *target) except -1:
 
 
 cdef inline bint may_cast(Node *node) except -1:
-    """Whether NumPy's values may be cast without a word: a warning has been given, or the leaf is a Discrete."""
-    return node.warned == NULL or CAST in <set>node.warned
+    """Return whether NumPy values may be cast silently: a warning was given, or the leaf is a Discrete."""
+    return node.warnings == NULL or CAST in <set>node.warnings
 
 
 cdef int fill_array(Node *node, object array, char *target) except -1:
-    """Write an array of a leaf's shape that has another dtype or byte order."""
+    """Write an array of a leaf's shape with another dtype or byte order; return 0 if it is unusual."""
     cdef bint swapped
     cdef int i
     cdef int number = number_type(puf_descr(array), &swapped)
@@ -399,10 +399,10 @@ cdef int fill_array(Node *node, object array, char *target) except -1:
 
 
 cdef int fill_list(Node *node, object sample, Py_ssize_t *dims, int ndim, char **target) except -1:
-    """Write a list or tuple of these dimensions, nested, of numbers, and advance the target to its end.
+    """Write a nested list or tuple of numbers with these dimensions, and move the target to its end.
 
-    Values are those that NumPy makes of the whole of it; where these would depend on what else is in it (uint64 extra_leaves
-    others, whole numbers beyond 2 ** 53 extra_leaves floats), return 0.
+    Values are those of numpy.asarray(sample). Return 0 where a value would depend on the others (uint64 next to other
+    types, integers beyond 2 ** 53 next to floats).
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t count = dims[0]
@@ -422,27 +422,27 @@ cdef int fill_list(Node *node, object sample, Py_ssize_t *dims, int ndim, char *
 
 
 cdef int fill_number(Node *node, object value, char **target) noexcept:
-    """Write one of Python's numbers, or one in a list, and advance the target behind it."""
-    cdef int64_t whole
-    cdef double real
-    cdef Number found = number_of(value, &whole, &real)
+    """Write a Python number, or a number in a list, and move the target past it; return 0 if it is unusual."""
+    cdef int64_t int_value
+    cdef double float_value
+    cdef Number kind = number_of(value, &int_value, &float_value)
     if SCALARS[PUF_UINT64] == <PyObject *>Py_TYPE(value):
         return 0
     cdef bint to_float = node.number == PUF_FLOAT32 or node.number == PUF_FLOAT64
-    if found == NO_NUMBER or (found == A_FLOAT and not to_float):
+    if kind == NO_NUMBER or (kind == A_FLOAT and not to_float):
         return 0
     if to_float:
-        if found != A_FLOAT and not -MOST_EXACT <= whole <= MOST_EXACT:
+        if kind != A_FLOAT and not -MOST_EXACT <= int_value <= MOST_EXACT:
             return 0
-        PUF_CAST_OF[PUF_FLOAT64][node.number](target[0], <char *>&real, 0, 1)
-    elif not PUF_CAST_OF[PUF_INT64][node.number](target[0], <char *>&whole, 0, 1):
+        PUF_CAST_OF[PUF_FLOAT64][node.number](target[0], <char *>&float_value, 0, 1)
+    elif not PUF_CAST_OF[PUF_INT64][node.number](target[0], <char *>&int_value, 0, 1):
         return 0
     target[0] += node.itemsize
     return 1
 
 
 cdef inline int finish(Node *node, int64_t count, char *row) noexcept:
-    """Clear the room behind the elements of something that varies in length, and store their number."""
+    """Clear the bytes after the elements of a variable-length node, and store their number."""
     memset(row + node.offset + count * node.nbytes, 0, (node.count - count) * node.nbytes)
     memcpy(row + node.length_offset, &count, 8)
     return 1
@@ -466,9 +466,9 @@ cdef int fill_text(Node *node, object sample, char *row) except -1:
 
 
 cdef int fill_by_python(Node *node, object sample, char *row) except -1:
-    """Let Python write into arrays of the node's own, and copy them."""
+    """Call Python to write into the node's arrays, and copy them."""
     cdef Py_ssize_t i
-    if node.busy:  # the sample's own code, or another thread, packs here too; the arrays are taken
+    if node.busy:  # the sample's code, or another thread, is using the arrays
         return 0
     node.busy = True
     try:
@@ -480,19 +480,19 @@ cdef int fill_by_python(Node *node, object sample, char *row) except -1:
     return 1
 
 
-@cython.no_gc_clear  # nodes point to what is kept
+@cython.no_gc_clear  # nodes point into references
 cdef class Packer:
-    """Writes samples into rows. Made by ``Layout``, from what ``packing_plan`` says of its tree.
+    """A writer of samples into rows, made by ``Layout`` from the ``packing_plan`` of its tree.
 
-    shape, dtype: of a row. gaps: (start, stop) in bytes of what is padding. is_scalar: rows are given as NumPy scalars, as
-    a Discrete has them. One thread at a time: the one with the GIL.
+    shape, dtype: of a row. gaps: (start, stop) of the padding, in bytes. is_scalar: rows are NumPy scalars, as for
+    a Discrete. One thread at a time: the one with the GIL.
     """
 
     def __cinit__(self, plan, tuple shape, dtype, gaps, bint is_scalar):
-        self.kept = []
+        self.references = []
         self.shape, self.is_scalar = shape, is_scalar
-        build(&self.root, plan, self.kept)
-        build(&self.row, ("array", 0, shape, dtype, None), self.kept)
+        build(&self.root, plan, self.references)
+        build(&self.row, ("array", 0, shape, dtype, None), self.references)
         self.nbytes = self.row.nbytes
         self.num_gaps = len(gaps)
         self.padding = <Node *>allocate(self.num_gaps, sizeof(Node))
@@ -520,14 +520,14 @@ cdef class Packer:
         return row if self.pack_at(sample, puf_data(row)) else None
 
     def flatten(self, sample):
-        """Return a new row that holds a sample; None where the careful way is needed."""
+        """Return a new row that holds a sample; None if Python has to pack it."""
         row = self.packed(sample)
         return row[()] if self.is_scalar and row is not None else row
 
-    def flat_step(self, result, own):
-        """Return Gymnasium's five values for what a raw step returned, with a new row in place of the observation.
+    def flat_step(self, result, copy_info):
+        """Return the five values of a raw step with a new row in place of the observation; None if Python has to do it.
 
-        own: the function of emulation/infos.py, which copies infos. None where the careful way is needed.
+        copy_info: ``own`` of emulation/infos.py.
         """
         cdef double reward
         cdef bint terminated, truncated
@@ -544,16 +544,16 @@ cdef class Packer:
         row = self.flatten(<object>PyTuple_GET_ITEM(result, 0))
         if row is None:
             return None
-        return row, reward, terminated, truncated, own(info) if info else {}
+        return row, reward, terminated, truncated, copy_info(info) if info else {}
 
     def pack(self, sample, row):
-        """Write a sample into a row of the layout's shape and dtype; return False where the careful way is needed."""
+        """Write a sample into a row of the layout's shape and dtype; return False if Python has to pack it."""
         if not is_like(row, &self.row, 0) or not is_open(row):
             return False
         return self.pack_at(sample, puf_data(row)) == 1
 
     def pack_padded(self, sample, row):
-        """Do the same in a 1-D row that may be longer, of the layout's dtype or of uint8; zeros follow the sample."""
+        """Do the same in a 1-D row that may be longer, of the layout's dtype or uint8; zeros follow the sample."""
         cdef Py_ssize_t nbytes
         if not puf_is_array(row, NDARRAY) or puf_ndim(row) != 1 or not is_open(row):
             return False
@@ -569,67 +569,67 @@ cdef class Packer:
 
 
 cdef inline bint is_open(object row):
-    """Whether a row can be written as one block."""
-    cdef int wanted = PUF_C_CONTIGUOUS | PUF_WRITEABLE
-    return puf_flags(row) & wanted == wanted
+    """Return whether a row can be written as one block."""
+    cdef int required = PUF_C_CONTIGUOUS | PUF_WRITEABLE
+    return puf_flags(row) & required == required
 
 
-cdef int build(Node *node, tuple plan, list kept) except -1:
-    """Make a node of its plan; what it points to is kept in a list."""
-    what = plan[0]
-    if what == "int":
+cdef int build(Node *node, tuple plan, list references) except -1:
+    """Fill a node from its plan; append the objects that it points to to references."""
+    kind = plan[0]
+    if kind == "int":
         node.kind = INT
         node.offset = plan[1]
-        build_array(node, (), INT64, kept)
-    elif what == "array":
+        build_array(node, (), INT64, references)
+    elif kind == "array":
         node.kind = ARRAY
-        _, node.offset, shape, dtype, warned = plan
-        build_array(node, shape, dtype, kept)
-        node.warned = NULL if warned is None else keep(warned, kept)
-    elif what == "dict":
+        _, node.offset, shape, dtype, warnings = plan
+        build_array(node, shape, dtype, references)
+        node.warnings = NULL if warnings is None else keep(warnings, references)
+    elif kind == "dict":
         node.kind = DICT
-        build_children(node, plan[2], kept)
+        build_children(node, plan[2], references)
         for i, key in enumerate(plan[1]):
-            # One object with the literal in a program, so that finding it is comparing addresses.
-            node.children[i].key = keep(sys.intern(key) if type(key) is str else key, kept)
-    elif what == "tuple":
+            # The same object as a literal in a program, so that a lookup compares addresses.
+            node.children[i].key = keep(sys.intern(key) if type(key) is str else key, references)
+    elif kind == "tuple":
         node.kind = TUPLE
-        build_children(node, plan[1], kept)
-    elif what == "text":
+        build_children(node, plan[1], references)
+    elif kind == "text":
         node.kind = TEXT
         _, node.offset, node.nbytes, node.count, node.length_offset = plan
-    elif what == "stack":
+    elif kind == "stack":
         node.kind = STACK
         _, node.offset, shape, dtype, node.count, node.length_offset = plan
-        build_array(node, (1, *shape), dtype, kept)
-    elif what == "each":
-        node.kind = EACH
-        build_children(node, (plan[2],), kept)
+        build_array(node, (1, *shape), dtype, references)
+    elif kind == "each":
+        node.kind = REPEATED
+        build_children(node, (plan[2],), references)
         _, node.offset, _, node.count, node.length_offset = plan
         node.nbytes = node.children.nbytes
     else:
         node.kind = PYTHON
         _, write, arrays, offsets = plan
-        node.write = keep(write, kept)
+        node.write = keep(write, references)
         node.count = len(arrays)
         node.children = <Node *>allocate(node.count, sizeof(Node))
         for i, (array, offset) in enumerate(zip(arrays, offsets)):
-            keep(array, kept)
+            keep(array, references)
             node.children[i].offset, node.children[i].nbytes = offset, array.nbytes
             node.children[i].data = puf_data(array)
     return 0
 
 
-cdef int build_children(Node *node, tuple plans, list kept) except -1:
+cdef int build_children(Node *node, tuple plans, list references) except -1:
     node.count = len(plans)
     node.children = <Node *>allocate(node.count, sizeof(Node))
     for i, plan in enumerate(plans):
-        build(&node.children[i], plan, kept)
+        build(&node.children[i], plan, references)
     return 0
 
 
-cdef int build_array(Node *node, tuple shape, dtype, list kept) except -1:
-    """Say which arrays a node takes."""
+cdef int build_array(Node *node, tuple shape, dtype, list references) except -1:
+    """Set the shape and dtype of the arrays that a node accepts."""
     cdef bint swapped
     node.dims = <Py_ssize_t *>allocate(len(shape), sizeof(Py_ssize_t))
     node.ndim = len(shape)
@@ -637,20 +637,20 @@ cdef int build_array(Node *node, tuple shape, dtype, list kept) except -1:
     for i, size in enumerate(shape):
         node.dims[i] = size
         node.nbytes *= size
-    node.dtype = keep(dtype, kept)
-    node.scalar = NULL if shape else keep(dtype.type, kept)
+    node.dtype = keep(dtype, references)
+    node.scalar = NULL if shape else keep(dtype.type, references)
     node.number = number_type(node.dtype, &swapped)
     return 0
 
 
-cdef PyObject *keep(thing, list kept):
-    """Return a pointer to something that lives as long as the list."""
-    kept.append(thing)
-    return <PyObject *>thing
+cdef PyObject *keep(value, list references):
+    """Append an object to references; return a pointer to it, valid as long as the list."""
+    references.append(value)
+    return <PyObject *>value
 
 
 cdef void *allocate(Py_ssize_t count, size_t size) except NULL:
-    """Return zeroed memory for at least one of them."""
+    """Return zeroed memory for count items, at least one."""
     cdef void *memory = PyMem_Calloc(max(count, 1), size)
     if memory == NULL:
         raise MemoryError
@@ -660,7 +660,7 @@ cdef void *allocate(Py_ssize_t count, size_t size) except NULL:
 cdef void free_node(Node *node) noexcept:
     cdef Py_ssize_t i
     if node.children != NULL:
-        for i in range(1 if node.kind == EACH else node.count):
+        for i in range(1 if node.kind == REPEATED else node.count):
             free_node(&node.children[i])
         PyMem_Free(node.children)
     PyMem_Free(node.dims)
@@ -672,89 +672,89 @@ cdef enum:
     NUMBER  # a Discrete: the element at start, as a Python int
     CHOICES  # count elements of the discrete component from start, as an array of shape and dtype
     FLOATS  # count elements of the box component likewise
-    DOUBLES  # the same, but low and high, which float32 may hold only nearly, become themselves again
-    WHOLES  # the same, clipped and rounded
-    MAPPING  # count, children, each with its key
+    DOUBLES  # the same; low and high, which float32 may round, become the exact bounds again
+    INTEGERS  # the same, clipped and rounded
+    MAPPING  # count, children with their keys
     SEQUENCE  # count, children
-    LONE  # a space that is one leaf, like its node: an array as it is
-    LONE_INT64, LONE_ITEM  # if it is a Discrete: a Python int
-    CAREFUL  # what only the Python twin can read
+    LONE  # a space that is one leaf: an array like its node
+    LONE_INT64, LONE_ITEM  # a Discrete that is one leaf: a Python int
+    BY_PYTHON  # only the Python code can read it
 
 cdef dict KINDS = {
-    "number": NUMBER, "choices": CHOICES, "floats": FLOATS, "doubles": DOUBLES, "wholes": WHOLES, "dict": MAPPING,
-    "tuple": SEQUENCE, "lone": LONE, "lone int64": LONE_INT64, "lone item": LONE_ITEM, "careful": CAREFUL,
+    "number": NUMBER, "choices": CHOICES, "floats": FLOATS, "doubles": DOUBLES, "wholes": INTEGERS, "dict": MAPPING,
+    "tuple": SEQUENCE, "lone": LONE, "lone int64": LONE_INT64, "lone item": LONE_ITEM, "careful": BY_PYTHON,
 }
 
 
 class _NotANumber(Exception):
-    """A Box of integers is given NaN."""
+    """An action holds NaN for a Box of integers."""
 
 
-@cython.no_gc_clear  # parts point to what is kept
+@cython.no_gc_clear  # parts point into references
 cdef class Unpacker:
-    """Reads actions from rows. Made by ``ActionLayout``, from what ``unpacking_plan`` says of its tree.
+    """A reader of actions from rows, made by ``ActionLayout`` from the ``unpacking_plan`` of its tree.
 
-    start: int64, (choices,), what is added to the discrete component. num_reals: elements of the box component.
-    has_choices, has_reals: whether rows have these components; rows of a space that is one leaf are its samples and have
-    neither. careful(discrete, box): the Python twin; None stands for what rows have not.
+    start: int64, (discrete elements,), added to the discrete component. num_box: elements of the box component.
+    has_discrete, has_box: whether rows have these components; rows of a space that is one leaf are its samples and have
+    neither. unpack_in_python(discrete, box): the Python function, called with None for a missing component.
     """
 
-    def __cinit__(self, plan, start, Py_ssize_t num_reals, bint has_choices, bint has_reals, careful):
-        self.kept = [start]
+    def __cinit__(self, plan, start, Py_ssize_t num_box, bint has_discrete, bint has_box, unpack_in_python):
+        self.references = [start]
         self.start = <int64_t *>puf_data(start)
-        self.num_choices, self.num_reals = len(start), num_reals
-        self.has_choices, self.has_reals = has_choices, has_reals
-        self.careful = careful
-        build_part(&self.root, plan, self.kept)
-        if not has_choices and not has_reals:
-            build(&self.lone, ("array", 0, <object>self.root.shape, <object>self.root.dtype, None), self.kept)
+        self.num_discrete, self.num_box = len(start), num_box
+        self.has_discrete, self.has_box = has_discrete, has_box
+        self.unpack_in_python = unpack_in_python
+        build_part(&self.root, plan, self.references)
+        if not has_discrete and not has_box:
+            build(&self.lone, ("array", 0, <object>self.root.shape, <object>self.root.dtype, None), self.references)
 
     def __dealloc__(self):
         free_node(&self.lone)
         free_part(&self.root)
 
     cdef object unpack_at(self, const char *discrete, const char *box):
-        if not self.has_choices and not self.has_reals:
+        if not self.has_discrete and not self.has_box:
             discrete = box if discrete == NULL else discrete
             if self.root.kind == LONE_INT64:
                 return (<const int64_t *>discrete)[0]
             action = EMPTY(<object>self.root.shape, <object>self.root.dtype)
             memcpy(puf_data(action), discrete, self.lone.nbytes)
             return action.item() if self.root.kind == LONE_ITEM else action
-        if self.root.kind != CAREFUL:
+        if self.root.kind != BY_PYTHON:
             try:
                 return read(self, &self.root, <const int64_t *>discrete, <const float *>box)
             except _NotANumber:
-                pass  # the Python twin knows what to say
-        return self.careful(
-            block(discrete, self.num_choices, INT64) if self.has_choices else None,
-            block(box, self.num_reals, FLOAT32) if self.has_reals else None,
+                pass  # the Python function raises the error
+        return self.unpack_in_python(
+            block(discrete, self.num_discrete, INT64) if self.has_discrete else None,
+            block(box, self.num_box, FLOAT32) if self.has_box else None,
         )
 
     def unpack(self, row):
-        """Return the action in a flat row, an array or a pair; NotImplemented where the careful way is needed."""
+        """Return the action in a flat row, an array or a pair; NotImplemented if Python has to read it."""
         cdef const char *discrete = NULL
         cdef const char *box = NULL
-        if not self.has_choices and not self.has_reals:
+        if not self.has_discrete and not self.has_box:
             if not is_like(row, &self.lone, 0) or not puf_is_plain(row):
                 return NotImplemented
             return self.unpack_at(puf_data(row), NULL)
-        if self.has_choices and self.has_reals:
+        if self.has_discrete and self.has_box:
             if type(row) is not tuple or PyTuple_GET_SIZE(row) != 2:
                 return NotImplemented
-            discrete = data_of(<object>PyTuple_GET_ITEM(row, 0), self.num_choices, INT64)
-            box = data_of(<object>PyTuple_GET_ITEM(row, 1), self.num_reals, FLOAT32)
-        elif self.has_choices:
-            discrete = data_of(row, self.num_choices, INT64)
+            discrete = data_of(<object>PyTuple_GET_ITEM(row, 0), self.num_discrete, INT64)
+            box = data_of(<object>PyTuple_GET_ITEM(row, 1), self.num_box, FLOAT32)
+        elif self.has_discrete:
+            discrete = data_of(row, self.num_discrete, INT64)
         else:
-            box = data_of(row, self.num_reals, FLOAT32)
-        if (self.has_choices and discrete == NULL) or (self.has_reals and box == NULL):
+            box = data_of(row, self.num_box, FLOAT32)
+        if (self.has_discrete and discrete == NULL) or (self.has_box and box == NULL):
             return NotImplemented
         return self.unpack_at(discrete, box)
 
 
     def unpack_fit(self, row, tuple checks):
-        """Return what ``unpack`` does, if the row's values may be sent; NotImplemented where the careful way is needed.
+        """Return ``unpack(row)`` if the row's values are valid; NotImplemented if Python has to check or read it.
 
         checks: a ValueCheck for each component.
         """
@@ -773,7 +773,7 @@ cdef class Unpacker:
 
 
 cdef inline const char *data_of(object component, Py_ssize_t size, object dtype):
-    """Return where a component's elements lie, NULL if they are not plain ones."""
+    """Return a pointer to a component's elements; NULL unless it is a plain array of this size and dtype."""
     if not puf_is_array(component, NDARRAY) or puf_ndim(component) != 1 or puf_dims(component)[0] != size:
         return NULL
     if puf_descr(component) != <PyObject *>dtype or not puf_is_plain(component):
@@ -788,33 +788,33 @@ cdef object block(const char *data, Py_ssize_t size, object dtype):
     return array
 
 
-cdef object read(Unpacker its, Part *part, const int64_t *discrete, const float *box):
+cdef object read(Unpacker unpacker, Part *part, const int64_t *discrete, const float *box):
     """Return one part of an action."""
     cdef Py_ssize_t i
     if part.kind == NUMBER:
-        return sum_of(discrete[part.start], its.start[part.start])
+        return sum_of(discrete[part.start], unpacker.start[part.start])
     if part.kind == MAPPING:
         action = {}
         for i in range(part.count):
-            action[<object>part.children[i].key] = read(its, &part.children[i], discrete, box)
+            action[<object>part.children[i].key] = read(unpacker, &part.children[i], discrete, box)
         return action
     if part.kind == SEQUENCE:
-        return tuple([read(its, &part.children[i], discrete, box) for i in range(part.count)])
+        return tuple([read(unpacker, &part.children[i], discrete, box) for i in range(part.count)])
     array = EMPTY(<object>part.shape, <object>part.dtype)
     if part.kind == CHOICES:
-        read_choices(part, discrete + part.start, its.start + part.start, puf_data(array))
+        read_discrete(part, discrete + part.start, unpacker.start + part.start, puf_data(array))
     else:
-        read_reals(part, box + part.start, puf_data(array))
+        read_box(part, box + part.start, puf_data(array))
     return array
 
 
-cdef void read_choices(Part *part, const int64_t *values, const int64_t *start, char *target) noexcept:
+cdef void read_discrete(Part *part, const int64_t *values, const int64_t *start, char *target) noexcept:
     cdef Py_ssize_t i
     for i in range(part.count):
         store(target + i * part.itemsize, part.itemsize, sum_of(values[i], start[i]))
 
 
-cdef int read_reals(Part *part, const float *values, char *target) except -1:
+cdef int read_box(Part *part, const float *values, char *target) except -1:
     cdef Py_ssize_t i
     cdef float value
     if part.kind == FLOATS:
@@ -841,49 +841,49 @@ cdef inline int64_t sum_of(int64_t value, int64_t start) noexcept:
 
 
 cdef inline void store(char *target, Py_ssize_t itemsize, int64_t value) noexcept:
-    """Store an integer in so many bytes, cut to them as by a cast."""
-    cdef int32_t four = <int32_t>value
-    cdef int16_t two = <int16_t>value
+    """Store an integer in itemsize bytes, truncated as by a cast."""
+    cdef int32_t value_32 = <int32_t>value
+    cdef int16_t value_16 = <int16_t>value
     if itemsize == 8:
         memcpy(target, &value, 8)
     elif itemsize == 4:
-        memcpy(target, &four, 4)
+        memcpy(target, &value_32, 4)
     elif itemsize == 2:
-        memcpy(target, &two, 2)
+        memcpy(target, &value_16, 2)
     else:
         target[0] = <char>value
 
 
-cdef int build_part(Part *part, tuple plan, list kept) except -1:
-    """Make a part of its plan; what it points to is kept in a list."""
+cdef int build_part(Part *part, tuple plan, list references) except -1:
+    """Fill a part from its plan; append the objects that it points to to references."""
     part.kind = KINDS[plan[0]]
     if part.kind == MAPPING:
-        build_parts(part, plan[2], kept)
+        build_parts(part, plan[2], references)
         for i, key in enumerate(plan[1]):
-            part.children[i].key = keep(key, kept)
+            part.children[i].key = keep(key, references)
     elif part.kind == SEQUENCE:
-        build_parts(part, plan[1], kept)
+        build_parts(part, plan[1], references)
     elif part.kind == NUMBER:
         part.start = plan[1]
-    elif part.kind != CAREFUL:
+    elif part.kind != BY_PYTHON:
         _, part.start, shape, dtype, low, high = plan
-        part.shape, part.dtype, part.itemsize = keep(shape, kept), keep(dtype, kept), dtype.itemsize
+        part.shape, part.dtype, part.itemsize = keep(shape, references), keep(dtype, references), dtype.itemsize
         part.count = math.prod(shape)
-        if part.kind == DOUBLES or part.kind == WHOLES:
-            part.low, part.high = doubles(low, kept), doubles(high, kept)
+        if part.kind == DOUBLES or part.kind == INTEGERS:
+            part.low, part.high = doubles_of(low, references), doubles_of(high, references)
     return 0
 
 
-cdef int build_parts(Part *part, tuple plans, list kept) except -1:
+cdef int build_parts(Part *part, tuple plans, list references) except -1:
     part.count = len(plans)
     part.children = <Part *>allocate(part.count, sizeof(Part))
     for i, plan in enumerate(plans):
-        build_part(&part.children[i], plan, kept)
+        build_part(&part.children[i], plan, references)
     return 0
 
 
-cdef double *doubles(array, list kept) except NULL:
-    return <double *>puf_data(<object>keep(numpy.ascontiguousarray(array, numpy.float64), kept))
+cdef double *doubles_of(array, list references) except NULL:
+    return <double *>puf_data(<object>keep(numpy.ascontiguousarray(array, numpy.float64), references))
 
 
 cdef void free_part(Part *part) noexcept:
@@ -903,7 +903,7 @@ cdef enum:
 
 
 cdef class MaskPacker:
-    """Packs action masks. Its arguments are what ``mask_plan`` of emulation/action_masks.py returns."""
+    """A packer of action masks. Its arguments are the results of ``mask_plan`` in emulation/action_masks.py."""
 
     def __init__(self, str kind, Py_ssize_t size, dict parts):
         self.kind, self.size, self.parts = MASKS.index(kind), size, {key: MaskPacker(*part) for key, part in parts.items()}
@@ -915,60 +915,60 @@ cdef class MaskPacker:
     cdef bint fill(self, object mask, char *row) except? True:
         """Write a mask; return False if it is unusual."""
         cdef MaskPacker packer
-        cdef PyObject *found
-        cdef Py_ssize_t done = 0, count
+        cdef PyObject *item
+        cdef Py_ssize_t offset = 0, count
         if mask is None or self.kind == UNREAD:
             memset(row, 1, self.size)
             return True
         if self.kind == NESTED:
             for key, packer in self.parts.items():
                 if type(mask) is dict:
-                    found = PyDict_GetItemWithError(mask, key)
-                    if found == NULL:
+                    item = PyDict_GetItemWithError(mask, key)
+                    if item == NULL:
                         return False
-                    part = <object>found
+                    part = <object>item
                 elif type(mask) is tuple and type(key) is int and key < PyTuple_GET_SIZE(mask):
                     part = (<tuple>mask)[key]
                 else:
                     return False
-                if not packer.fill(part, row + done):
+                if not packer.fill(part, row + offset):
                     return False
-                done += packer.size
+                offset += packer.size
             return True
         if self.kind == FLAT or not (type(mask) is tuple or type(mask) is list):
             return fill_choices(mask, row, self.size) == self.size
         for part in mask:
-            count = fill_choices(part, row + done, self.size - done)
+            count = fill_choices(part, row + offset, self.size - offset)
             if count < 0:
                 return False
-            done += count
-        return done == self.size
+            offset += count
+        return offset == self.size
 
 
-cdef Py_ssize_t fill_choices(object mask, char *row, Py_ssize_t room) except -2:
-    """Write the elements of an array, those of a list, or a number; return how many, -1 if something is unusual."""
+cdef Py_ssize_t fill_choices(object mask, char *row, Py_ssize_t capacity) except -2:
+    """Write the elements of an array or a list, or a number; return how many, -1 if one is unusual."""
     cdef Py_ssize_t i, size
     cdef Py_ssize_t count = 1
     cdef int axis, number
     cdef bint swapped
-    cdef double real
-    cdef int64_t whole
+    cdef double float_value
+    cdef int64_t int_value
     if not puf_is_array(mask, NDARRAY):
         if type(mask) is not list and type(mask) is not tuple:
             mask = (mask,)
-        if len(mask) > room:
+        if len(mask) > capacity:
             return -1
         for i, value in enumerate(mask):
-            if number_of(value, &whole, &real) == NO_NUMBER or (real != 0 and real != 1):
+            if number_of(value, &int_value, &float_value) == NO_NUMBER or (float_value != 0 and float_value != 1):
                 return -1
-            row[i] = real == 1
+            row[i] = float_value == 1
         return len(mask)
     number = number_type(puf_descr(mask), &swapped)
     if number == PUF_NO_NUMBER or swapped:
         return -1
     for axis in range(puf_ndim(mask)):
         count *= puf_dim(mask, axis)
-    if count > room:
+    if count > capacity:
         return -1
     if not puf_is_plain(mask):
         mask = mask.copy()
@@ -976,24 +976,24 @@ cdef Py_ssize_t fill_choices(object mask, char *row, Py_ssize_t room) except -2:
         return count if PUF_CAST_OF[number][PUF_INT8](row, puf_data(mask), PUF_SIZE_OF[number], count) else -1
     size = PUF_SIZE_OF[number]
     for i in range(count):
-        PUF_CAST_OF[number][PUF_FLOAT64](<char *>&real, puf_data(mask) + i * size, 0, 1)
-        if real != 0 and real != 1:
+        PUF_CAST_OF[number][PUF_FLOAT64](<char *>&float_value, puf_data(mask) + i * size, 0, 1)
+        if float_value != 0 and float_value != 1:
             return -1
-        row[i] = real == 1
+        row[i] = float_value == 1
     return count
 
 
 # -------------------------------------------------------------------------------------------- values of actions
 
-cdef list CHECKED = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]  # as puf_values has them, from 1
+cdef list CHECKED = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]  # in puf_values' order, from 1
 
 
 @cython.final
 cdef class ValueCheck:
-    """Says whether actions hold values that may be sent. Made by ``ActionValues``, which has the rules.
+    """A check that actions hold valid values, made by ``ActionValues``, which has the rules.
 
     dtype, shape: of one action. low, high: the least and the greatest value of each element, 1-D, in that dtype; None
-    for a Box. Raises TypeError for a dtype that it does not know.
+    for a Box. Raises TypeError for a dtype that it does not support.
     """
 
     def __init__(self, dtype, tuple shape, low, high):
@@ -1006,13 +1006,13 @@ cdef class ValueCheck:
         else:
             raise TypeError(dtype)
         if low is not None:
-            self.least, self.most = puf_data(low), puf_data(high)
+            self.low_data, self.high_data = puf_data(low), puf_data(high)
 
     cdef bint fit_at(self, const void *values, size_t num_rows) noexcept:
-        return puf_values_fit(self.kind, values, num_rows, self.num_columns, self.least, self.most)
+        return puf_values_fit(self.kind, values, num_rows, self.num_columns, self.low_data, self.high_data)
 
     def fit(self, values):
-        """Return whether values are a plain array of whole actions, in the space's dtype, that may be sent."""
+        """Return whether values are a plain array of complete actions, in the space's dtype, and all are valid."""
         cdef size_t size
         if not puf_is_array(values, NDARRAY) or not puf_is_plain(values) or not self.num_columns:
             return False

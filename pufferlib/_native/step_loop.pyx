@@ -1,9 +1,8 @@
-"""Where a worker stands: it takes requests, steps environments, and commits their rows.
+"""A worker's loop: take requests, step environments, commit their rows.
 
-C reads rewards and flags of every number type, casts observations, and copies infos, or writes them as records where
-the parent is another process. Whatever is out of the ordinary (an info that no record holds, a list of rewards, an
-exception) goes to the Python code that both paths share, with nothing done twice. Environments of several agents are
-stepped by the classes of agents.pyx.
+C reads rewards and flags of every number type, casts observations, and copies infos, or writes them as records if the
+parent is another process. Anything unusual (an info that no record holds, a list of rewards, an exception) goes to the
+Python code that both paths share; nothing is done twice. The classes of agents.pyx step environments of several agents.
 """
 
 cimport cython
@@ -13,11 +12,11 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memcpy
 
-from pufferlib._native.agents cimport IS_OVER, ODD, Agents, Outcome, Rows, put_first_outcome
+from pufferlib._native.agents cimport IS_OVER, UNUSUAL, Agents, Outcome, Rows, put_first_outcome
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
-from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema, is_empty, owned
+from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema, copy_info, is_empty
 from pufferlib._native.pack cimport MaskPacker, Packer, Unpacker, read_flag, read_reward
 from pufferlib._native.ring cimport *
 
@@ -41,12 +40,12 @@ cdef str OBSERVATION = "observation"
 
 cdef enum:
     MOST_DIMENSIONS = 8
-    # As in vectorization/telemetry.py, which says what they mean.
+    # As in telemetry/timeline.py, which explains them.
     NUM_BUCKETS = 128
     MOST_LEFT_OUT = 1000
     HUNDRED_COSTS_NS = 6000
     SLOW_NS = 20000
-    NOT_HERE = 255  # in place of a row's flag: Python has to pass on its info
+    IN_PYTHON = 255  # instead of a row's flag: Python has to send its info
 
 
 # ------------------------------------------------------------------------------------------------- the columns
@@ -58,7 +57,7 @@ cdef struct Column:
 
 @cython.final
 cdef class Columns:
-    """The arrays of a slab by slot: where each environment's rows begin, and how many bytes they are."""
+    """The arrays of a slab by slot: the address and size of an environment's rows."""
 
     cdef Column observations, rewards, terminations, truncations, masks, env_ids, agent_ids, episodes
     cdef bint wide_rewards  # float64
@@ -86,16 +85,18 @@ cdef class Columns:
         put(&self.truncations, slot, source.truncations.data)
         put(&self.masks, slot, source.masks.data)
 
-    cdef void name(self, uint64_t slot, uint64_t env_id) noexcept nogil:
-        """Say whose rows these are."""
-        cdef uint32_t place
-        cdef int64_t *agents = <int64_t *>(self.agent_ids.data + slot * self.agent_ids.nbytes)
+    cdef void write_ids(self, uint64_t slot, uint64_t env_id) noexcept nogil:
+        """Write the ids of a slot's environment and agents."""
+        cdef uint32_t agent_index
+        cdef int64_t *agent_ids = <int64_t *>(self.agent_ids.data + slot * self.agent_ids.nbytes)
         (<int64_t *>self.env_ids.data)[slot] = <int64_t>env_id
-        for place in range(self.agents_per_env):
-            agents[place] = <int64_t>(env_id * self.agents_per_env + place)
+        for agent_index in range(self.agents_per_env):
+            agent_ids[agent_index] = <int64_t>(env_id * self.agents_per_env + agent_index)
 
-    cdef void outcome(self, uint64_t slot, double reward, bint terminated, bint truncated, bint mask) noexcept nogil:
-        """Write the outcome of one agent's step; a reset's is all zeros."""
+    cdef void write_outcome(
+        self, uint64_t slot, double reward, bint terminated, bint truncated, bint mask
+    ) noexcept nogil:
+        """Write the outcome of one agent's step; all zeros for a reset."""
         if self.wide_rewards:
             (<double *>self.rewards.data)[slot] = reward
         else:
@@ -105,7 +106,7 @@ cdef class Columns:
         self.masks.data[slot] = mask
 
     cdef Rows rows(self, uint64_t slot) noexcept nogil:
-        """Return where the rows of a slot lie."""
+        """Return the addresses of a slot's rows."""
         cdef Rows rows
         rows.observations = self.observations.data + slot * self.observations.nbytes
         rows.rewards = self.rewards.data + slot * self.rewards.nbytes
@@ -115,56 +116,56 @@ cdef class Columns:
         rows.masks = self.masks.data + slot * self.masks.nbytes
         return rows
 
-    cdef void episode(self, uint64_t slot, double total_reward, long length, double seconds) noexcept nogil:
+    cdef void write_episode(self, uint64_t slot, double total_reward, long length, double seconds) noexcept nogil:
         """Write the statistics of the episode that ends in a slot."""
-        cdef double *its = <double *>(self.episodes.data + slot * self.episodes.nbytes)
-        its[0] = total_reward
-        its[1] = <double>length
-        its[2] = seconds
+        cdef double *statistics = <double *>(self.episodes.data + slot * self.episodes.nbytes)
+        statistics[0] = total_reward
+        statistics[1] = <double>length
+        statistics[2] = seconds
 
 
 cdef Column column(array, uint64_t num_slots):
-    cdef Column its
-    its.data = puf_data(array)
-    its.nbytes = array.nbytes // num_slots
-    return its
+    cdef Column result
+    result.data = puf_data(array)
+    result.nbytes = array.nbytes // num_slots
+    return result
 
 
-cdef inline void put(Column *its, uint64_t slot, const char *source) noexcept nogil:
-    memcpy(its.data + slot * its.nbytes, source, its.nbytes)
+cdef inline void put(Column *column, uint64_t slot, const char *source) noexcept nogil:
+    memcpy(column.data + slot * column.nbytes, source, column.nbytes)
 
 
 # -------------------------------------------------------------------------------------------- one environment
 
 cdef class Stepper:
-    """Steps one environment of one agent, as long as nothing out of the ordinary happens.
+    """A fast stepper of one environment of one agent, for steps in which nothing unusual happens.
 
-    row_env: the RowEnv of which this is the fast twin; its ``totals`` (return, length and beginning of the episode) go
-    there and back when a step has to be finished there. step: the raw environment's own ``step``. actions: the
-    environment's action rows in the slab, one array a component. packer, unpacker: of the layouts; unpacker is None for
-    a lone leaf. native: whether it is a PufferEnv, which has buffers of its own, rather than one that returns five
-    values. resets: whether it may be reset here too. masks: the plan of a MaskPacker for the masks in its infos, or None.
+    row_env: the RowEnv that finishes unusual steps; its ``totals`` (return, length and start of the episode) are set
+    before and read after. step: the raw environment's ``step``. actions: the environment's action rows in the slab, one
+    array per component. packer, unpacker: of the layouts; unpacker is None if the space is one leaf. native: whether it
+    is a PufferEnv, which has buffers, rather than an environment that returns five values. resets: whether it may be
+    reset here too. masks: the arguments of a MaskPacker for the masks in its infos, or None.
     """
 
-    cdef Agents agents  # what steps several agents in place of all of this; None where there is one
+    cdef Agents agents  # steps several agents, and replaces the fields up to ``ready``; None for one agent
     cdef object row_env, env, step
     cdef bint native, resets
     cdef Packer packer
     cdef Unpacker unpacker
     cdef MaskPacker masks
-    cdef bint is_int  # the action is one int64, given as a Python int
-    cdef object action  # or a view, of which copies are given; a PufferEnv reads the view itself
+    cdef bint is_int  # the action is one int64, passed as a Python int
+    cdef object action  # a view, passed as a copy; a PufferEnv reads the view itself
     cdef char *discrete
     cdef char *box
-    cdef bint leaf  # observations are arrays as they come
-    cdef object dtype, common_dtype  # the space's, and NumPy's own that is equal to it: one that was unpickled is another
+    cdef bint leaf  # observations are arrays that need no packing
+    cdef object dtype, common_dtype  # the space's, and NumPy's equal singleton: an unpickled dtype is another object
     cdef int ndim
     cdef Py_ssize_t[MOST_DIMENSIONS] shape
     cdef double total_reward, start_s
     cdef long length
-    cdef bint ready  # the next step may be played here
-    cdef bint settled  # what is checked once has been checked, which stays so, and resets may be played here
-    cdef uint32_t left_out, draw
+    cdef bint ready  # the next step may be made here
+    cdef bint is_settled  # the one-time checks were made, and resets may be made here
+    cdef uint32_t left_out, random_state
     cdef uint64_t weight
     cdef Schema schema  # of its last record
 
@@ -192,18 +193,18 @@ cdef class Stepper:
         self.leaf = row_env.observation_layout.is_leaf and 0 < self.ndim <= MOST_DIMENSIONS
         for axis in range(min(self.ndim, MOST_DIMENSIONS)):
             self.shape[axis] = space.shape[axis]
-        self.left_out, self.draw, self.weight = 0, 1, 1
+        self.left_out, self.random_state, self.weight = 0, 1, 1
 
     @staticmethod
     def of_agents(Agents agents not None):
-        """Return what steps an environment of several agents."""
+        """Return a stepper of an environment of several agents."""
         cdef Stepper stepper = Stepper.__new__(Stepper)
         stepper.agents = agents
-        stepper.left_out, stepper.draw, stepper.weight = 0, 1, 1
+        stepper.left_out, stepper.random_state, stepper.weight = 0, 1, 1
         return stepper
 
     cdef object restart(self):
-        """Call the environment's own reset: looked up, as its plain twin does, since some replace it."""
+        """Call the environment's reset: looked up each time, as in the RowEnv, since some environments replace it."""
         if self.agents is not None:
             return self.agents.reset()
         if not self.native:
@@ -216,7 +217,7 @@ cdef class Stepper:
         return env.reset(seed=None, options=None)
 
     cdef object act(self):
-        """Return what the environment's step returns for the action in the slab."""
+        """Step the environment with the action in the slab; return its result."""
         if self.is_int:
             return self.step((<int64_t *>self.discrete)[0])
         if self.unpacker is not None:
@@ -224,7 +225,7 @@ cdef class Stepper:
         return self.step(self.action.copy())
 
     cdef bint fits(self, object observation):
-        """Whether an observation is an array just as its space has it, or for a PufferEnv a batch of one such."""
+        """Return whether an observation is an array of the space's dtype and shape; a PufferEnv's is a batch of one."""
         cdef int axis
         if not puf_is_array(observation, NDARRAY):
             return False
@@ -240,29 +241,29 @@ cdef class Stepper:
         return True
 
     cdef object first_observations(self):
-        """Return the observations of a PufferEnv that has been reset; None if it is not as it should be."""
+        """Return the observations of a PufferEnv after its reset; None if its buffers are unusual."""
         observations, alive = self.env.observations, self.env.alive
         return observations if is_one(alive, BOOL) and puf_data(alive)[0] and self.fits(observations) else None
 
     cdef dict masked(self, object observation, object info):
-        """Return an observation with the mask in its info, as ``Caller.observed`` does; None if it is unusual."""
-        cdef PyObject *found = NULL
+        """Return an observation with the mask of its info, as ``Caller.observed`` does; None if the mask is unusual."""
+        cdef PyObject *mask_object = NULL
         if type(info) is dict:
-            found = PyDict_GetItemWithError(info, ACTION_MASK)
+            mask_object = PyDict_GetItemWithError(info, ACTION_MASK)
         elif info is not None:
             return None
-        mask = self.masks.packed(None if found == NULL else <object>found)
+        mask = self.masks.packed(None if mask_object == NULL else <object>mask_object)
         return None if mask is None else {OBSERVATION: observation, ACTION_MASK: mask}
 
-    cdef int hold(self) except -1:
-        """Give the episode's totals to the plain twin, which is about to go on."""
+    cdef int export_state(self) except -1:
+        """Copy the episode's totals to the RowEnv, which takes the next step."""
         if self.agents is not None:
-            return self.agents.hold()
+            return self.agents.export_state()
         self.row_env.totals = (self.total_reward, self.length, self.start_s)
         return 0
 
     cdef int resume(self, bint ready) except -1:
-        """Take the episode's totals back, if the next step may be played here."""
+        """Read the episode's totals from the RowEnv if the next step may be made here (ready)."""
         self.ready = ready
         if ready and self.agents is not None:
             return self.agents.resume()
@@ -270,22 +271,22 @@ cdef class Stepper:
             self.total_reward, self.length, self.start_s = self.row_env.totals
         return 0
 
-    cdef bint begins_here(self):
-        """Whether the next step, which has to be a reset, may be played here."""
+    cdef bint can_reset(self):
+        """Return whether the next step, which is a reset, may be made here."""
         if self.agents is not None:
             return self.agents.can_reset()
-        if not self.settled:
-            self.settled = self.resets and self.row_env.settled
-        return self.settled
+        if not self.is_settled:
+            self.is_settled = self.resets and self.row_env.settled
+        return self.is_settled
 
     cdef int begin(self) except -1:
-        """Begin an episode."""
+        """Start an episode."""
         self.total_reward, self.length, self.start_s, self.ready = 0, 0, 1e-9 * puf_now_ns(), True
         return 0
 
 
 cdef inline bint is_dict(object info) noexcept:
-    """Whether an info is one that can be copied here."""
+    """Return whether an info can be copied here."""
     return info is None or type(info) is dict
 
 
@@ -297,8 +298,8 @@ cdef object unmasked(object info):
     return info
 
 
-cdef object only_info(object infos):
-    """Return the info among what a PufferEnv of one agent returned, as it came or alone in a sequence."""
+cdef object single_info(object infos):
+    """Return the info of a PufferEnv of one agent, which may be alone in a sequence."""
     if type(infos) is tuple:
         infos = list(infos)
     if type(infos) is not list or PyList_GET_SIZE(infos) > 1:
@@ -310,7 +311,7 @@ cdef object only_info(object infos):
 
 
 cdef inline bint is_one(object array, object dtype):
-    """Whether this is an array of one element of a dtype that may be written."""
+    """Return whether this is a writeable array of one element of a dtype."""
     return (
         puf_is_array(array, NDARRAY) and puf_descr(array) == <PyObject *>dtype
         and puf_ndim(array) == 1 and puf_dim(array, 0) == 1 and puf_is_writeable(array)
@@ -321,43 +322,42 @@ cdef inline bint is_one(object array, object dtype):
 
 @cython.final
 cdef class StepLoop:
-    """Where a worker stands: requests come in, rows go out.
+    """A worker's loop, which takes requests and commits rows.
 
-    worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
-    ``finish(env_id, slot, result)`` the rest of one, ``finish_reset(env_id, slot, result)`` that of a reset; all return
-    whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise, and
-    ``finish_restart_of_several`` that of several agents.
-    ``hand_over(env_id, slot, over, infos)`` commits rows with infos that go to another process.
-    ``failed(env_id, phase, error)`` tells of an exception. ``over`` is the set of environments whose next step is to be a
-    reset.
-    scratch: a slab of one slot, where rows are written whose slot is not known yet. claims: whether that is the rule.
-    own: the function of emulation/infos.py, for values of infos that are not copied here.
+    worker: a vectorization.worker.worker.Worker. Its ``advance(env_id, slot)`` makes a complete step in Python,
+    ``finish(env_id, slot, result)`` the rest of a step and ``finish_reset(env_id, slot, result)`` the rest of a reset;
+    all return whether the next step may be made here again. ``finish_restart`` makes the rest of a same-step reset, and
+    ``finish_restart_of_several`` that of several agents. ``hand_over(env_id, slot, over, infos)`` commits rows with
+    infos for another process. ``failed(env_id, phase, error)`` reports an exception. ``over`` is the set of
+    environments whose next step is a reset.
+    scratch: a slab of one slot, for rows whose slot is not known yet. claims: whether slots are claimed after the step.
+    copy_value: ``own`` of emulation/infos.py, for values of infos that are not copied here.
     """
 
     cdef Ring ring
     cdef Columns columns, scratch_columns
-    cdef object slab, scratch, worker, own
+    cdef object slab, scratch, worker, copy_value
     cdef InfoWriter writer
-    cdef object copy  # of the info that goes with the next row, or a list of copies
+    cdef object copy  # of the next row's info, or a list of copies
     cdef uint32_t index
     cdef uint64_t first, num_envs  # the share
-    cdef list steppers  # None for environments that are always stepped in Python
+    cdef list steppers  # by environment; None if always stepped in Python
     cdef uint64_t block, uncounted
-    cdef readonly uint64_t played  # of what was requested last, how many environments are done
+    cdef readonly uint64_t played  # how many environments of the last request are done
     cdef bint claims, telemetry
     cdef set over
-    cdef bint ends_here, next_step  # what autoreset there is
-    cdef bint is_slow  # the last step took so long that reading the clock is nothing extra_leaves it
+    cdef bint resets_later, next_step  # resets_later: the autoreset mode is not same_step
+    cdef bint is_slow  # the last step took so long that reading the clock costs little in comparison
     cdef double[:, :, ::1] times
     cdef uint64_t[:, ::1] histogram
     cdef double[:, ::1] worker_times
     cdef int64_t since_ns, reset_ns
-    cdef int64_t *doing  # what the worker is in the middle of (see vectorization/watch.py)
+    cdef int64_t *activity  # the current step or reset, for core/step_watchdog.py
     cdef int64_t num_done, num_all
-    cdef int64_t step_limit_ns, reset_limit_ns, begun_ns  # where nobody else could watch: how long one may take, or 0
+    cdef int64_t step_limit_ns, reset_limit_ns, begun_ns  # limits where no parent watches, else 0; last start
 
-    def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims, own):
-        self.own, self.writer = own, InfoWriter()
+    def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims, copy_value):
+        self.copy_value, self.writer = copy_value, InfoWriter()
         self.ring, self.slab, self.scratch, self.worker, self.index = ring, slab, scratch, worker, index
         self.columns, self.scratch_columns = Columns(slab, ring.c.num_slots), Columns(scratch, 1)
         self.first, self.num_envs = share[0], len(share)
@@ -365,34 +365,35 @@ cdef class StepLoop:
         self.block = self.uncounted = 0
         self.claims, self.telemetry = claims, slab.shape.telemetry
         self.over, self.next_step = worker.over, worker.task.autoreset_mode == "next_step"
-        self.ends_here = worker.task.autoreset_mode != "same_step"
+        self.resets_later = worker.task.autoreset_mode != "same_step"
         self.times, self.histogram, self.worker_times = slab.times, slab.histogram, slab.worker_times
         self.since_ns = puf_now_ns()
-        self.doing = <int64_t *>puf_data(slab.doing[index])
+        self.activity = <int64_t *>puf_data(slab.doing[index])
         self.num_done, self.num_all = 0, slab.shape.num_envs
-        self.step_limit_ns, self.reset_limit_ns = <int64_t>(1e9 * worker.step_limit_s), <int64_t>(1e9 * worker.reset_limit_s)
+        self.step_limit_ns = <int64_t>(1e9 * worker.step_limit_s)
+        self.reset_limit_ns = <int64_t>(1e9 * worker.reset_limit_s)
 
     def adopt(self, uint64_t env_id, stepper):
-        """Have an environment stepped by its fast twin wherever that is possible; None: nowhere."""
+        """Use a stepper for an environment where possible; None: step it in Python."""
         self.steppers[env_id - self.first] = stepper
 
     def resume(self, uint64_t env_id, bint ready):
-        """Say whether the next step of an environment may be played here."""
+        """Set whether the next step of an environment may be made here."""
         stepper = self.steppers[env_id - self.first]
         if stepper is not None:
             (<Stepper>stepper).resume(ready)
 
     def rows(self, uint32_t slot):
-        """Return where an environment writes its rows that are meant for a slot."""
+        """Return the Rows that an environment writes for a slot."""
         return self.scratch.rows(0) if slot == PUF_CLAIM else self.slab.rows(slot)
 
     @property
     def holds_infos(self):
-        """Whether infos stay next to their rows, as the parent is in this process."""
+        """Return whether infos stay as objects, because the parent is in this process."""
         return self.ring.infos is not None
 
     def commit(self, uint64_t env_id, uint32_t slot, bint over, list infos):
-        """Hand over the rows that an environment has written, and their infos, which elsewhere have been sent already."""
+        """Commit an environment's written rows and their infos, which were sent already if the parent is elsewhere."""
         cdef unsigned char flags = PUF_OVER if over else 0
         if slot == PUF_CLAIM:
             slot = self.claim(env_id)
@@ -412,62 +413,62 @@ cdef class StepLoop:
         return <uint32_t>slot
 
     cdef void hand_over(self, uint64_t env_id, uint32_t slot, unsigned char flags):
-        self.turn_to(slot)
-        self.columns.name(slot, env_id)
+        self.select_block(slot)
+        self.columns.write_ids(slot, env_id)
         self.ring.c.flags[slot] = flags
         if not self.uncounted:
-            puf_owe(&self.ring.c, self.index, True)
+            puf_mark_uncounted(&self.ring.c, self.index, True)
         puf_commit(&self.ring.c, slot)
         self.uncounted += 1
         if self.claims:
             self.flush()
 
-    cdef inline void turn_to(self, uint32_t slot):
-        """Count what was handed over of another block, before going on to this one."""
+    cdef inline void select_block(self, uint32_t slot):
+        """Make a slot's block the current one; count the committed rows of the previous one first."""
         if slot // self.ring.c.block_size != self.block:
             self.flush()
             self.block = slot // self.ring.c.block_size
 
     cpdef void flush(self):
-        """Count what was handed over: once for all neighbours, as the parent can use none before the last."""
+        """Count the committed rows of the current block at once, since the parent needs all of them."""
         if self.uncounted:
             puf_count(&self.ring.c, self.block, self.uncounted)
-            puf_owe(&self.ring.c, self.index, False)
+            puf_mark_uncounted(&self.ring.c, self.index, False)
             self.uncounted = 0
 
     def serve(self, int spin):
-        """Play what is requested; return when there is a frame to be read from the socket.
+        """Serve requests until the socket has a frame to read.
 
         spin: how often to yield the core before sleeping.
         """
         cdef uint64_t word
-        cdef bint found
-        cdef uint32_t words = 0
+        cdef bint has_word
+        cdef uint32_t num_requests = 0
         while True:
             if not puf_take(&self.ring.c, self.index, &word):
                 self.flush()
                 self.clock(0)
-                puf_say(self.doing, 0)
+                puf_store_relaxed(self.activity, 0)
                 with nogil:
-                    found = puf_await_post(&self.ring.c, self.index, &word, spin, -1)
+                    has_word = puf_await_post(&self.ring.c, self.index, &word, spin, -1)
                 self.clock(1)
-                if not found:
+                if not has_word:
                     PyErr_CheckSignals()
                     continue
             if <uint32_t>word == PUF_CONTROL:
                 self.flush()
-                puf_say(self.doing, 0)
+                puf_store_relaxed(self.activity, 0)
                 return
             if <uint32_t>word == PUF_SHARE:
                 self.play_share(word >> 32)
             else:
                 self.play(<uint32_t>word, word >> 32)
-                words += 1
-                if self.is_slow or words % 16 == 0:  # who always has work never waits, and would never be clocked
+                num_requests += 1
+                if self.is_slow or num_requests % 16 == 0:  # a worker that never waits would never be timed
                     self.clock(0)
 
     cdef void clock(self, int kind) noexcept:
-        """Note the seconds since the last call as busy (0) or waited (1)."""
+        """Add the seconds since the last call to the busy (0) or waiting (1) time."""
         cdef int64_t now_ns = puf_now_ns()
         self.worker_times[self.index, kind] += 1e-9 * (now_ns - self.since_ns)
         self.since_ns = now_ns
@@ -483,7 +484,7 @@ cdef class StepLoop:
             self.clock(0)
 
     def step(self, env_ids, slots):
-        """Step these environments, in this order, into these slots."""
+        """Step environments, in order, into slots."""
         self.played = 0
         try:
             self.clock(1)
@@ -503,22 +504,22 @@ cdef class StepLoop:
         return 0
 
     cdef int play(self, uint64_t env_id, uint32_t slot) except -1:
-        cdef object found = self.steppers[env_id - self.first]
+        cdef object entry = self.steppers[env_id - self.first]
         cdef Stepper stepper
         cdef bint timed
         cdef int64_t start_ns = 0
         if slot != PUF_CLAIM:
-            self.turn_to(slot)
+            self.select_block(slot)
         self.num_done += 1
-        puf_say(self.doing, 2 * (1 + self.num_done * self.num_all + <int64_t>env_id))
-        if found is None:
+        puf_store_relaxed(self.activity, 2 * (1 + self.num_done * self.num_all + <int64_t>env_id))
+        if entry is None:
             self.is_slow = True
             self.worker.advance(env_id, slot)
             return 0
         self.is_slow = False
-        stepper = <Stepper>found
+        stepper = <Stepper>entry
         if not stepper.ready:
-            if env_id in self.over and stepper.begins_here():
+            if env_id in self.over and stepper.can_reset():
                 self.reset(stepper, env_id, slot)
             else:
                 stepper.resume(self.worker.advance(env_id, slot))
@@ -544,12 +545,12 @@ cdef class StepLoop:
         return 0
 
     cdef inline void begin(self) noexcept:
-        """Begin to measure how long a step or reset takes, if anybody minds."""
+        """Start timing a step or reset, if there is a time limit."""
         if self.step_limit_ns or self.reset_limit_ns:
             self.begun_ns = puf_about_now_ns()
 
     cdef inline int end(self, int64_t limit_ns, str what) except -1:
-        """Refuse a step or reset that has taken too long."""
+        """Raise if a step or reset has taken longer than its limit."""
         cdef int64_t ns
         if limit_ns:
             ns = puf_about_now_ns() - self.begun_ns
@@ -561,7 +562,7 @@ cdef class StepLoop:
         cdef object result, observation, info
         cdef double reward
         cdef bint terminated, truncated
-        cdef int told
+        cdef int info_flag
         self.begin()
         result = stepper.act()
         self.end(self.step_limit_ns, "step")
@@ -570,24 +571,26 @@ cdef class StepLoop:
             and read_reward(<object>PyTuple_GET_ITEM(result, 1), &reward)
             and read_flag(<object>PyTuple_GET_ITEM(result, 2), &terminated)
             and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
-            and (self.ends_here or not (terminated or truncated))
+            and (self.resets_later or not (terminated or truncated))
         ):
             observation, info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 4)
             if stepper.masks is not None:
                 observation, info = stepper.masked(observation, info), unmasked(info)
-            # Nothing that can fail may lie between claim and commit, so infos come first.
-            told = 0 if is_empty(info) else self.tell(stepper, env_id, info, reward, terminated or truncated)
-            if told != NOT_HERE and self.write(stepper, observation, env_id, &slot):
-                self.conclude(stepper, env_id, slot, reward, terminated, truncated, told)
+            # Nothing between claim and commit may fail, so infos come first.
+            info_flag = (
+                0 if is_empty(info) else self.prepare_info(stepper, env_id, info, reward, terminated or truncated)
+            )
+            if info_flag != IN_PYTHON and self.write(stepper, observation, env_id, &slot):
+                self.conclude(stepper, env_id, slot, reward, terminated, truncated, info_flag)
                 return 0
-        if self.ends_here or not self.restart(stepper, env_id, slot, result):
+        if self.resets_later or not self.restart(stepper, env_id, slot, result):
             self.hand_back(stepper, env_id, slot, result)
         return 0
 
     cdef bint restart(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
-        """Conclude a step that ends an episode by beginning the next (same_step); False, with nothing done, if it is none.
+        """Finish a step that ends an episode by the next reset (same_step); return False, changing nothing, for others.
 
-        Raises what the step's observation raises; what goes wrong in the reset is told here.
+        Raises what the step's observation raises; reports errors of the reset.
         """
         cdef double reward
         cdef bint terminated, truncated
@@ -599,7 +602,7 @@ cdef class StepLoop:
             and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
             and (terminated or truncated)
             and is_dict(<object>PyTuple_GET_ITEM(result, 4))
-            and stepper.begins_here()
+            and stepper.can_reset()
         ):
             return False
         observation, info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 4)
@@ -610,29 +613,29 @@ cdef class StepLoop:
             return False
         last = self.last_info(stepper, info, reward)
         observation = observation[()] if stepper.ndim == 0 else observation
-        self.end_within(stepper, env_id, slot, reward, terminated, truncated, observation, last)
+        self.end_in_same_step(stepper, env_id, slot, reward, terminated, truncated, observation, last)
         return True
 
-    cdef int end_within(
+    cdef int end_in_same_step(
         self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated,
         object observation, dict last
     ) except -1:
-        """Write the outcome of a step that ends an episode, and begin the next. observation, last: its final ones."""
+        """Write the outcome of an episode's last step and start the next episode. observation, last: the final ones."""
         cdef Columns columns = self.scratch_columns if slot == PUF_CLAIM else self.columns
-        columns.outcome(0 if slot == PUF_CLAIM else slot, reward, terminated, truncated, True)
+        columns.write_outcome(0 if slot == PUF_CLAIM else slot, reward, terminated, truncated, True)
         stepper.ready = False
         try:
-            self.begin_within(stepper, env_id, slot, observation, last)
+            self.begin_in_same_step(stepper, env_id, slot, observation, last)
         except (Exception, SystemExit) as error:
             self.worker.failed(env_id, "reset", error)
         return 0
 
     cdef dict copied(self, object info):
         """Return a copy of an info that ``is_dict``."""
-        return {} if is_empty(info) else owned(info, self.own)
+        return {} if is_empty(info) else copy_info(info, self.copy_value)
 
     cdef dict last_info(self, Stepper stepper, object info, double reward):
-        """Return the info of an episode's last step, a copy, with its statistics."""
+        """Return a copy of the info of an episode's last step, with the episode's statistics."""
         cdef dict last = self.copied(info)
         last["env"] = True
         if "episode" not in last:
@@ -641,31 +644,33 @@ cdef class StepLoop:
             }
         return last
 
-    cdef int begin_within(self, Stepper stepper, uint64_t env_id, uint32_t slot, object observation, dict last) except -1:
-        """Begin an episode in the step that ended one, whose outcome is written. observation, last: its final ones.
+    cdef int begin_in_same_step(
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, object observation, dict last
+    ) except -1:
+        """Start an episode in the step that ended one, whose outcome is written. observation, last: the final ones.
 
-        The info has the entries of ``worker._with_finals``, in their order.
+        The info has the entries of ``worker._with_finals``, in the same order.
         """
         cdef Columns columns = self.scratch_columns if slot == PUF_CLAIM else self.columns
         cdef char *row = columns.observations.data + (0 if slot == PUF_CLAIM else slot) * columns.observations.nbytes
-        cdef object first, told
+        cdef object first, raw_info
         cdef dict info = None
         result = self.raw_reset(stepper, env_id)
         if stepper.native:
-            told = only_info(result)
-            if is_dict(told):
-                info = self.copied(told)  # before the buffers are looked at: it may run other code
+            raw_info = single_info(result)
+            if is_dict(raw_info):
+                info = self.copied(raw_info)  # before the buffers are read: copying may run other code
                 first = stepper.first_observations()
                 if first is None:
                     info = None
                 else:
                     memcpy(row, puf_data(first), columns.observations.nbytes)
         elif type(result) is tuple and PyTuple_GET_SIZE(result) == 2 and is_dict(<object>PyTuple_GET_ITEM(result, 1)):
-            first, told = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 1)
+            first, raw_info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 1)
             if stepper.masks is not None:
-                first, told = stepper.masked(first, told), unmasked(told)
+                first, raw_info = stepper.masked(first, raw_info), unmasked(raw_info)
             if stepper.packer.pack_at(first, row):
-                info = self.copied(told)
+                info = self.copied(raw_info)
         if info is not None:
             info["episode"], info["env"] = last["episode"], last["env"]
             info["final_obs"], info["final_info"] = observation, last
@@ -677,46 +682,46 @@ cdef class StepLoop:
         return 0
 
     cdef int deliver(self, Stepper stepper, uint64_t env_id, uint32_t slot, dict info) except -1:
-        """Hand over the rows of an end, which lie where ``rows`` says, with their info."""
-        cdef int told = self.tell_of_several(stepper, [info], [0])
-        if told == NOT_HERE:
+        """Commit the rows of an episode's end, which are written, with their info."""
+        cdef int flag = self.prepare_infos(stepper, [info], [0])
+        if flag == IN_PYTHON:
             self.worker.hand_over(env_id, slot, True, [info])
             return 0
         if slot == PUF_CLAIM:
             slot = self.claim(env_id)
             self.columns.copy(slot, self.scratch_columns)
-        self.attach(env_id, slot, told)
-        self.hand_over(env_id, slot, PUF_OVER | told)
+        self.attach(env_id, slot, flag)
+        self.hand_over(env_id, slot, PUF_OVER | flag)
         return 0
 
     cdef int hand_back(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
-        """Have a step finished in Python. Time that went into a reset is none of the step's."""
-        stepper.hold()
+        """Finish a step in Python; the time of a reset in it is not the step's."""
+        stepper.export_state()
         stepper.resume(self.worker.finish(env_id, slot, result))
         self.reset_ns = <int64_t>(1e9 * self.worker.reset_s)
         return 0
 
     cdef bint write(self, Stepper stepper, object observation, uint64_t env_id, uint32_t *slot) except -1:
-        """Write an observation if it is as it should be; a slot is claimed only once nothing can go wrong."""
-        cdef Column *its = &self.columns.observations
+        """Write an observation; return False if it is unusual. It claims a slot only when nothing can fail any more."""
+        cdef Column *observations = &self.columns.observations
         if stepper.leaf and stepper.fits(observation):
             if slot[0] == PUF_CLAIM:
                 slot[0] = self.claim(env_id)
-            memcpy(its.data + slot[0] * its.nbytes, puf_data(observation), its.nbytes)
+            memcpy(observations.data + slot[0] * observations.nbytes, puf_data(observation), observations.nbytes)
             return True
         if slot[0] != PUF_CLAIM:
-            return stepper.packer.pack_at(observation, its.data + slot[0] * its.nbytes)
+            return stepper.packer.pack_at(observation, observations.data + slot[0] * observations.nbytes)
         if not stepper.packer.pack_at(observation, self.scratch_columns.observations.data):
             return False
         slot[0] = self.claim(env_id)
-        put(its, slot[0], self.scratch_columns.observations.data)
+        put(observations, slot[0], self.scratch_columns.observations.data)
         return True
 
-    cdef int tell(self, Stepper stepper, uint64_t env_id, object info, double reward, bint over) except -1:
-        """Prepare what goes with the next row: a copy of an info, or a record of it. Return the flag that says which.
+    cdef int prepare_info(self, Stepper stepper, uint64_t env_id, object info, double reward, bint over) except -1:
+        """Prepare the next row's info as a copy or a record; return its flag, PUF_HELD or PUF_INFO.
 
-        0: it tells nothing. NOT_HERE: Python has to pass it on, and nothing has changed. over: the episode is, and its
-        statistics are added.
+        0: the info is empty. IN_PYTHON: Python has to send it; nothing has changed. over: whether the episode is
+        over, so that its statistics are added.
         """
         cdef double episode[3]
         cdef bint adds = over
@@ -724,14 +729,14 @@ cdef class StepLoop:
         if is_empty(info):
             return 0
         if type(info) is not dict:
-            return NOT_HERE
+            return IN_PYTHON
         if over:
             adds = "episode" not in <dict>info
             episode[0], episode[1] = stepper.total_reward + reward, stepper.length + 1
             episode[2] = 1e-9 * puf_now_ns() - stepper.start_s
         if self.ring.infos is None:
-            return self.record(stepper, info, over, adds, episode)
-        copy = owned(info, self.own)
+            return self.write_record(stepper, info, over, adds, episode)
+        copy = copy_info(info, self.copy_value)
         if over:
             copy["env"] = True
         if adds:
@@ -740,8 +745,8 @@ cdef class StepLoop:
         self.copy = copy
         return PUF_HELD
 
-    cdef int tell_of_several(self, Stepper stepper, list infos, list places) except -1:
-        """Do as ``tell`` for infos that are labelled copies. places: whose each is; None for an environment's own."""
+    cdef int prepare_infos(self, Stepper stepper, list infos, list agent_indices) except -1:
+        """Do the same for infos that are labelled copies. agent_indices: of each info; None for the environment's."""
         cdef InfoWriter writer = self.writer
         cdef Schema schema
         cdef Py_ssize_t i
@@ -750,64 +755,67 @@ cdef class StepLoop:
             return PUF_HELD
         writer.begin()
         for i in range(len(infos)):
-            info, place = infos[i], places[i]
+            info, index = infos[i], agent_indices[i]
             schema = self.schema_of(stepper, info)
             if schema is None:
-                return NOT_HERE
-            if not writer.add(schema, info, 0 if place is None else OF_AGENT, 0 if place is None else place, NULL):
-                return NOT_HERE
-        return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else NOT_HERE
+                return IN_PYTHON
+            if not writer.add(schema, info, 0 if index is None else OF_AGENT, 0 if index is None else index, NULL):
+                return IN_PYTHON
+        return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else IN_PYTHON
 
-    cdef int record(self, Stepper stepper, dict info, bint over, bint adds, const double *episode) except -1:
-        """Write a record of an info; return PUF_INFO, or NOT_HERE where it is none."""
+    cdef int write_record(self, Stepper stepper, dict info, bint over, bint adds, const double *episode) except -1:
+        """Write a record of an info; return PUF_INFO, or IN_PYTHON if no record can hold it."""
         cdef InfoWriter writer = self.writer
         cdef Schema schema = self.schema_of(stepper, info)
         if schema is None:
-            return NOT_HERE
+            return IN_PYTHON
         writer.begin()
         if not writer.add(schema, info, OF_AGENT | (OVER if over else 0) | (EPISODE if adds else 0), 0, episode):
-            return NOT_HERE
-        return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else NOT_HERE
+            return IN_PYTHON
+        return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else IN_PYTHON
 
     cdef Schema schema_of(self, Stepper stepper, dict info):
-        """Return the schema of an info, which the parent has been told of; None where it is to travel pickled."""
+        """Return the schema of an info, which the parent has been sent; None if the info must be sent pickled."""
         cdef InfoWriter writer = self.writer
         cdef Schema schema = writer.schema_of(info, stepper.schema)
         if schema is None:
             return None
-        if schema is writer.new:
-            if not self.ring.put_info(self.index, 0, writer.message_of_new()):
+        if schema is writer.new_schema:
+            if not self.ring.put_info(self.index, 0, writer.new_schema_message()):
                 return None
-            writer.keep_new()
+            writer.add_new_schema()
         stepper.schema = schema
         return schema
 
-    cdef int attach(self, uint64_t env_id, uint32_t slot, int told) except -1:
-        """Put what ``tell`` has prepared next to its row, or into the worker's pipe, where there is room for it."""
-        if told == PUF_HELD:
+    cdef int attach(self, uint64_t env_id, uint32_t slot, int info_flag) except -1:
+        """Attach the prepared info to its row, or put it into the worker's pipe, which has room for it."""
+        if info_flag == PUF_HELD:
             self.ring.infos[slot] = self.copy
             self.copy = None
-        elif told == PUF_INFO:
+        elif info_flag == PUF_INFO:
             puf_put_info(&self.ring.c, self.index, <uint32_t>env_id, self.writer.bytes, self.writer.nbytes)
         return 0
 
     cdef int conclude(
-        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated, int told
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated,
+        int info_flag
     ) except -1:
-        """Write the outcome of a step whose observation is written. told: what ``tell`` returned."""
+        """Write the outcome of a step whose observation is written. info_flag: the result of ``prepare_info``."""
         stepper.total_reward += reward
         stepper.length += 1
-        self.columns.outcome(slot, reward, terminated, truncated, True)
-        if told:
-            self.attach(env_id, slot, told)
+        self.columns.write_outcome(slot, reward, terminated, truncated, True)
+        if info_flag:
+            self.attach(env_id, slot, info_flag)
         if not (terminated or truncated):
-            self.hand_over(env_id, slot, told)
+            self.hand_over(env_id, slot, info_flag)
             return 0
-        if not told:
-            self.columns.episode(slot, stepper.total_reward, stepper.length, 1e-9 * puf_now_ns() - stepper.start_s)
-            told = PUF_EPISODE
-        self.hand_over(env_id, slot, PUF_OVER | told)
-        if self.next_step:  # noted last, since nothing that can fail may lie between claim and commit
+        if not info_flag:
+            self.columns.write_episode(
+                slot, stepper.total_reward, stepper.length, 1e-9 * puf_now_ns() - stepper.start_s
+            )
+            info_flag = PUF_EPISODE
+        self.hand_over(env_id, slot, PUF_OVER | info_flag)
+        if self.next_step:  # recorded last, since nothing between claim and commit may fail
             stepper.ready = False
             self.over.add(env_id)
         return 0
@@ -815,7 +823,7 @@ cdef class StepLoop:
     cdef int step_agents(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         cdef object result
         if not stepper.agents.can_step():
-            stepper.hold()
+            stepper.export_state()
             stepper.resume(self.worker.advance(env_id, slot))
             return 0
         self.begin()
@@ -828,56 +836,58 @@ cdef class StepLoop:
     cdef bint takes_rows(
         self, Stepper stepper, uint64_t env_id, uint32_t slot, object result, bint is_reset
     ) except? True:
-        """Write and hand over the rows of several agents, of a step or a reset; return whether that was possible."""
+        """Write and commit the rows of several agents after a step or reset; return False if the result is unusual."""
         cdef Rows rows = self.scratch_columns.rows(0) if slot == PUF_CLAIM else self.columns.rows(slot)
         cdef Outcome outcome
         if is_reset:
             outcome = stepper.agents.take_reset(result, &rows)
         else:
             outcome = stepper.agents.take(result, &rows)
-        if outcome == ODD:
+        if outcome == UNUSUAL:
             return False
         if is_reset:
             put_first_outcome(&rows, stepper.agents.num)
-        elif outcome == IS_OVER and not self.ends_here:
+        elif outcome == IS_OVER and not self.resets_later:
             self.restart_agents(stepper, env_id, slot, &rows)
             return True
-        self.deliver_rows(stepper, env_id, slot, outcome == IS_OVER, stepper.agents.by_place)
+        self.deliver_rows(stepper, env_id, slot, outcome == IS_OVER, stepper.agents.infos_by_agent)
         stepper.ready = outcome != IS_OVER or not self.next_step
-        if not stepper.ready:  # noted last, since nothing that can fail may lie between claim and commit
+        if not stepper.ready:  # recorded last, since nothing between claim and commit may fail
             self.over.add(env_id)
         return True
 
-    cdef int deliver_rows(self, Stepper stepper, uint64_t env_id, uint32_t slot, bint over, dict by_place) except -1:
-        """Hand over rows of several agents, which are written, with their infos."""
-        cdef list infos = stepper.agents.labelled(by_place)
-        cdef int told = 0 if infos is None else self.tell_of_several(stepper, infos, stepper.agents.places)
-        stepper.agents.by_place = None
-        if told == NOT_HERE:
+    cdef int deliver_rows(
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, bint over, dict infos_by_agent
+    ) except -1:
+        """Commit the written rows of several agents with their infos."""
+        cdef list infos = stepper.agents.label_infos(infos_by_agent)
+        cdef int info_flag = 0 if infos is None else self.prepare_infos(stepper, infos, stepper.agents.agent_indices)
+        stepper.agents.infos_by_agent = None
+        if info_flag == IN_PYTHON:
             self.worker.hand_over(env_id, slot, over, infos)
             return 0
         if slot == PUF_CLAIM:
             slot = self.claim(env_id)
             self.columns.copy(slot, self.scratch_columns)
-        self.attach(env_id, slot, told)
-        self.hand_over(env_id, slot, (PUF_OVER if over else 0) | told)
+        self.attach(env_id, slot, info_flag)
+        self.hand_over(env_id, slot, (PUF_OVER if over else 0) | info_flag)
         return 0
 
     cdef int restart_agents(self, Stepper stepper, uint64_t env_id, uint32_t slot, Rows *rows) except -1:
-        """Begin the next episode in the step that ended one (same_step), whose rows are written."""
+        """Start the next episode in the step that ended one (same_step), whose rows are written."""
         cdef Agents agents = stepper.agents
-        cdef dict lasts = agents.by_place
+        cdef dict lasts = agents.infos_by_agent
         stepper.ready = False
         try:
-            observations = agents.seen(rows)
+            observations = agents.copy_observations(rows)
             result = self.raw_reset(stepper, env_id)
-            if agents.take_reset(result, rows) == ODD:
+            if agents.take_reset(result, rows) == UNUSUAL:
                 stepper.resume(
                     self.worker.finish_restart_of_several(env_id, slot, result, list(lasts.items()), observations)
                 )
                 return 0
             self.deliver_rows(
-                stepper, env_id, slot, True, agents.with_finals(agents.by_place, lasts, rows, observations)
+                stepper, env_id, slot, True, agents.with_finals(agents.infos_by_agent, lasts, rows, observations)
             )
             stepper.ready = True
         except (Exception, SystemExit) as error:
@@ -891,7 +901,7 @@ cdef class StepLoop:
         cdef object infos, info, observations
         cdef double reward
         cdef bint over
-        cdef int told = 0
+        cdef int info_flag = 0
         cdef dict last = None  # the info of a step that ends an episode and begins the next
         cdef bint wide = is_one(rewards, FLOAT64)
         if not (
@@ -899,7 +909,7 @@ cdef class StepLoop:
             and is_one(terminations, BOOL) and is_one(truncations, BOOL) and is_one(alive, BOOL)
             and puf_data(alive)[0]
         ):
-            stepper.hold()
+            stepper.export_state()
             stepper.resume(self.worker.advance(env_id, slot))
             return 0
         if wide:
@@ -908,21 +918,21 @@ cdef class StepLoop:
             (<float *>puf_data(rewards))[0] = 0
         puf_data(terminations)[0] = puf_data(truncations)[0] = 0
         self.begin()
-        infos = env.step(stepper.action)  # looked up, as its plain twin does: some replace it
+        infos = env.step(stepper.action)  # looked up, as in the RowEnv: some environments replace it
         self.end(self.step_limit_ns, "step")
-        info = None if infos is None else only_info(infos)
+        info = None if infos is None else single_info(infos)
         over = puf_data(terminations)[0] or puf_data(truncations)[0]
         reward = (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0]
-        # Before the buffers are looked at, since to copy an info may run other code.
-        if self.ends_here or not over:
-            told = self.tell(stepper, env_id, info, reward, over)
+        # Before the buffers are read, since copying an info may run other code.
+        if self.resets_later or not over:
+            info_flag = self.prepare_info(stepper, env_id, info, reward, over)
         elif is_dict(info):
             last = self.last_info(stepper, info, reward)
         else:
-            told = NOT_HERE
+            info_flag = IN_PYTHON
         observations = env.observations
         if (
-            told != NOT_HERE
+            info_flag != IN_PYTHON
             and env.rewards is rewards and env.terminations is terminations and env.truncations is truncations
             and env.alive is alive
             # The same arrays may have been resized in place.
@@ -936,7 +946,7 @@ cdef class StepLoop:
                 puf_data(alive)[0] = 0
             if last is not None:
                 last_row = observations[0].copy() if stepper.ndim else observations[0]
-                self.end_within(
+                self.end_in_same_step(
                     stepper, env_id, slot, reward, puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0,
                     last_row, last,
                 )
@@ -945,16 +955,16 @@ cdef class StepLoop:
                 slot = self.claim(env_id)
             put(&self.columns.observations, slot, puf_data(observations))
             self.conclude(
-                stepper, env_id, slot, reward, puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, told
+                stepper, env_id, slot, reward, puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, info_flag
             )
             return 0
         self.hand_back(stepper, env_id, slot, infos)
         return 0
 
     cdef int reset(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
-        """Begin the episode that is due, in place of a step."""
+        """Reset an environment instead of stepping it."""
         cdef object result
-        cdef int told
+        cdef int info_flag
         self.over.discard(env_id)
         try:
             result = self.raw_reset(stepper, env_id)
@@ -962,12 +972,12 @@ cdef class StepLoop:
                 if self.takes_rows(stepper, env_id, slot, result, True):
                     return 0
             else:
-                told = self.write_first(stepper, result, env_id, &slot)
-                if told != NOT_HERE:
+                info_flag = self.write_first(stepper, result, env_id, &slot)
+                if info_flag != IN_PYTHON:
                     stepper.begin()
-                    self.columns.outcome(slot, 0, False, False, False)
-                    self.attach(env_id, slot, told)
-                    self.hand_over(env_id, slot, told)
+                    self.columns.write_outcome(slot, 0, False, False, False)
+                    self.attach(env_id, slot, info_flag)
+                    self.hand_over(env_id, slot, info_flag)
                     return 0
             stepper.resume(self.worker.finish_reset(env_id, slot, result))
         except (Exception, SystemExit) as error:
@@ -975,30 +985,30 @@ cdef class StepLoop:
         return 0
 
     cdef int write_first(self, Stepper stepper, object result, uint64_t env_id, uint32_t *slot) except -1:
-        """Write an episode's first observation and return what ``tell`` does; NOT_HERE also where a result is unusual."""
+        """Write an episode's first observation; return its info flag, IN_PYTHON also for an unusual result."""
         cdef object observation, info
-        cdef int told
+        cdef int info_flag
         if stepper.native:
-            told = self.tell(stepper, env_id, only_info(result), 0, False)
-            observation = None if told == NOT_HERE else stepper.first_observations()
+            info_flag = self.prepare_info(stepper, env_id, single_info(result), 0, False)
+            observation = None if info_flag == IN_PYTHON else stepper.first_observations()
             if observation is None:
-                return NOT_HERE
+                return IN_PYTHON
             if slot[0] == PUF_CLAIM:
                 slot[0] = self.claim(env_id)
             put(&self.columns.observations, slot[0], puf_data(observation))
-            return told
+            return info_flag
         if not (type(result) is tuple and PyTuple_GET_SIZE(result) == 2):
-            return NOT_HERE
+            return IN_PYTHON
         observation, info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 1)
         if stepper.masks is not None:
             observation, info = stepper.masked(observation, info), unmasked(info)
-        told = self.tell(stepper, env_id, info, 0, False)
-        return told if told != NOT_HERE and self.write(stepper, observation, env_id, slot) else NOT_HERE
+        info_flag = self.prepare_info(stepper, env_id, info, 0, False)
+        return info_flag if info_flag != IN_PYTHON and self.write(stepper, observation, env_id, slot) else IN_PYTHON
 
     cdef object raw_reset(self, Stepper stepper, uint64_t env_id):
-        """Return what the environment's own reset returns, and note how long it took."""
+        """Reset the environment and record the duration; return the raw result."""
         cdef int64_t ns
-        puf_say(self.doing, self.doing[0] | 1)
+        puf_store_relaxed(self.activity, self.activity[0] | 1)
         self.begin()
         ns = puf_now_ns()
         result = stepper.restart()
@@ -1018,7 +1028,7 @@ cdef class StepLoop:
             self.times[env_id, kind, 3] = seconds
 
     cdef int note(self, Stepper stepper, uint64_t env_id, int64_t ns) except -1:
-        """Note how long a step took, and which is the next to be timed (vectorization/telemetry.py says why so)."""
+        """Record a step's duration and choose the next step to time (telemetry/timeline.py explains how)."""
         cdef int bucket, octave
         cdef uint64_t most
         ns = max(1, ns)
@@ -1031,7 +1041,7 @@ cdef class StepLoop:
             stepper.weight = 1
             return 0
         most = 2 * min(<uint64_t>MOST_LEFT_OUT, <uint64_t>(HUNDRED_COSTS_NS // ns))
-        stepper.draw = stepper.draw * 1664525 + 1013904223
-        stepper.left_out = (stepper.draw >> 8) % <uint32_t>(most + 1)
+        stepper.random_state = stepper.random_state * 1664525 + 1013904223
+        stepper.left_out = (stepper.random_state >> 8) % <uint32_t>(most + 1)
         stepper.weight = stepper.left_out + 1
         return 0

@@ -1,4 +1,4 @@
-/* Which values an action may hold: action_values.py, for whole batches of one plain array. */
+/* The rules of action_values.py for valid actions, for batches that are one plain array. */
 
 #ifndef PUF_VALUES_H
 #define PUF_VALUES_H
@@ -8,7 +8,7 @@
 
 enum puf_values { PUF_ANY_VALUE, PUF_F2, PUF_F4, PUF_F8, PUF_I1, PUF_I2, PUF_I4, PUF_I8, PUF_U1, PUF_U2, PUF_U4, PUF_U8 };
 
-/* Whether all values lie between low and high; each of the two holds one value a column. No early exit: it vectorizes. */
+/* Return whether all values lie between low and high, one value per column. No early exit, so that it vectorizes. */
 #define PUF_WITHIN(TYPE)                                                                                               \
     static inline int puf_within_##TYPE(const TYPE *values, const TYPE *low, const TYPE *high, size_t rows,            \
                                         size_t columns)                                                                \
@@ -24,7 +24,7 @@ enum puf_values { PUF_ANY_VALUE, PUF_F2, PUF_F4, PUF_F8, PUF_I1, PUF_I2, PUF_I4,
         return !wrong;                                                                                                 \
     }
 
-/* Whether no value is an infinity or NaN: these have all bits of the exponent. Read as integers. */
+/* Return whether no value is an infinity or NaN, which have all exponent bits set. Values are read as integers. */
 #define PUF_FINITE(TYPE, EXPONENT)                                                                                     \
     static inline int puf_finite_##TYPE(const TYPE *values, size_t count)                                              \
     {                                                                                                                  \
@@ -37,7 +37,7 @@ PUF_WITHIN(int8_t) PUF_WITHIN(int16_t) PUF_WITHIN(int32_t) PUF_WITHIN(int64_t)
 PUF_WITHIN(uint8_t) PUF_WITHIN(uint16_t) PUF_WITHIN(uint32_t) PUF_WITHIN(uint64_t)
 PUF_FINITE(uint16_t, 0x7c00u) PUF_FINITE(uint32_t, 0x7f800000u) PUF_FINITE(uint64_t, 0x7ff0000000000000ull)
 
-/* Return whether all values may be sent. low, high: as PUF_WITHIN has them; not read where values are floats. */
+/* Return whether all values are valid. low, high: as in PUF_WITHIN; not read for floats. */
 static inline int puf_values_fit(enum puf_values kind, const void *values, size_t rows, size_t columns, const void *low,
                                  const void *high)
 {

@@ -108,7 +108,7 @@ static void flush(Worker *self)
         COUNT(deaths);
         puf_announce_mail(&ring);
     }
-    puf_owe(&ring, self->index, 0); /* for one that was killed, the parent says so */
+    puf_mark_uncounted(&ring, self->index, 0); /* for one that was killed, the parent says so */
     self->uncounted = 0;
 }
 
@@ -168,7 +168,7 @@ static void play(Worker *self, uint64_t env, uint64_t slot)
     for (uint64_t i = 0; i < 4; i++) row->filling[i] = mixed(env, tick, i);
     row->checksum = checksum(row);
     ring.flags[slot] = has_info ? PUF_INFO : 0;
-    if (!self->uncounted) puf_owe(&ring, self->index, 1);
+    if (!self->uncounted) puf_mark_uncounted(&ring, self->index, 1);
     puf_commit(&ring, slot);
     self->uncounted++;
     dawdle(&self->random);
@@ -261,7 +261,7 @@ static void post(uint32_t worker, uint32_t env, uint64_t slot)
         read_letters(); /* the worker may be waiting for that */
         sched_yield();
     }
-    puf_lay(&ring, worker, 0, puf_request(env, (uint32_t)slot));
+    puf_stage(&ring, worker, 0, puf_request(env, (uint32_t)slot));
     puf_post(&ring, worker, 1);
 }
 
@@ -275,7 +275,7 @@ static int post_together(const uint64_t *envs, uint64_t count)
     memset(laid, 0, sizeof laid);
     for (uint64_t i = 0; i < count; i++) {
         uint32_t worker = worker_of(envs[i])->index;
-        puf_lay(&ring, worker, laid[worker]++, puf_request((uint32_t)envs[i], (uint32_t)slots[envs[i]]));
+        puf_stage(&ring, worker, laid[worker]++, puf_request((uint32_t)envs[i], (uint32_t)slots[envs[i]]));
     }
     for (uint32_t worker = 0; worker < num_workers; worker++)
         if (laid[worker]) puf_post(&ring, worker, laid[worker]);
@@ -350,7 +350,7 @@ static void receive(void)
     if (!copy) copy = malloc(batch_size * sizeof(Row));
     memcpy(copy, batch, batch_size * sizeof(Row));
     leases[1] = (Lease){batch, copy};
-    if (is_short[head % ring.num_blocks] && puf_mend(&ring, head)) {
+    if (is_short[head % ring.num_blocks] && puf_repair_count(&ring, head)) {
         is_short[head % ring.num_blocks] = 0;
         mended += --wounds == 0;
     }
@@ -471,11 +471,11 @@ static void *watch(void *unused)
 static void begin(void)
 {
     uint64_t num_blocks = (num_envs + batch_size - 1) / batch_size + 2;
-    size_t nbytes = puf_ring_lay(&ring, NULL, num_blocks, batch_size, (uint32_t)num_workers, BOX_SIZE, PIPE_SIZE);
+    size_t nbytes = puf_ring_layout(&ring, NULL, num_blocks, batch_size, (uint32_t)num_workers, BOX_SIZE, PIPE_SIZE);
     char *memory = aligned_alloc(PUF_LINE, nbytes);
     pthread_t watchdog;
     memset(memory, 0, nbytes);
-    puf_ring_lay(&ring, memory, num_blocks, batch_size, (uint32_t)num_workers, BOX_SIZE, PIPE_SIZE);
+    puf_ring_layout(&ring, memory, num_blocks, batch_size, (uint32_t)num_workers, BOX_SIZE, PIPE_SIZE);
     puf_rewind(&ring, 0);
     rows = calloc(ring.num_slots, sizeof(Row));
     for (uint64_t i = 0; i < num_workers; i++) {
@@ -496,12 +496,12 @@ static void end(void)
     for (uint32_t i = 0; i < num_workers; i++) {
         post(i, PUF_CONTROL, 0);
         pthread_join(workers[i].thread, NULL);
-        bells += ring.boxes[i].door.bell;
+        bells += ring.boxes[i].waiter.bell;
     }
     check_lease(&leases[0]);
     check_lease(&leases[1]);
     printf("{\"laps\": %llu, \"parent_woken\": %u, \"workers_woken\": %llu",
-           (unsigned long long)(head / ring.num_blocks), (unsigned)ring.door->bell, (unsigned long long)bells);
+           (unsigned long long)(head / ring.num_blocks), (unsigned)ring.waiter->bell, (unsigned long long)bells);
 #define PRINT(what) printf(", \"" #what "\": %llu", (unsigned long long)what)
     PRINT(block_waits);
     PRINT(row_waits);

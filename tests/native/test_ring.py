@@ -117,13 +117,13 @@ def test_everything_occurs_that_is_to_be_survived(programs: Callable[[str], Path
 
 # --------------------------------------------------------------------------------------------- faults put in
 
-CLAIM = "puf_claimed(lap, env), memory_order_{0},\n{1}memory_order_{2})".format
+CLAIM = "puf_claimed(generation, env), memory_order_{0},\n{1}memory_order_{2})".format
 TICKET = "&next, ticket + 1, memory_order_{0},\n{1}memory_order_{2})".format
-LIE_DOWN = "    uint32_t bell = puf_lie_down(door, PUF_FOR_BLOCKS);\n"
-NO_NEWS = "    if (puf_is_full(ring, head) || atomic_load(&door->mail) != mail) {\n"
+LIE_DOWN = "    uint32_t bell = puf_prepare_sleep(waiter, PUF_FOR_BLOCKS);\n"
+NO_NEWS = "    if (puf_is_full(ring, head) || atomic_load(&waiter->mail) != mail) {\n"
 NO_POST = "    if (puf_take(ring, worker, word)) {\n"
-RISE = "        puf_rise(door);\n        return 1;\n    }\n"
-OWE = "if (!self->uncounted) puf_owe(&ring, self->index, 1);"
+RISE = "        puf_cancel_sleep(waiter);\n        return 1;\n    }\n"
+OWE = "if (!self->uncounted) puf_mark_uncounted(&ring, self->index, 1);"
 LATE = "        return 1;\n    }\n    sched_yield(); /* makes the gap wider */\n"
 
 # What is broken: the build that notices, and text with its replacement, in either source.
@@ -131,18 +131,18 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
     "claims are relaxed": (
         "threads",
         {
-            CLAIM("acq_rel", 59 * " ", "acquire"): CLAIM("relaxed", "", "relaxed"),
-            TICKET("acq_rel", 60 * " ", "acquire"): TICKET("relaxed", "", "relaxed"),
+            CLAIM("acq_rel", 65 * " ", "acquire"): CLAIM("relaxed", "", "relaxed"),
+            TICKET("acq_rel", 63 * " ", "acquire"): TICKET("relaxed", "", "relaxed"),
             "(ring->ticket, memory_order_acquire)": "(ring->ticket, memory_order_relaxed)",
         },
     ),
     "words are stored relaxed": (
         "threads",
-        {"puf_free(lap + 1), memory_order_release": "puf_free(lap + 1), memory_order_relaxed"},
+        {"puf_free(generation + 1), memory_order_release": "puf_free(generation + 1), memory_order_relaxed"},
     ),
     "counts are relaxed": (
         "threads",
-        {"fetch_add(&its->count, rows)": "fetch_add_explicit(&its->count, rows, memory_order_relaxed)"},
+        {"fetch_add(&counter->count, rows)": "fetch_add_explicit(&counter->count, rows, memory_order_relaxed)"},
     ),
     "posts are relaxed": (
         "threads",
@@ -173,7 +173,7 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
     "deaths are overlooked": ("plain", {"if (now != seen) memset(is_short, 1, wounds = ring.num_blocks);": ""}),
     "counts are mended while workers owe some": (
         "plain",
-        {"if (atomic_load(&ring->boxes[worker].owes)) return 0;": "(void)0;"},
+        {"if (atomic_load(&ring->boxes[worker].uncounted)) return 0;": "(void)0;"},
     ),
     "workers say too late that they owe a count": (
         "plain",
@@ -181,15 +181,15 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "counts are never mended": (
         "plain",
-        {"atomic_fetch_add(&its->count, puf_full(ring, head) -": "(void)(puf_full(ring, head) -"},
+        {"atomic_fetch_add(&counter->count, puf_full(ring, head) -": "(void)(puf_full(ring, head) -"},
     ),
     "there is one block too few": ("plain", {"/ batch_size + 2;": "/ batch_size + 1;"}),
-    "nobody helps the ticket on": ("plain", {"int moved = ": "int moved = mine && "}),
+    "nobody helps the ticket on": ("plain", {"int is_moved = ": "int is_moved = is_claimed && "}),
     "the parent looks before it lies down": ("plain", {LIE_DOWN + NO_NEWS + RISE: NO_NEWS + LATE + LIE_DOWN}),
     "workers look before they lie down": ("plain", {LIE_DOWN + NO_POST + RISE: NO_POST + LATE + LIE_DOWN}),
     "mail does not ring": (
         "plain",
-        {"->mail, 1);\n    puf_ring_bell(ring->door, PUF_FOR_BLOCKS);": "->mail, 1);"},
+        {"->mail, 1);\n    puf_ring_bell(ring->waiter, PUF_FOR_BLOCKS);": "->mail, 1);"},
     ),
     "rows do not ring": ("plain", {"full ? PUF_FOR_BLOCKS : PUF_FOR_ROWS": "full ? PUF_FOR_BLOCKS : 3"}),
 }

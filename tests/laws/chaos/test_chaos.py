@@ -164,12 +164,14 @@ def test_a_ring_that_is_right_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 # Faults put into the compiled loop, of which the environment says which one occurs, once: text, and what stands in its
 # place; where it is noticed, and how.
 BROKEN = {
-    "        self.columns.name(slot, env_id)\n": (
-        "        self.columns.name(slot, env_id ^ 1 if FAULT == 1 and 3000 < self.num_done <= 3002 else env_id)\n"
+    "        self.columns.write_ids(slot, env_id)\n": (
+        "        self.columns.write_ids(slot, env_id ^ 1 if FAULT == 1 and 3000 < self.num_done <= 3002 else env_id)\n"
     ),
-    "            memcpy(its.data + slot[0] * its.nbytes, puf_data(observation), its.nbytes)\n": (
+    "            memcpy(observations.data + slot[0] * observations.nbytes, puf_data(observation), "
+    "observations.nbytes)\n": (
         "            if not (FAULT == 2 and self.num_done == 3001):\n"
-        "                memcpy(its.data + slot[0] * its.nbytes, puf_data(observation), its.nbytes)\n"
+        "                memcpy(observations.data + slot[0] * observations.nbytes, puf_data(observation), "
+        "observations.nbytes)\n"
     ),
     "        result = stepper.act()\n": (
         "        if FAULT == 3 and self.num_done == 3001:\n            stepper.act()\n        result = stepper.act()\n"
