@@ -1,0 +1,329 @@
+"""What users build on stays: names, signatures, options, keys and imports, as recorded in public_surface.txt.
+
+The record is made from the sources alone, so optional packages may be absent and all Python versions agree. Record a
+change that is meant: ``python -m tests.project.test_public_surface --write [FOLDER]`` (FOLDER: another source tree).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytestmark = pytest.mark.beside
+
+ROOT = Path(__file__).parents[2]
+RECORD = Path(__file__).with_name("public_surface.txt")
+WRITE = "python -m tests.project.test_public_surface --write"
+TRAINERS = ("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "appo_ray", "ppo_cuda", "a2c_cuda")
+PLANS = ("pufferlib/tuning/plans.py", "pufferlib/plans.py")  # the second is that of older sources
+LEAGUE = {"": "Settings", "stop.": "Stop", "evaluation.": "Evaluation", "workers.": "Workers"}
+IMPORT = "import "  # begins the entry of an import that a page showed
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Definition(NamedTuple):
+    """Where the sources define a name."""
+
+    module: str
+    node: ast.AST
+
+
+class Sources:
+    """The modules of a source tree, as syntax trees."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._trees: dict[str, ast.Module | None] = {}
+
+    def tree(self, module: str) -> ast.Module | None:
+        """Return the syntax tree of a module, or None if the sources have no such module."""
+        if module not in self._trees:
+            stem = self.root / module.replace(".", "/")
+            paths = [path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]
+            self._trees[module] = ast.parse(paths[0].read_text(encoding="utf-8")) if paths else None
+        return self._trees[module]
+
+    def module(self, name: str) -> str:
+        """Return the present name of a module, which a shim may say (see pufferlib/util/renamed.py)."""
+        for call in self._calls(name, "moved_module"):
+            return str(ast.literal_eval(call.args[1]))
+        return name
+
+    def old_names(self, module: str) -> dict[str, str]:
+        """Return the new name of each renamed member of a module."""
+        return {
+            old: new
+            for call in self._calls(module, "renamed_members")
+            for old, new in ast.literal_eval(call.args[1]).items()
+        }
+
+    def _calls(self, module: str, function: str) -> Iterator[ast.Call]:
+        for node in self.tree(module).body if self.tree(module) else ():
+            value = getattr(node, "value", None)
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == function:
+                yield value
+
+    def find(self, module: str, name: str) -> Definition | None:
+        """Return where a member of a module is defined, through imports and old names; None if nowhere."""
+        module = self.module(module)
+        name = self.old_names(module).get(name, name)
+        tree = self.tree(module)
+        if tree is None:
+            return None
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name and node.module.startswith(("pufferlib", "cleanrl_demo")):
+                        return self.find(node.module, alias.name)
+        for node in tree.body:
+            if getattr(node, "name", None) == name or name in assigned(node):
+                return Definition(module, node)
+        submodule = f"{module}.{name}"
+        return Definition(submodule, self.tree(submodule)) if self.tree(submodule) else None  # type: ignore[arg-type]
+
+    def bases(self, found: Definition) -> Iterator[Definition]:
+        """Yield a class and those of its bases that the sources define, in the order of a search for members."""
+        yield found
+        for base in getattr(found.node, "bases", ()):
+            base = base.value if isinstance(base, ast.Subscript) else base
+            parent = self.find(found.module, base.id) if isinstance(base, ast.Name) else None
+            if parent is not None and isinstance(parent.node, ast.ClassDef):
+                yield from self.bases(parent)
+
+    def members(self, name: str, found: Definition) -> dict[str, str]:
+        """Return the entries of a class: its arguments, and its public methods and fields."""
+        entries: dict[str, str] = {}
+        for _, node in self.bases(found):
+            assert isinstance(node, ast.ClassDef)
+            for part in node.body:
+                if isinstance(part, Function) and part.name == "__init__":
+                    entries.setdefault(name, f"class{signature(part)}")
+                elif isinstance(part, Function) and not part.name.startswith("_"):
+                    decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in part.decorator_list}
+                    plain = not decorators & {"property", "cached_property", "setter"}
+                    entries.setdefault(f"{name}.{part.name}", signature(part) if plain else "attribute")
+                elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                    if not part.target.id.startswith("_"):
+                        entries.setdefault(f"{name}.{part.target.id}", default_of(part, "attribute"))
+        return {name: "class", **entries}
+
+    def fields(self, module: str, cls: str) -> dict[str, str]:
+        """Return the fields of a dataclass, with their defaults."""
+        found = self.find(module, cls)
+        assert found is not None, f"{module}.{cls} is nowhere"
+        entries: dict[str, str] = {}
+        for _, node in self.bases(found):
+            for part in getattr(node, "body", ()):
+                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                    if "ClassVar" not in ast.unparse(part.annotation):
+                        entries.setdefault(part.target.id, default_of(part))
+        return entries
+
+    # ------------------------------------------------------------------------------------------ what is recorded
+
+    def surface(self) -> dict[str, str]:
+        """Return all that users build on, but for imports that older pages showed: a text for each name."""
+        entries: dict[str, str] = {}
+        for name in self.shown:
+            entries |= self.entry(name)
+        for command, options in self.commands():
+            entries |= {f"puffer {command} --{key.replace('_', '-')}": text for key, text in options.items()}
+        for trainer in TRAINERS:
+            for key, text in self.fields(f"cleanrl_demo.{trainer}", "Config").items():
+                entries[f"setting {trainer} {key}"] = text
+        for table, cls in LEAGUE.items():
+            for key, text in self.fields("pufferlib.population.league_settings", cls).items():
+                entries[f"league {table}{key}"] = text
+        path = next(self.root / path for path in PLANS if (self.root / path).is_file() and "KEYS" in
+                    (self.root / path).read_text(encoding="utf-8"))  # fmt: skip
+        keys = next(node for node in ast.parse(path.read_text(encoding="utf-8")).body if "KEYS" in assigned(node))
+        entries |= {f"plan {key}": "" for key in ast.literal_eval(keys.value)}  # type: ignore[attr-defined]
+        return entries | {f"info {key}": "" for key in self.info_keys()}
+
+    @cached_property
+    def shown(self) -> list[str]:
+        """The names that docs/api shows."""
+        texts = [path.read_text(encoding="utf-8") for path in sorted((self.root / "docs/api").glob("*.md"))]
+        return sorted(set(re.findall(r"^::: (\S+)$", "\n".join(texts), re.MULTILINE)))
+
+    def entry(self, name: str) -> dict[str, str]:
+        """Return the entries of a name that docs/api shows; empty where the sources do not have it."""
+        module, _, member = name.rpartition(".")
+        if self.tree(name) is not None and self.find(module, member) is None:
+            return {name: "module"}
+        found = self.find(module, member)
+        if found is None:
+            return {}
+        if isinstance(found.node, ast.ClassDef):
+            return self.members(name, found)
+        kind = "module" if isinstance(found.node, ast.Module) else "value"
+        return {name: signature(found.node) if isinstance(found.node, Function) else kind}
+
+    def commands(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield the options of each class in pufferlib/cli/options.py."""
+        tree = self.tree("pufferlib.cli.options")
+        assert tree is not None
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                words = re.sub(r"(?<!^)(?=[A-Z])", " ", node.name).lower()
+                yield words, self.fields("pufferlib.cli.options", node.name)
+
+    def info_keys(self) -> set[str]:
+        """Return the keys that are set in infos by name, where environments become rows and rows become batches."""
+        keys = set()
+        for path in [*self.root.glob("pufferlib/vectorization/**/*.py"), *self.root.glob("pufferlib/emulation/*.py")]:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                    key = getattr(node.slice, "value", None)
+                    if isinstance(node.value, ast.Name) and node.value.id == "info" and isinstance(key, str):
+                        keys.add(key)
+        return keys
+
+
+def assigned(node: ast.AST) -> set[str]:
+    """Return the names that a statement assigns."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def default_of(field: ast.AnnAssign, kind: str = "") -> str:
+    """Return the text of a field: its kind, and its default if it has one."""
+    value = "" if field.value is None else f"= {ast.unparse(field.value)}"
+    return f"{kind} {value}".strip()
+
+
+def signature(function: Function) -> str:
+    """Return the parameters of a function: their names, kinds and defaults, without annotations and self."""
+    arguments = function.args
+    for argument in ast.walk(arguments):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    text = ast.unparse(arguments)
+    decorators = {ast.unparse(decorator) for decorator in function.decorator_list}
+    return f"({re.sub(r'^(?:self|cls)(?:, /)?(?:, )?', '', text)})" + " classmethod" * ("classmethod" in decorators)
+
+
+def read_record() -> dict[str, str]:
+    """Return the recorded entries."""
+    lines = [line for line in RECORD.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+
+
+def written(entries: dict[str, str]) -> str:
+    """Return the text of a record."""
+    lines = [f"{name}: {text}".rstrip() for name, text in entries.items()]
+    return "\n".join(["# What users build on. tests/project/test_public_surface.py reads it.", *sorted(lines), ""])
+
+
+@cache
+def today() -> dict[str, str]:
+    """Return the surface of these sources: what pages show now, and recorded names that still lead somewhere."""
+    sources = Sources(ROOT)
+    entries = sources.surface()
+    # The old name of a class has all members of the new one; a recorded class says which old names there are.
+    for name, text in read_record().items() if RECORD.exists() else ():
+        if name.startswith("pufferlib.") and name not in entries and not text.startswith("attribute"):
+            entries |= sources.entry(name)
+    return entries
+
+
+def complaint(name: str, recorded: str) -> str | None:
+    """Return what is wrong with a recorded entry today, and the way out; None if nothing is."""
+    now = today().get(name)
+    if now is None:
+        return f"{name} is gone: keep it, or keep its old name with pufferlib/util/renamed.py for one release"
+    if now != recorded:
+        return f"{name} was {recorded or 'bare'} and is {now or 'bare'}: users break unless it only adds; then {WRITE}"
+    return None
+
+
+def test_recorded_names_are_still_there() -> None:
+    entries = {name: text for name, text in read_record().items() if not name.startswith(IMPORT)}
+    complaints = [text for name, recorded in entries.items() if (text := complaint(name, recorded)) is not None]
+    assert not complaints, "\n".join(complaints)
+    assert len(entries) > 500
+
+
+def test_new_names_are_recorded() -> None:
+    unrecorded = sorted(today().keys() - read_record().keys())
+    assert not unrecorded, f"public and not recorded; run {WRITE}:\n" + "\n".join(unrecorded)
+
+
+def test_the_record_is_sorted() -> None:
+    assert RECORD.read_text(encoding="utf-8") == written(read_record()), f"run {WRITE}"
+
+
+def imports() -> list[str]:
+    return sorted(name.removeprefix(IMPORT) for name in read_record() if name.startswith(IMPORT))
+
+
+def test_imports_that_pages_showed_are_in_the_sources() -> None:
+    """By the sources alone: a member, or a module, at the place that a page named."""
+    sources = Sources(ROOT)
+    lost = [name for name in imports() if not sources.entry(name)]
+    assert not lost, f"pages showed these imports; add a shim with moved_module (pufferlib/util/renamed.py): {lost}"
+
+
+SHIMS = ("pufferlib.philox", "pufferlib.plans", "pufferlib.toml", "pufferlib.vectorization.stats")
+USES = """
+import importlib, pickle, sys, warnings
+old = sys.argv[1]
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    exec(compile(f"import {old} as module\\n", "users.py", "exec"))
+    exec(compile(f"from {old} import {sys.argv[2]} as member\\n", "users.py", "exec"))
+deprecations = [warning for warning in caught if warning.category is DeprecationWarning]
+assert [warning.filename for warning in deprecations] == ["users.py"], [str(warning) for warning in caught]
+assert old in str(deprecations[0].message) and module.__name__ in str(deprecations[0].message)
+assert module is sys.modules[module.__name__] is sys.modules[old] and module.__name__ != old
+assert getattr(module, sys.argv[2]) is member and importlib.import_module(old) is module
+assert pickle.loads(pickle.dumps(member)) is member
+assert pickle.loads(pickle.dumps(member, 0).replace(module.__name__.encode(), old.encode())) is member
+"""
+
+
+@pytest.mark.parametrize(("module", "member"), [*zip(SHIMS, ("philox", "TunedPlan", "to_toml", "Stats"), strict=True)])
+def test_moved_modules_work_and_warn_where_they_are_imported(module: str, member: str) -> None:
+    command = [sys.executable, "-c", USES, module, member]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+def test_renamed_members_warn() -> None:
+    sources = Sources(ROOT)
+    population = import_module("pufferlib.population")
+    for old, new in sources.old_names("pufferlib.population").items():
+        with pytest.warns(DeprecationWarning, match=rf"{old} is now pufferlib\.population\.{new}") as caught:
+            assert getattr(population, old) is getattr(population, new)
+        assert caught[0].filename == __file__
+    for name in ("sb3", "tianshou", "skrl", "rllib", "dm_env", "torchrl"):  # optional packages: by the sources
+        assert "Face" in sources.old_names(f"pufferlib.adapters.{name}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not hasattr(population, "Nothing")
+
+
+def write(root: Path) -> None:
+    """Record the surface of a source tree, and keep recorded imports and old names."""
+    kept = read_record() if RECORD.exists() else {}
+    entries = Sources(root).surface() if root != ROOT else today()
+    RECORD.write_text(written({name: kept[name] for name in kept if name.startswith(IMPORT)} | entries), "utf-8")
+    gone = sorted(kept.keys() - entries.keys() - {name for name in kept if name.startswith(IMPORT)})
+    print(*(f"no longer recorded: {name}" for name in gone), f"{len(entries)} entries in {RECORD}", sep="\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["--write"]:
+        raise SystemExit(f"usage: {WRITE} [FOLDER]")
+    write(Path(sys.argv[2]).resolve() if sys.argv[2:] else ROOT)
