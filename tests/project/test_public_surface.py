@@ -76,7 +76,8 @@ class Sources:
         }
 
     def _calls(self, module: str, function: str) -> Iterator[ast.Call]:
-        for node in self.tree(module).body if self.tree(module) else ():
+        tree = self.tree(module)
+        for node in tree.body if tree is not None else ():
             value = getattr(node, "value", None)
             if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == function:
                 yield value
@@ -99,19 +100,19 @@ class Sources:
         submodule = f"{module}.{name}"
         return Definition(submodule, self.tree(submodule)) if self.tree(submodule) else None  # type: ignore[arg-type]
 
-    def bases(self, found: Definition) -> Iterator[Definition]:
+    def bases(self, definition: Definition) -> Iterator[Definition]:
         """Yield a class and those of its bases that the sources define, in the order of a search for members."""
-        yield found
-        for base in getattr(found.node, "bases", ()):
+        yield definition
+        for base in getattr(definition.node, "bases", ()):
             base = base.value if isinstance(base, ast.Subscript) else base
-            parent = self.find(found.module, base.id) if isinstance(base, ast.Name) else None
+            parent = self.find(definition.module, base.id) if isinstance(base, ast.Name) else None
             if parent is not None and isinstance(parent.node, ast.ClassDef):
                 yield from self.bases(parent)
 
-    def members(self, name: str, found: Definition) -> dict[str, str]:
+    def members(self, name: str, definition: Definition) -> dict[str, str]:
         """Return the entries of a class: its arguments, and its public methods and fields."""
         entries: dict[str, str] = {}
-        for _, node in self.bases(found):
+        for _, node in self.bases(definition):
             assert isinstance(node, ast.ClassDef)
             for part in node.body:
                 if isinstance(part, Function) and part.name == "__init__":
@@ -127,10 +128,10 @@ class Sources:
 
     def fields(self, module: str, cls: str) -> dict[str, str]:
         """Return the fields of a dataclass, with their defaults."""
-        found = self.find(module, cls)
-        assert found is not None, f"{module}.{cls} is nowhere"
+        definition = self.find(module, cls)
+        assert definition is not None, f"{module}.{cls} is nowhere"
         entries: dict[str, str] = {}
-        for _, node in self.bases(found):
+        for _, node in self.bases(definition):
             for part in getattr(node, "body", ()):
                 if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
                     if "ClassVar" not in ast.unparse(part.annotation):
@@ -142,7 +143,7 @@ class Sources:
     def surface(self) -> dict[str, str]:
         """Return all that users build on, but for imports that older pages showed: a text for each name."""
         entries: dict[str, str] = {}
-        for name in self.shown:
+        for name in self.documented:
             entries |= self.entry(name)
         for command, options in self.commands():
             entries |= {f"puffer {command} --{key.replace('_', '-')}": text for key, text in options.items()}
@@ -159,7 +160,7 @@ class Sources:
         return entries | {f"info {key}": "" for key in self.info_keys()}
 
     @cached_property
-    def shown(self) -> list[str]:
+    def documented(self) -> list[str]:
         """The names that docs/api shows."""
         texts = [path.read_text(encoding="utf-8") for path in sorted((self.root / "docs/api").glob("*.md"))]
         return sorted(set(re.findall(r"^::: (\S+)$", "\n".join(texts), re.MULTILINE)))
@@ -169,13 +170,13 @@ class Sources:
         module, _, member = name.rpartition(".")
         if self.tree(name) is not None and self.find(module, member) is None:
             return {name: "module"}
-        found = self.find(module, member)
-        if found is None:
+        definition = self.find(module, member)
+        if definition is None:
             return {}
-        if isinstance(found.node, ast.ClassDef):
-            return self.members(name, found)
-        kind = "module" if isinstance(found.node, ast.Module) else "value"
-        return {name: signature(found.node) if isinstance(found.node, Function) else kind}
+        if isinstance(definition.node, ast.ClassDef):
+            return self.members(name, definition)
+        kind = "module" if isinstance(definition.node, ast.Module) else "value"
+        return {name: signature(definition.node) if isinstance(definition.node, Function) else kind}
 
     def commands(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield the options of each class in pufferlib/cli/options.py."""
@@ -271,10 +272,15 @@ def parameters(text: str) -> tuple[list[tuple[str, str]], dict[str, tuple[str, s
     return [(argument.arg, table[argument.arg][1]) for argument in positional], table
 
 
+def outside(text: str) -> str:
+    """Return a recorded text without its parameters: that it is a class, or a classmethod."""
+    return re.sub(r"\(.*\)", "()", text)
+
+
 def extends(recorded: str, now: str) -> bool:
     """Return whether all calls of a recorded signature are calls of the one of today."""
     before, after = parameters(recorded), parameters(now)
-    if before is None or after is None or recorded.partition("(")[0] != now.partition("(")[0]:
+    if before is None or after is None or outside(recorded) != outside(now):
         return False
     more = {name: entry for name, entry in after[1].items() if name not in before[1]}
     return (
@@ -372,11 +378,11 @@ def test_renamed_members_warn() -> None:
 
 def write(root: Path) -> None:
     """Record the surface of a source tree, and keep recorded imports and old names."""
-    kept = read_record() if RECORD.exists() else {}
+    recorded = read_record() if RECORD.exists() else {}
     entries = Sources(root).surface() if root != ROOT else today()
-    entries |= {name: text for name, text in kept.items() if name.startswith(IMPORT) or name in MEANT}
+    entries |= {name: text for name, text in recorded.items() if name.startswith(IMPORT) or name in MEANT}
     RECORD.write_text(written(entries), "utf-8")
-    gone = sorted(kept.keys() - entries.keys())
+    gone = sorted(recorded.keys() - entries.keys())
     print(*(f"no longer recorded: {name}" for name in gone), f"{len(entries)} entries in {RECORD}", sep="\n")
 
 
