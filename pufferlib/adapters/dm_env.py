@@ -118,4 +118,4 @@ def _spec(space: Any, name: str) -> Any:
     raise SpaceError(f"dm_env has no spec for {space}; wrap the environment so that it has arrays of a fixed size")
 
 
-__getattr__ = renamed_members(__name__, {"DMEnvironment": "DMEnvironment"})
+__getattr__ = renamed_members(__name__, {"Face": "DMEnvironment"})

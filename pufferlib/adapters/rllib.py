@@ -144,4 +144,4 @@ def environment(config: Any, env: Any, num_envs: int = 1, **kwargs: Any) -> Any:
     )
 
 
-__getattr__ = renamed_members(__name__, {"RLlibVecEnv": "RLlibVecEnv"})
+__getattr__ = renamed_members(__name__, {"Face": "RLlibVecEnv"})

@@ -208,4 +208,4 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-__getattr__ = renamed_members(__name__, {"SB3VecEnv": "SB3VecEnv"})
+__getattr__ = renamed_members(__name__, {"Face": "SB3VecEnv"})

@@ -138,4 +138,4 @@ def _mean(episodes: list[dict[str, Any]], key: str) -> Any:
     return torch.tensor(np.mean([episode[key] for episode in episodes])) if episodes else None
 
 
-__getattr__ = renamed_members(__name__, {"SkrlVecEnv": "SkrlVecEnv"})
+__getattr__ = renamed_members(__name__, {"Face": "SkrlVecEnv"})

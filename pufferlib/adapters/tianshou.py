@@ -293,4 +293,4 @@ def make(env: Any, wait_num: int | None = None, timeout: float | None = None, **
     )
 
 
-__getattr__ = renamed_members(__name__, {"TianshouVecEnv": "TianshouVecEnv"})
+__getattr__ = renamed_members(__name__, {"Face": "TianshouVecEnv"})

@@ -227,4 +227,4 @@ def _num_choices(space: Any) -> list[int]:
     return list(map(int, space.nvec.reshape(-1))) if isinstance(space, spaces.MultiDiscrete) else []
 
 
-__getattr__ = renamed_members(__name__, {"TorchRLVecEnv": "TorchRLVecEnv"})
+__getattr__ = renamed_members(__name__, {"Face": "TorchRLVecEnv"})

@@ -22,6 +22,8 @@ PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 # A module may import from its own room and from the rooms above it in this list. A room is a folder, or a single file.
 LAYERS = [
     {"pufferlib.version", "pufferlib.errors", "pufferlib.util", "pufferlib._native"},
+    # Old places of modules, which go with the next release (pufferlib/util/renamed.py).
+    {"pufferlib.philox", "pufferlib.plans", "pufferlib.toml", "pufferlib.vectorization.stats"},
     {"pufferlib.layout"},
     {"pufferlib.environments"},
     {"pufferlib.environment", "pufferlib.registry"},

@@ -1,0 +1,5 @@
+"""The old place of pufferlib.telemetry.stats, for one release."""
+
+from pufferlib.util.renamed import moved_module
+
+moved_module("pufferlib.vectorization.stats", "pufferlib.telemetry.stats")
