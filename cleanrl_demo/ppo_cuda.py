@@ -150,13 +150,29 @@ class Team:
         column[:, self.places] = rows.view(len(column), -1, *rows.shape[1:])
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Have the optimizer go on where ``state_dict`` was asked of it. Raises ValueError where weights lay apart."""
-        for kept in state["state"].values():
-            if kept["exp_avg"].shape != self.weights.shape:
-                raise ValueError(f"{len(kept['exp_avg'])} numbers of an optimizer for {len(self.weights)} weights")
-        self.optimizer.load_state_dict(dict(state))
+        """Go on with an optimizer's ``state_dict``. Raises ValueError where that is of other weights.
+
+        Earlier checkpoints have the numbers of all parts one after another, without gaps.
+        """
+        moments = {
+            index: {name: self._aligned(values) if values.ndim else values for name, values in kept.items()}
+            for index, kept in state["state"].items()
+        }
+        self.optimizer.load_state_dict({**state, "state": moments})
         if self.weights.is_cuda:
             self.optimizer.param_groups[0]["lr"] = self.rate  # which loading has put a copy in place of
+
+    def _aligned(self, numbers: Tensor) -> Tensor:
+        """Return numbers of the weights where these lie."""
+        if numbers.shape == self.weights.shape:
+            return numbers
+        parts = [part.numel() for part in self.actor.policy.parameters()]
+        if len(numbers) != sum(parts):
+            raise ValueError(f"{len(numbers)} numbers of an optimizer for {len(self.weights)} weights")
+        spread = torch.zeros_like(self.weights)
+        for begin, part in zip(begins_of(parts), numbers.split(parts), strict=False):
+            spread[begin : begin + len(part)] = part
+        return spread
 
     def set_rate(self, num_steps: int, total_steps: int) -> float:
         """Set the learning rate for when so many steps are done, and return it. On a device, nothing waits for it."""
@@ -171,7 +187,7 @@ class Team:
 def aligned(policy: nn.Module) -> Tensor:
     """Do as ``as_one`` of minibatches.py; each part begins at a multiple of ALIGNMENT, with zeros in between."""
     parts = list(policy.parameters())
-    begins = [0, *itertools.accumulate(-(-part.numel() // ALIGNMENT) * ALIGNMENT for part in parts)]
+    begins = begins_of([part.numel() for part in parts])
     weights = parts[0].detach().new_zeros(begins[-1])
     weights.grad = torch.zeros_like(weights)
     for begin, part in zip(begins, parts, strict=False):
@@ -180,6 +196,11 @@ def aligned(policy: nn.Module) -> Tensor:
         part.data = weights[own].view_as(part)
         part.grad = weights.grad[own].view_as(part)
     return weights
+
+
+def begins_of(sizes: Sequence[int]) -> list[int]:
+    """Return where parts of these sizes begin, each at a multiple of ALIGNMENT, and where the last one ends."""
+    return [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
 
 
 def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> float:

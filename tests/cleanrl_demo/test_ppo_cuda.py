@@ -23,7 +23,7 @@ from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at,
 from cleanrl_demo.report import Report
 from cleanrl_demo.teams import teams_of
 from pufferlib.errors import CheckpointError, PlanError
-from pufferlib.models import Origin, load_policy
+from pufferlib.models import Origin, load_policy, read_policy
 from pufferlib.models.files import read_checkpoint
 from pufferlib.registry import creator
 
@@ -241,9 +241,21 @@ def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_p
             observations, *_, infos = env.step(player.act(observations, infos))
 
 
-def test_a_run_whose_weights_lie_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_from_before_weights_were_aligned_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(ppo_cuda, "ALIGNMENT", 1)
+        folder = train(config(total_steps=100, runs=str(tmp_path))).run_folder
+        assert folder is not None
+        shutil.copytree(folder, tmp_path / "copy")
+        ppo_cuda.resume(folder, total_steps=300)
+    ppo_cuda.resume(tmp_path / "copy", total_steps=300)
+    ends = [read_policy(run).weights for run in (folder, tmp_path / "copy")]
+    assert all(torch.allclose(weights, ends[1][name], atol=1e-5) for name, weights in ends[0].items())
+
+
+def test_a_run_whose_weights_lie_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(ppo_cuda, "ALIGNMENT", 2)
         folder = train(config(total_steps=100, runs=str(tmp_path))).run_folder
     assert folder is not None
     with pytest.raises(CheckpointError, match=r"made otherwise, .*: \d+ numbers of an optimizer for \d+ weights"):
