@@ -19,6 +19,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
 from torch import Tensor
 
 from pufferlib.errors import SpaceError
+from pufferlib.util.renamed import renamed_arguments
 
 __all__ = ["Decisions", "Distribution", "num_options"]
 
@@ -82,6 +83,7 @@ class Decisions:
         mean, std = outputs
         return mean[:, :0], mean, std
 
+    @renamed_arguments(choices="discrete_actions", aims="continuous_actions")
     def actions(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Any:
         """Return flat actions for ``VecEnv.send``: an array, or a pair of arrays for a Tuple."""
         discrete_actions, continuous_actions = discrete_actions.cpu(), continuous_actions.cpu()
@@ -112,6 +114,7 @@ class Distribution:
         """Return the most likely (discrete_actions, continuous_actions), without gradients."""
         return self._stacked([part.argmax(1) for part in self.log_probs]), self.mean.detach()
 
+    @renamed_arguments(choices="discrete_actions", aims="continuous_actions")
     def log_prob(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Tensor:
         """Return the log-probability of actions, (rows,): the sum over their parts."""
         terms = [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["moved_module", "renamed_members"]
+__all__ = ["moved_module", "renamed_arguments", "renamed_members"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def renamed_members(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
@@ -30,3 +33,22 @@ def moved_module(old: str, new: str) -> None:
     """Replace the module ``old``, which is being imported, by ``new``, with a DeprecationWarning."""
     warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=3)
     sys.modules[old] = import_module(new)
+
+
+def renamed_arguments(**names: str) -> Callable[[Function], Function]:
+    """Return a decorator that takes arguments under their old names, too, with a DeprecationWarning.
+
+    names: the new name of each old one. A call without old names costs one more call.
+    """
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def renamed(*args: Any, **kwargs: Any) -> Any:
+            for old in names.keys() & kwargs.keys():
+                warnings.warn(f"the argument {old} is now {names[old]}", DeprecationWarning, stacklevel=2)
+                kwargs[names[old]] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return renamed  # type: ignore[return-value]
+
+    return decorate

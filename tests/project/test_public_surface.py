@@ -33,6 +33,11 @@ MUTANTS = "the trainer's mutants are in the tests"
 MEANT = {
     **dict.fromkeys((f"puffer ocean --{name}" for name in ("mutants", "mutant", "all-seeds", "save", "page")), MUTANTS),
     "puffer ocean --seeds": "its default, which depended on --mutants, is now stated: 1",
+    **dict.fromkeys(
+        ("pufferlib.models.Decisions.actions", "pufferlib.models.Distribution.log_prob"),
+        "choices and aims are now discrete_actions and continuous_actions; the old names are taken, with a warning",
+    ),
+    "puffer league play --words": "it has no flag: a positional argument, now called arguments",
     "pufferlib.recording.Tape.blank": "its first argument, face, is now row_spec; Recorder alone calls it",
 }
 
