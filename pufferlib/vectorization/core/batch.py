@@ -66,7 +66,7 @@ class Batches:
         self._leased: deque[tuple[Hashable, Arrays]] = deque()
         self.host: Arrays = ()  # the arrays lent last, before they became tensors; not in the plain case
         self.blocks: list[Arrays] = [tuple(column[block] for column in columns) for block in range(shape.num_blocks)]
-        if shape.block_size == shape.num_envs:  # the same environments in each batch; copies of these arrays never change
+        if shape.block_size == shape.num_envs:  # the same environments in each batch: copies may rely on it
             for arrays in self.blocks:
                 for index in IDS:
                     arrays[index].flags.writeable = False

@@ -116,7 +116,7 @@ class VecEnv(ABC):
 
         After a Ctrl-C that interrupted a call, this also repairs the object: earlier batches are then no longer valid,
         and the worker processes are new.
-        Raises PlanError for a seed or options that do not fit; CallError for env_ids that do not exist or are in flight.
+        Raises PlanError for an invalid seed or options; CallError for env_ids that do not exist or are in flight.
         """
 
     @abstractmethod
@@ -186,9 +186,9 @@ class VecEnv(ABC):
     def stats(self, *, reset: bool = False) -> Any:
         """Return ``Stats``: where the time went, and which settings would be faster. Print it for a table.
 
-        It covers the time since ``make``, or since the last ``stats(reset=True)``: step and reset times of environments,
-        the share of time in which each worker was busy, the learner's shares, and a verdict in words. Times are always
-        recorded, which takes about 1 % of the time of a step.
+        It covers the time since ``make``, or since the last ``stats(reset=True)``: step and reset times of the
+        environments, the share of time in which each worker was busy, the learner's shares, and a verdict in words.
+        Times are always recorded, which takes about 1 % of the time of a step.
         """
 
     @abstractmethod

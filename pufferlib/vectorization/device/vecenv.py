@@ -41,7 +41,7 @@ from pufferlib.vectorization.core.plan import (
     checked_count,
     checked_mode,
     checked_seed,
-    given_seeds,
+    reset_seeds,
 )
 from pufferlib.vectorization.core.tensors import imported_torch
 from pufferlib.vectorization.core.vecenv import VecEnv
@@ -251,7 +251,7 @@ class CUDA(VecEnv):
             flying = ids[self._states.of(ids) == FLYING].tolist()
             if flying:
                 raise CallError(f"cannot reset: environments {flying[:8]} are in flight; recv first")
-        seeds, anew = given_seeds(seed, ids, self.num_envs)
+        seeds, new_seeds = reset_seeds(seed, ids, self.num_envs)
         wrong = [each for each in seeds if each is not None and each >= 2**32]
         if wrong:
             raise PlanError(f"seeds {wrong[:8]} are none for a kernel; give each environment 0 to 2**32 - 1, or None")
@@ -259,7 +259,7 @@ class CUDA(VecEnv):
             self._host_view.require_no_effect(options_per_env(options, len(ids)), _listed(ids))
         if env_ids is None:
             self._drop()
-            self._seeds = anew or self._seeds
+            self._seeds = new_seeds or self._seeds
         self._only_resets = env_ids is not None and (self._only_resets or not len(self._states.where(FLYING)))
         if self._states.all in (None, NEW):
             fresh = (self._states.of(ids) == NEW).tolist()

@@ -33,8 +33,8 @@ from pufferlib.vectorization.core.arguments import (
 from pufferlib.vectorization.core.backend import CLOSE_S, Backend
 from pufferlib.vectorization.core.batch import Batch, Batches
 from pufferlib.vectorization.core.infos import Infos
-from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder, summary_of, told_once
-from pufferlib.vectorization.core.plan import Plan, Seeds, checked_mode, checked_seed, given_seeds
+from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder, failure_texts, summary_of
+from pufferlib.vectorization.core.plan import Plan, Seeds, checked_mode, checked_seed, reset_seeds
 from pufferlib.vectorization.core.sharing import Claims
 from pufferlib.vectorization.core.slab import SlabShape
 from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
@@ -124,7 +124,7 @@ class WorkerVecEnv(VecEnv):
         env_spec = backend.start()
         self._claims = Claims()
         if not backend.near:  # where they are near, the worker has claimed them itself
-            for env_id, error in self._claims.claim_originals(creators, backend.found):
+            for env_id, error in self._claims.claim_originals(creators, backend.held_envs):
                 backend.close()
                 self._claims.release()
                 worker = next(index for index, share in enumerate(backend.shares) if env_id in share)
@@ -231,12 +231,12 @@ class WorkerVecEnv(VecEnv):
             if busy:
                 text = "; ".join(self._scheduler.describe(env_id) for env_id in busy[:8])
                 raise CallError(f"cannot reset: {text}; recv first")
-        seeds, anew = given_seeds(seed, ids, self.num_envs)
+        seeds, new_seeds = reset_seeds(seed, ids, self.num_envs)
         each_options = options_per_env(options, len(ids))
         if options is not None:  # what cannot be sent is refused before anything has changed
             self._sealed(map(self._recovery.order, ids, ids, seeds, each_options))
         if env_ids is None:
-            self._recovery.seeds = anew or self._recovery.seeds
+            self._recovery.seeds = new_seeds or self._recovery.seeds
             if not self._interrupted:
                 self._drain()
         if self._interrupted:
@@ -439,7 +439,7 @@ class WorkerVecEnv(VecEnv):
         if not within:
             self._dispatcher.let_go()
             self._scheduler.let_go()
-        for text in told_once(message for message in messages if isinstance(message, Failed)):
+        for text in failure_texts(message for message in messages if isinstance(message, Failed)):
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         if self._tensors is not None:
             self._tensors.close()
@@ -485,7 +485,7 @@ class WorkerVecEnv(VecEnv):
         """Begin anew where Ctrl-C left things half done."""
         for env_id in self._backend.recover():
             self._recovery.lose(env_id)
-        self._scheduler.begin_anew()
+        self._scheduler.forget_all()
         self._dispatcher.forget()
         self._interrupted = False
         self._fast_path = self._scheduler.fast_path

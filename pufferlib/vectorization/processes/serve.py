@@ -97,7 +97,7 @@ def _begin(launch: Launch, emit: Callable[[Any], bool]) -> Worker:
         task = transfer.loads(task)
     seed_globals(launch.entropy, launch.worker, launch.generation)
 
-    return Worker(task, emit, made=lambda: limit_imported(launch.worker_threads))
+    return Worker(task, emit, make_hook=lambda: limit_imported(launch.worker_threads))
 
 
 def _take_slab(channel: Channel, worker: int) -> Slab | None:
