@@ -14,9 +14,8 @@ import numpy as np
 from pufferlib import _native
 from pufferlib.errors import CallError
 from pufferlib.telemetry.durations import (
-    Own,
     Times,
-    own_times,
+    UnpreemptedTimes,
     percent,
     pooled,
     scalars,
@@ -24,6 +23,7 @@ from pufferlib.telemetry.durations import (
     share_of,
     times_of,
     times_text,
+    unpreempted_times,
 )
 from pufferlib.telemetry.plot import plot
 from pufferlib.telemetry.throughput_model import Arrangement, Load, steps_per_s
@@ -117,7 +117,7 @@ class Stats:
     spread_within: float
     spread_between: float
     preempted: float
-    own: Own = field(repr=False)
+    own: UnpreemptedTimes = field(repr=False)
     busy: Array
     cpu: float
     queued: float
@@ -150,7 +150,7 @@ class Stats:
             own_cpu, own_queued = float(recorded.worker_cpu_s.sum()), float(recorded.worker_queued_s.sum())
         # What sleeps most of the time takes long by itself.
         sleeps = own_cpu + own_queued < 0.5 * float(times[:, :, SUM].sum())
-        own = own_times(env_step, histogram, 0.0 if sleeps else own_queued)
+        own = unpreempted_times(env_step, histogram, 0.0 if sleeps else own_queued)
         within, between = _spreads(own)
 
         parent = recorded.parent_times
@@ -445,7 +445,7 @@ class Stats:
         return plot(self, path)
 
 
-def _spreads(own: Own) -> tuple[float, float]:
+def _spreads(own: UnpreemptedTimes) -> tuple[float, float]:
     """Return the deviation of step times within environments, and that of the environments' means, over the mean."""
     known = own.num > 0
     if not known.any():

@@ -60,7 +60,8 @@ def env_creators(
         kwargs_per_env: Sequence[Any] = [env_kwargs or {}] * len(makers)
     else:
         kwargs_per_env = env_kwargs
-        if not isinstance(kwargs_per_env, Sequence) or not all(isinstance(item, Mapping) for item in kwargs_per_env):
+        listed = isinstance(kwargs_per_env, Sequence)
+        if not (listed and all(isinstance(item, Mapping) for item in kwargs_per_env)):
             raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
         if len(kwargs_per_env) != len(makers):
             raise PlanError(f"env_kwargs lists {len(kwargs_per_env)} dicts for {len(makers)} environments; give one each")

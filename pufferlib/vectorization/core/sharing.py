@@ -222,7 +222,7 @@ def lies_at(path: Path, creator: Any, known: dict[int, tuple[Any, dict[str, list
 
 
 def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield an object's parts, each with a name that is the same in other processes; runs no code of the object."""
+    """Yield an object's parts, each with a name that other processes share. Runs no code of the object."""
     kind = type(value)
     if issubclass(kind, functools.partial):
         yield "", value.func

@@ -5,9 +5,9 @@ The rows lie in blocks of slots. A slot holds one environment's rows, and blocks
 On the compiled path a block is one batch. There are ceil(num_envs / batch_size) + 2 blocks: two that the learner still
 reads, and enough for one outstanding row of every environment. On the portable path there are three blocks of
 num_envs slots, the buffers: an environment writes its n-th rows to its slot of buffer n % 3, and steps again only after
-they have been received. On both paths, what ``recv`` returned stays intact until the second ``recv`` after it. On the compiled
-path every batch is one block. On the portable path a batch is a view if its environments are contiguous in one buffer;
-otherwise its rows are gathered with one copy. With synchronous batches both paths have the same memory layout.
+they have been received. On both paths, what ``recv`` returned stays intact until the second ``recv`` after it. On the
+compiled path every batch is one block. On the portable path a batch is a view if its environments are contiguous in one
+buffer; otherwise its rows are gathered with one copy. With synchronous batches both paths have the same memory layout.
 """
 
 from __future__ import annotations

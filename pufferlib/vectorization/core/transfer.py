@@ -1,7 +1,8 @@
 """Pickling for another process, together with what has been registered in this one.
 
 ``dumps`` pickles an object, by value if ``__main__`` defines it, together with the custom spaces registered with
-layouts and the specifications in Gymnasium's registry. ``loads`` unpickles it in the other process and registers them there.
+layouts and the specifications in Gymnasium's registry. ``loads`` unpickles it in the other process and registers them
+there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CallGuard: one thread at a time uses a VecEnv, and only in the process that made it.
 
-A thread entering a call stores its id in ``owner``; any other thread that finds it set raises CallError. Both fast paths
-are call guards themselves, so that the plain case of ``send`` and ``recv`` costs only a comparison.
+A thread entering a call stores its id in ``owner``; any other thread that finds it set raises CallError. Both fast
+paths are call guards themselves, so that the plain case of ``send`` and ``recv`` costs only a comparison.
 """
 
 from __future__ import annotations

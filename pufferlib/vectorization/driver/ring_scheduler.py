@@ -176,7 +176,7 @@ class RingScheduler(States):
         self.states[env_id] = READY
 
     def asked(self, worker: int, share: range) -> Any:
-        """Return a worker's request that it has not begun, a different value for each request; None if there is none."""
+        """Return a worker's request that it has not begun, a different value for each; None if there is none."""
         return self.fast_path.asked(worker)
 
     def hold(self, hold: bool) -> None:

@@ -29,7 +29,7 @@ from pufferlib.vectorization.core.slab import Slab, SlabShape
 from pufferlib.vectorization.core.step_watchdog import Limits
 from pufferlib.vectorization.driver.call_guard import LEAVE_S, NOBODY, CallGuard, shut
 from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
-from pufferlib.vectorization.processes.backend import checked_settings, open_crews
+from pufferlib.vectorization.processes.backend import checked_settings, open_backends
 from pufferlib.vectorization.processes.start import portable, start_method
 from pufferlib.vectorization.ray.actor import (
     REQUEST,
@@ -164,7 +164,7 @@ class RayBackend(Backend):
             raise
         self._ray = connection.ray
         self._calls = Calls(connection, self._actors)
-        open_crews.add(self)
+        open_backends.add(self)
 
     # ------------------------------------------------------------------------------------------- beginning
 
@@ -497,7 +497,7 @@ class RayBackend(Backend):
         self._calls.close()
         self._connection.release()
         self.call_guard = CallGuard()
-        open_crews.discard(self)
+        open_backends.discard(self)
         return messages
 
     def _part(self, grace_s: float) -> list[Any]:

@@ -136,7 +136,7 @@ class Worker:
             try:
                 env.close()
             except (Exception, SystemExit) as error:  # its first failure is reported elsewhere
-                warnings.warn(f"environment {env_id}, which is made anew, raised in close: {error!r}", stacklevel=2)
+                warnings.warn(f"environment {env_id}, which is made again, raised in close: {error!r}", stacklevel=2)
 
     def attach(self, slab: Slab, ring: Any = None) -> None:
         """Attach the slab, with the actions to read and the rows to write. ring: the slab's, on the compiled path."""
@@ -241,7 +241,7 @@ class Worker:
         return self._is_plain(env_id)
 
     def finish_reset(self, env_id: int, slot: int, result: Any) -> bool:
-        """Finish a reset whose raw ``reset`` returned ``result``; return whether the next step may take the fast path."""
+        """Finish a reset whose raw ``reset`` returned ``result``; return whether the next step may be fast."""
         env = self.envs[env_id]
         try:
             env.take_reset(result)
@@ -347,7 +347,7 @@ class Worker:
             self.emit(done)
 
     def forget(self) -> None:
-        """Discard the results not announced yet, on the portable path: an interruption may have left them incomplete."""
+        """Discard the results not announced yet, on the portable path: an interruption may have split them."""
         self._done = Done([], [], [])
         self._quiet.clear()
 
