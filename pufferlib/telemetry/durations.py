@@ -26,7 +26,8 @@ Array = np.ndarray[Any, Any]
 
 LONG = 4  # medians of an environment's step times; a shorter step was not preempted
 RARE = 0.01  # the share of long steps up to which a part of them may be preempted
-ALL, SOME = 1.25, 3.0  # upper bounds of the excess of all long steps, or of the longest rare ones, in units of the wait for cores
+# Upper bounds of the excess of all long steps, and of the longest of rare ones, in units of the wait for cores.
+ALL, SOME = 1.25, 3.0
 
 
 class Times(NamedTuple):

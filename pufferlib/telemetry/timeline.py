@@ -152,8 +152,8 @@ class Recorded(NamedTuple):
 class Recording:
     """The parent's side: all arrays, and their values at the beginning of the period.
 
-    arrays: those of ``shared_arrays``, by name. pids: returns the process id of each worker, 0 for one without a process
-    of its own. The fast path writes to ``parent_times``.
+    arrays: those of ``shared_arrays``, by name. pids: returns the process id of each worker, 0 for one without its
+    own process. The fast path writes to ``parent_times``.
     """
 
     def __init__(self, arrays: Mapping[str, Array], pids: Callable[[], Sequence[int]]) -> None:

@@ -57,16 +57,15 @@ def env_creators(
     except TypeError:
         raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
-        kwargs_per_env: Sequence[Any] = [env_kwargs or {}] * len(makers)
+        kwargs_list: Sequence[Any] = [env_kwargs or {}] * len(makers)
     else:
-        kwargs_per_env = env_kwargs
-        listed = isinstance(kwargs_per_env, Sequence)
-        if not (listed and all(isinstance(item, Mapping) for item in kwargs_per_env)):
+        kwargs_list = env_kwargs
+        if not isinstance(env_kwargs, Sequence) or not all(isinstance(item, Mapping) for item in env_kwargs):
             raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
-        if len(kwargs_per_env) != len(makers):
-            raise PlanError(f"env_kwargs lists {len(kwargs_per_env)} dicts for {len(makers)} environments; give one each")
+        if len(kwargs_list) != len(makers):
+            raise PlanError(f"env_kwargs lists {len(kwargs_list)} dicts for {len(makers)} environments; give one each")
     creators: list[Callable[[], Any]] = []
-    for index, (maker, kwargs) in enumerate(zip(makers, kwargs_per_env, strict=True)):
+    for index, (maker, kwargs) in enumerate(zip(makers, kwargs_list, strict=True)):
         extra = {"env_index": index} if accepts_env_index(maker) and "env_index" not in kwargs else {}
         creators.append(functools.partial(maker, *arguments, **extra, **kwargs))
     return creators

@@ -263,7 +263,8 @@ def _parts_of_instance(value: Any) -> Iterator[tuple[str, Any]]:
         attributes = None
     if isinstance(attributes, dict):
         yield from ((f".{name}", part) for name, part in list(attributes.items()))
-    if attributes is None or type(value) is functools._lru_cache_wrapper:  # iterators, builtin methods, objects with slots
+    if attributes is None or type(value) is functools._lru_cache_wrapper:
+        # iterators, builtin methods, objects with slots
         referents = islice(gc.get_referents(value), MOST)
         yield from ((f"<{i}>", part) for i, part in enumerate(referents) if part is not type(value))
 

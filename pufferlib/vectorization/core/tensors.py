@@ -43,7 +43,7 @@ class Tensors:
         self._cuda = cuda
         self.device = self._device_of(device)
         self._known: OrderedDict[Hashable, tuple[Sequence[Array], tuple[Any, ...]]] = OrderedDict()
-        self._buffers = [_Buffers([], [], []) for _ in range(2)]  # alternating: a batch is valid until the one after next
+        self._buffers = [_Buffers([], [], []) for _ in range(2)]  # alternating: a batch is valid until the next but one
         self._buffer_index = 0
         self._passes: dict[Hashable, Any] = {}  # the event after which a key's arrays may change
         self._staged: list[Any] = [None, None]  # by buffer index: the event after which its pinned buffers may change

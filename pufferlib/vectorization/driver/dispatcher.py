@@ -1,4 +1,4 @@
-"""Dispatcher: handle the workers' messages: arrived rows, infos, failures and deaths."""
+"""Dispatcher: handling of the workers' messages: finished rows, infos, failures and deaths."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["Dispatcher", "make_scheduler"]
 
 
 class Dispatcher:
-    """Takes messages of the workers.
+    """The messages of the workers, and what follows from them.
 
-    flight: where the environments are; set once it exists. errors: those that the user has not been told yet.
-    ring: the shared words of the compiled path, which keeps the infos that came as records; None on the portable one.
+    scheduler: the state of the environments; set once it exists. errors: those not raised yet. ring: the Ring of the
+    compiled path, which stores the infos that came as records; None on the portable path.
     """
 
     scheduler: PortableScheduler | RingScheduler

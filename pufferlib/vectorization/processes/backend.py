@@ -69,8 +69,8 @@ class _Processes(WorkerVecEnv):
 class Multiprocessing(_Processes):
     """A VecEnv whose workers are processes; batches are returned in the order in which their actions were sent.
 
-    backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None for no
-    limit (OpenCV has one thread in a forked worker even then); ``spin``: how often a waiting process yields its core
+    backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None for
+    no limit (OpenCV has one thread in a forked worker even then); ``spin``: how often a waiting process yields its core
     before it sleeps, by default 50, or 0 on the portable path with more workers than cores.
     """
 
@@ -430,7 +430,7 @@ class ProcessBackend(Backend):
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
         if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, but not the workers
             return []
-        grace_s = 0.0 if self.closing else grace_s  # Ctrl-C interrupted an earlier close: the workers have had their time
+        grace_s = 0.0 if self.closing else grace_s  # after an interrupted close, the workers have had their time
         self.closing = True
         if not shut(self.call_guard, max(grace_s, LEAVE_S)):  # a thread is stuck in user code
             for process in self._processes.values():
@@ -471,7 +471,7 @@ class ProcessBackend(Backend):
         return messages
 
     def leave_in_child(self) -> None:
-        """Close, in a forked child, the ends that only the parent may hold, so that workers notice the parent's death."""
+        """Close, in a forked child, the ends that only the parent may hold, so that workers notice its death."""
         self.call_guard.owner = NOBODY
         for channel in self._channels.values():
             channel.close()
