@@ -593,7 +593,7 @@ class CUDA(VecEnv):
         return self._host_view.environment(state)
 
     def stats(self, *, reset: bool = False) -> KernelStats:
-        """Return counts of launches, steps and bytes since the beginning, or since ``stats(reset=True)``; print them."""
+        """Return counts of launches, steps and bytes since the beginning, or since ``stats(reset=True)``."""
         self._refuse_closed()
         stats = KernelStats(
             self._num_launches,
@@ -616,7 +616,7 @@ class CUDA(VecEnv):
         return sums.stats()
 
     def episode_sums(self, *, reset: bool = False) -> EpisodeSums:
-        """Return the sums behind ``episode_stats``, on the device, without waiting; ``.stats()`` of the result waits."""
+        """Return the sums behind ``episode_stats``, on the device, without waiting; ``.stats()`` on them waits."""
         self._refuse_closed()
         self._settle()
         return EpisodeSums.of(self._data.arrays, self.agent_names, reset=reset)

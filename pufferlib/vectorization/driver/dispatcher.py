@@ -66,7 +66,7 @@ class Dispatcher:
         del self.scheduler, self.control
 
     def forget(self) -> None:
-        """Forget all that has come; all environments are about to be made anew."""
+        """Discard all messages, before all environments are made again."""
         self._messages.clear()
         self.forget_infos()
         self.errors.clear()
@@ -221,7 +221,7 @@ class Dispatcher:
             self._forget_infos_of(env_id)
 
     def _crash(self, env_ids: Iterable[int], cause: str) -> None:
-        """Have environments that are lost restarted: their episodes end in crash rows, those now that are due now."""
+        """Restart lost environments: their episodes end in crash rows, which are written now if they are due."""
         flying = set(self.scheduler.of_state(FLYING))
         self.scheduler.hold(True)
         for env_id in env_ids:

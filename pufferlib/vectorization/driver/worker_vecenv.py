@@ -386,7 +386,7 @@ class WorkerVecEnv(VecEnv):
     def _ask(
         self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Callable[[float | None], list[Any]]:
-        """Have environments do something; return what waits for their results (see ``Control.ask``)."""
+        """Send a call to environments; return a function that waits for the results (see ``Control.ask``)."""
         self._refuse_interrupted()
         ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
         return functools.partial(self._await, self._dispatcher.control.ask(action, name, ids, args, kwargs))

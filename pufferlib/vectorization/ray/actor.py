@@ -228,7 +228,7 @@ class ActorService:
         return self._location
 
     def listen(self, key: bytes) -> Address | None:
-        """Return where calls may be sent to directly by whoever knows the key; None where nobody can listen."""
+        """Return the address for direct calls by clients with the key; None if this process cannot listen."""
         try:
             self._server = SocketServer(own_host(), key, self._exchange_bytes, NUM_THREADS)
         except OSError:
@@ -416,7 +416,7 @@ class ActorService:
                 self._obey(worker, bytearray(frame))
 
     def _obey(self, worker: int, frame: bytearray) -> None:
-        """Have a worker do what a frame says."""
+        """Send a worker the request in a frame."""
         backend, first_env = self._backend, self._first_env
         for message in messages_of(next(iter(complete_frames(frame))), worker):
             if isinstance(message, Reset):

@@ -183,7 +183,7 @@ class RayBackend(Backend):
         return faces[0]
 
     def _start_actor(self, actor: ActorHandle) -> None:
-        """Have an actor placed and start its workers, without waiting for it."""
+        """Request an actor and start its workers, without waiting for it."""
         actor.more, actor.begun_s, actor.location = False, time.monotonic(), ""
         actor.held.clear()
         self._request_actor(actor)
@@ -219,7 +219,7 @@ class RayBackend(Backend):
             self._ask_for_client(actor)
 
     def _ask_for_client(self, actor: ActorHandle) -> None:
-        """Have small calls go to an actor directly, if all that it has to say is small."""
+        """Request a direct connection to an actor, if all its answers are small."""
         rows = self._columns[0][: len(actor.env_ids)]
         if rows.nbytes <= SMALL_NBYTES and not self._in_place:  # in place all happens in the actor's main thread
             self._calls.ask_for_client(actor)
@@ -310,7 +310,7 @@ class RayBackend(Backend):
             self._call(self._actors[index], requests)
 
     def _call(self, actor: ActorHandle, requests: list[Any]) -> None:
-        """Have an actor do something, and bring back what there is by then."""
+        """Send requests to an actor; its answer holds the results so far."""
         if actor.handle is None:  # it has died meanwhile, as ``poll`` says
             return
         if actor.begun_s is not None:
@@ -489,7 +489,7 @@ class RayBackend(Backend):
         messages: list[Any] = []
         if self._connection.alive():
             if in_time and grace_s > 0:
-                messages = self._part(grace_s)
+                messages = self._end_actors(grace_s)
             for actor in self._actors:
                 self._calls.kill(actor)
             self._placement.remove()
@@ -502,8 +502,8 @@ class RayBackend(Backend):
         open_backends.discard(self)
         return messages
 
-    def _part(self, grace_s: float) -> list[Any]:
-        """Have actors close their environments; return what they have to say."""
+    def _end_actors(self, grace_s: float) -> list[Any]:
+        """Request all actors to close their environments; return their messages."""
         messages: list[Any] = []
         actors = [actor for actor in self._actors if actor.handle is not None and actor.begun_s is None]
         refs = {actor.handle.close.remote(grace_s): actor for actor in actors}
