@@ -82,8 +82,8 @@ class HostView:
                 differing = self._differing(env_options)
             if differing:
                 raise PlanError(
-                    f"options={env_options!r} of environment {env_id} change {', '.join(differing)} in the reference, and "
-                    "a kernel starts episodes by itself; leave them out, or use another backend"
+                    f"options={env_options!r} of environment {env_id} change {', '.join(differing)} in the reference, "
+                    "and a kernel starts episodes by itself; leave them out, or use another backend"
                 )
 
     def _differing(self, options: Mapping[str, Any]) -> list[str]:
