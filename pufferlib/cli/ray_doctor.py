@@ -48,7 +48,7 @@ def _of_cluster(connection: Connection, step_s: float) -> Iterator[Finding]:
     ray = connection.ray
     versions = _versions(ray)
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    whose = "a Ray of our own, for now" if connection.own else f"at {connection.head or 'an address of ray://'}"
+    whose = "a Ray of our own, for now" if connection.is_local else f"at {connection.head or 'an address of ray://'}"
     num_nodes = f"{len(nodes)} node" + "s" * (len(nodes) > 1)
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     yield Finding("Ray", f"{text}; {whose}, {num_nodes}")

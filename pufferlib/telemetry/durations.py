@@ -1,4 +1,4 @@
-"""Durations: what sums and histograms of telemetry say about them, and how they are written."""
+"""Durations: statistics from the sums and histograms of telemetry, and their text."""
 
 from __future__ import annotations
 
@@ -10,21 +10,31 @@ import numpy as np
 from pufferlib.telemetry.timeline import MAX, SQUARES, SUM, WEIGHT, bucket_edges
 
 __all__ = [
-    "Own", "Times", "own_times", "percent", "pooled", "scalars", "seconds_text", "share_of", "times_of", "times_text",
+    "Times",
+    "UnpreemptedTimes",
+    "percent",
+    "pooled",
+    "scalars",
+    "seconds_text",
+    "share_of",
+    "times_of",
+    "times_text",
+    "unpreempted_times",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
-LONG = 4  # medians of an environment's steps: a shorter step was not preempted
-RARE = 0.01  # share of long steps up to which a part of them may be preempted ones
-ALL, SOME = 1.25, 3.0  # times the wait for cores that all long steps, or the longest of rare ones, may have lasted
+LONG = 4  # medians of an environment's step times; a shorter step was not preempted
+RARE = 0.01  # the share of long steps up to which a part of them may be preempted
+# Upper bounds of the excess of all long steps, and of the longest of rare ones, in units of the wait for cores.
+ALL, SOME = 1.25, 3.0
 
 
 class Times(NamedTuple):
-    """Durations in seconds: floats, or arrays (num_envs,) of one value an environment; NaN where there were none.
+    """Durations in seconds: floats, or arrays (num_envs,), one value an environment; NaN if there were none.
 
-    p50_s, p99_s: from the histogram, whose buckets are a quarter of an octave wide, within what mean_s, std_s
-    and max_s allow. num: how many there were.
+    p50_s, p99_s: from the histogram, whose buckets are a quarter of an octave wide, limited by mean_s, std_s and max_s.
+    num: the number of durations.
     """
 
     num: Any
@@ -36,7 +46,7 @@ class Times(NamedTuple):
 
 
 def times_of(sums: Array, histogram: Array | None = None) -> Times:
-    """Return one value a row of ``times``."""
+    """Return the statistics of each row of ``times``."""
     num = sums[:, WEIGHT]
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums[:, SUM] / num
@@ -53,25 +63,25 @@ def times_of(sums: Array, histogram: Array | None = None) -> Times:
 
 
 def pooled(sums: Array) -> Array:
-    """Return the rows of ``times`` as one, (1, 4)."""
+    """Return the rows of ``times`` merged into one, (1, 4)."""
     together = sums.sum(0, keepdims=True)
     together[0, MAX] = sums[:, MAX].max(initial=0.0)
     return np.asarray(together)
 
 
 def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
-    """Return percentiles no further from the mean than any distribution's with that deviation (Cantelli's inequality).
+    """Return percentiles limited to what the mean and deviation allow for any distribution (Cantelli's inequality).
 
-    A bucket says only roughly where its steps are, and of the last one the upper bound is not known.
+    A bucket locates its steps only roughly, and the last one has no upper bound.
     """
     odds = math.sqrt(share / (1 - share))
     return np.asarray(np.clip(values, mean - std / odds, mean + std * odds))
 
 
-class Own(NamedTuple):
-    """Step times without the steps during which other programs had the core: (num_envs, …).
+class UnpreemptedTimes(NamedTuple):
+    """Step times without the steps during which other programs used the core: (num_envs, …).
 
-    share: of the steps, those left out. waited_s: the seconds by which these were longer than usual.
+    share: the share of steps left out. waited_s: the seconds by which these were longer than usual.
     """
 
     histogram: Array
@@ -82,14 +92,14 @@ class Own(NamedTuple):
     waited_s: float
 
 
-def own_times(times: Times, histogram: Array, queued_s: float) -> Own:
-    """Return step times without preempted steps, judged by the seconds that their threads waited for a core.
+def unpreempted_times(times: Times, histogram: Array, queued_s: float) -> UnpreemptedTimes:
+    """Return step times without preempted steps, estimated from the seconds that their threads waited for a core.
 
-    times, histogram: one row an environment. queued_s: NaN or 0 leaves out none.
+    times, histogram: one row an environment. queued_s: those seconds; NaN or 0 leaves out no step.
 
-    A step is long above four medians of its environment. If the wait explains all that was long, every long step is
-    left out; else, if long steps are rare, the longest ones, as far as the wait goes. What an environment takes long
-    for by itself is no wait, and stays.
+    A step is long if it takes more than four medians of its environment. If the wait explains the excess of all long
+    steps, all are left out; else, if long steps are rare, the longest ones, up to the wait. Steps that are long for
+    another reason remain.
     """
     edges = bucket_edges()
     middles = (edges[:-1] + edges[1:]) / 2
@@ -98,18 +108,18 @@ def own_times(times: Times, histogram: Array, queued_s: float) -> Own:
     long = np.where(edges[:-1] > LONG * medians, histogram, 0).astype(np.float64)
     waited_s = (long * (middles - medians)).sum(0)  # by bucket
     if not queued_s > 0 or not long.any():
-        return Own(histogram, num, times.mean_s, times.std_s, 0.0, 0.0)
+        return UnpreemptedTimes(histogram, num, times.mean_s, times.std_s, 0.0, 0.0)
     if waited_s.sum() > ALL * queued_s:
         rare = long.sum() <= RARE * num.sum()
         from_top = np.cumsum(waited_s[::-1])[::-1]
         long[:, (from_top > SOME * queued_s) | (not rare)] = 0
     touched = long.any(1)
     if not touched.any():
-        return Own(histogram, num, times.mean_s, times.std_s, 0.0, 0.0)
+        return UnpreemptedTimes(histogram, num, times.mean_s, times.std_s, 0.0, 0.0)
     rest = np.maximum(0, histogram - long)
     left = num - long.sum(1)
     means, stds = np.array(times.mean_s), np.array(times.std_s)
-    for row in np.flatnonzero(touched):  # the sums, and more so those of squares, are those of the long steps, mostly
+    for row in np.flatnonzero(touched):  # the long steps dominate the sums, and even more those of squares
         weights = rest[row] / rest[row].sum()
         mean = (num[row] * means[row] - (long[row] * middles).sum()) / left[row]
         known = (weights * edges[:-1]).sum() <= mean <= (weights * edges[1:]).sum()
@@ -117,40 +127,40 @@ def own_times(times: Times, histogram: Array, queued_s: float) -> Own:
         around = middles - (weights * middles).sum()
         stds[row] = math.sqrt((weights * (around**2 + np.diff(edges) ** 2 / 12)).sum())
     waits_s = (long * (middles - medians)).sum()
-    return Own(rest, left, means, stds, float(long.sum() / num.sum()), float(waits_s))
+    return UnpreemptedTimes(rest, left, means, stds, float(long.sum() / num.sum()), float(waits_s))
 
 
 def scalars(times: Times) -> Times:
-    """Return floats for arrays of one value."""
+    """Return Times of floats for Times of one-element arrays."""
     return Times(*(float(value[0]) for value in times))
 
 
 def percentile(counts: Array, share: float) -> float:
-    """Return the duration that a share of the counts stay below, evenly spread inside its bucket."""
+    """Return the duration below which this share of the counts lies, interpolated inside its bucket."""
     ladder = np.cumsum(counts.astype(np.float64))
     if not ladder[-1]:
         return math.nan
-    edges, wanted = bucket_edges(), share * ladder[-1]
-    bucket = int(np.searchsorted(ladder, wanted))
+    edges, rank = bucket_edges(), share * ladder[-1]
+    bucket = int(np.searchsorted(ladder, rank))
     below = ladder[bucket] - float(counts[bucket])
-    inside = (wanted - below) / float(counts[bucket])
+    inside = (rank - below) / float(counts[bucket])
     return float(edges[bucket] + inside * (edges[bucket + 1] - edges[bucket]))
 
 
-def share_of(part: float, whole: float) -> float:
-    """Return part / whole, at least 0 and at most 1; NaN where there is no whole."""
-    if not whole > 0:
+def share_of(part: float, total: float) -> float:
+    """Return part / total, at least 0 and at most 1; NaN unless total is positive."""
+    if not total > 0:
         return math.nan
-    return min(1.0, max(0.0, part / whole)) if not math.isnan(part) else math.nan
+    return min(1.0, max(0.0, part / total)) if not math.isnan(part) else math.nan
 
 
 def percent(share: float) -> str:
-    """Return a share of 1 as whole percent; "–" for NaN."""
+    """Return a share, 0 to 1, as text in whole percent; "–" for NaN."""
     return "–" if math.isnan(share) else f"{100 * share:.0f} %"
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a duration of three digits: 873 ns, 30.4 µs, 1.21 s; "–" for NaN."""
+    """Return a duration as text with three digits: 873 ns, 30.4 µs, 1.21 s; "–" for NaN."""
     if math.isnan(seconds):
         return "–"
     if seconds >= 1000:
@@ -162,5 +172,5 @@ def seconds_text(seconds: float) -> str:
 
 
 def times_text(times: float) -> str:
-    """Return a ratio of two digits, or more where it is larger: 1.9, 12, 140."""
+    """Return a ratio as text with two digits, or more if it is larger: 1.9, 12, 140."""
     return f"{times:.1f}" if times < 9.95 else f"{times:,.0f}"

@@ -1,4 +1,4 @@
-"""The plot of a VecEnv's stats: step times, environment by environment too, where the time goes, and other plans."""
+"""The plot of a VecEnv's stats: step times, also by environment, shares of the time, and other plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plot(stats: Any, path: str | Path) -> Path:
     except ImportError as error:
         raise MissingExtra('a plot needs matplotlib: pip install "pufferlib[train]"') from error
     figure = Figure(figsize=(11, 7.5), layout="constrained")
-    FigureCanvasAgg(figure)  # draws without a display, and leaves pyplot's state alone
+    FigureCanvasAgg(figure)  # draws without a display, and does not change pyplot's state
     for axes, draw in zip(figure.subplots(2, 2).flat, (_histogram, _environments, _shares, _forecasts), strict=True):
         draw(axes, stats)
         axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""Stats: what telemetry has noted, as figures, as a table, as a plot, and as a verdict that names a better plan."""
+"""Stats: the records of telemetry as figures, a table, a plot, and a verdict that names a better plan."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import numpy as np
 from pufferlib import _native
 from pufferlib.errors import CallError
 from pufferlib.telemetry.durations import (
-    Own,
     Times,
-    own_times,
+    UnpreemptedTimes,
     percent,
     pooled,
     scalars,
@@ -24,6 +23,7 @@ from pufferlib.telemetry.durations import (
     share_of,
     times_of,
     times_text,
+    unpreempted_times,
 )
 from pufferlib.telemetry.plot import plot
 from pufferlib.telemetry.throughput_model import Arrangement, Load, steps_per_s
@@ -47,19 +47,19 @@ from pufferlib.telemetry.timeline import (
 
 __all__ = ["POOL_BACKENDS", "Forecast", "Stats"]
 
-POOL_BACKENDS = ("pool", "ray")  # whose batches hold the first to finish
+POOL_BACKENDS = ("pool", "ray")  # their batches hold the first environments to finish
 POOLS = (1.5, 2.0, 2.5, 3.0, 4.0)  # multiples of the batch that the verdict considers
-FEW_POOLS = (2.0, 4.0)  # the same for batches of more than LARGE, which take long to play through
+FEW_POOLS = (2.0, 4.0)  # the same for batches of more than LARGE, whose simulation takes long
 LARGE = 256
-WORTH = 1.1  # times as fast: what is less is not worth changing a plan for
+WORTH = 1.1  # times as fast: a smaller gain is not worth another plan
 MUCH = 1.5  # the same for processes instead of serial, whose costs are known only roughly
-NOTABLY = 1.05  # times as fast as another that was measured in turn: with less they are alike
-NEARLY = 0.95  # of the best: reached by a smaller pool, that one is named
+NOTABLY = 1.05  # times as fast as another backend measured in the same run: below, they are equal
+NEARLY = 0.95  # of the best: a smaller pool that reaches this is named instead
 LEARNER_BOUND = 0.8  # share of the time that the learner thinks
-SLEEPLESS_S = 50e-6  # a step is taken to have slept only where it takes longer
+SLEEPLESS_S = 50e-6  # a shorter step is assumed not to sleep
 SPIN_S = 30e-6  # a wait costs at most so much CPU time before it is a sleep
-# Seconds that plans which were not measured cost beside steps and thinking: a row on serial; a batch, and each row of
-# it, on processes. Orders of magnitude, for the verdict on a plan of the other kind; autotune measures them.
+# Seconds that unmeasured plans cost on top of steps and thinking: a row on serial; a batch, and each of its rows, on
+# processes. Orders of magnitude, for the verdict on a plan of the other kind; autotune measures them.
 SERIAL_ROW_S = 0.15e-6 if _native.available else 3e-6
 PROCESS_BATCH_S = 7e-6 if _native.available else 60e-6
 PROCESS_ROW_S = 0.1e-6 if _native.available else 3e-6
@@ -68,7 +68,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Forecast(NamedTuple):
-    """A plan, and the rows a second that the model expects of it; gain: over those that were measured."""
+    """A plan, and the rows per second that the model expects. gain: their ratio to the measured ones."""
 
     backend: str
     num_envs: int
@@ -82,20 +82,20 @@ class Forecast(NamedTuple):
 class Stats:
     """Where the time of a VecEnv went, in one period.
 
-    seconds: from the first ``recv`` to the end of the last one. steps_per_s: rows of environments (not of agents) that
-        were received a second, first rows of episodes included.
-    step, reset: pooled over environments. env_step, env_reset: one value an environment. Steps and resets are those of
-        the environments, emulation included; a reset's percentiles are NaN.
+    seconds: from the first ``recv`` to the end of the last one. steps_per_s: steps of environments (not of agents)
+        received per second, first rows of episodes included.
+    step, reset: pooled over environments. env_step, env_reset: one value an environment. Steps and resets include
+        emulation; a reset's percentiles are NaN.
     histogram: uint64 (num_envs, 128), of step times; ``edges`` (129,) are its buckets' bounds in seconds.
     spread: standard deviation of step times over their mean; spread_within, spread_between: of the steps of one
         environment, and of the environments' means; their squares add up. All three leave out the steps during which
-        other programs had the core. preempted: the share of these; own: the times of the others, one value an
-        environment.
-    busy: (num_workers,), share of the time that each worker had something to do.
-    cpu, queued: shares of the busy time in which workers had a core, and in which they waited for one because others
-        had them; NaN where the system does not tell.
-    waits, thinks: shares of the time of whoever calls ``recv``: in it or in ``send``, and outside. think_cpu: the share
-        of its thinking in which it had a core.
+        other programs used the core. preempted: the share of these steps; own: the times of the other steps, one value
+        an environment.
+    busy: (num_workers,), the share of the time in which each worker had work.
+    cpu, queued: shares of the busy time in which workers had a core, and in which they waited for one; NaN if the
+        system does not report them.
+    waits, thinks: shares of the time of the thread that calls ``recv``: inside ``recv`` or ``send``, and outside.
+        think_cpu: the share of its thinking in which it had a core.
     fill_mean_s, fill_max_s: from a batch's first departure to its completion; NaN on the portable path.
     """
 
@@ -117,7 +117,7 @@ class Stats:
     spread_within: float
     spread_between: float
     preempted: float
-    own: Own = field(repr=False)
+    own: UnpreemptedTimes = field(repr=False)
     busy: Array
     cpu: float
     queued: float
@@ -139,19 +139,19 @@ class Stats:
         agents_per_env: int = 1,
         cores: int,
     ) -> Stats:
-        """Return the stats of what was recorded under a plan, with so many cores at hand."""
+        """Return the stats of a recording under a plan. cores: CPU cores that the workers could use."""
         times, histogram = recorded.times, recorded.histogram
         env_step, env_reset = times_of(times[:, STEP], histogram), times_of(times[:, RESET])
         step = scalars(times_of(pooled(times[:, STEP]), histogram.sum(0, keepdims=True)))
         reset = scalars(times_of(pooled(times[:, RESET])))
         weights = times[:, STEP, WEIGHT]
-        own_cpu, own_queued = recorded.parent_cpu_s, recorded.parent_queued_s
+        cpu_s, queued_s = recorded.parent_cpu_s, recorded.parent_queued_s
         if backend != "serial":
-            own_cpu, own_queued = float(recorded.worker_cpu_s.sum()), float(recorded.worker_queued_s.sum())
-        # What sleeps most of the time takes long by itself.
-        sleeps = own_cpu + own_queued < 0.5 * float(times[:, :, SUM].sum())
-        own = own_times(env_step, histogram, 0.0 if sleeps else own_queued)
-        within, between = _spreads(own)
+            cpu_s, queued_s = float(recorded.worker_cpu_s.sum()), float(recorded.worker_queued_s.sum())
+        # Steps that sleep most of the time are long without preemption.
+        sleeps = cpu_s + queued_s < 0.5 * float(times[:, :, SUM].sum())
+        unpreempted = unpreempted_times(env_step, histogram, 0.0 if sleeps else queued_s)
+        within, between = _spreads(unpreempted)
 
         parent = recorded.parent_times
         seconds = float(parent[RECV] + parent[SEND] + parent[THOUGHT])
@@ -170,8 +170,8 @@ class Stats:
             spun_s = np.minimum(waited_s, SPIN_S * num_waits)
             cpu = share_of(float((recorded.worker_cpu_s - spun_s).sum()), float(busy_s.sum()))
             queued = min(share_of(float(recorded.worker_queued_s.sum()), float(busy_s.sum())), 1 - cpu)
-            if step.mean_s < SLEEPLESS_S and not math.isnan(cpu):  # a wait that yields is one for a core, too
-                queued = share_of(own.waited_s, float(busy_s.sum()))
+            if step.mean_s < SLEEPLESS_S and not math.isnan(cpu):  # a wait that yields is also one for a core
+                queued = share_of(unpreempted.waited_s, float(busy_s.sum()))
                 cpu = 1 - queued
             think_cpu = share_of(recorded.parent_cpu_s, thought_s)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -195,8 +195,8 @@ class Stats:
             spread=math.hypot(within, between),
             spread_within=within,
             spread_between=between,
-            preempted=own.share,
-            own=own,
+            preempted=unpreempted.share,
+            own=unpreempted,
             busy=busy,
             cpu=cpu,
             queued=queued,
@@ -212,15 +212,15 @@ class Stats:
         """The bounds of the histogram's buckets in seconds, (129,)."""
         return bucket_edges()
 
-    # --------------------------------------------------------------------------------------------- foresight
+    # --------------------------------------------------------------------------------------------- forecasts
 
     @cached_property
     def load(self) -> Load:
-        """What the environments ask for, as the model takes it.
+        """The load of the environments, for the model.
 
-        Where the system does not tell CPU time from wall time, a step is taken to need a core throughout. So is one
-        below SLEEPLESS_S. Workers wait for each other's cores only where there are more of
-        them than cores; what they waited beyond that, for other programs, counts as time of the steps.
+        If the system does not report CPU time, or a step is shorter than SLEEPLESS_S, a step is assumed to need a core
+        throughout. Workers wait for each other's cores only if there are more workers than cores; a longer wait, for
+        other programs, counts as time of the steps.
         """
         cpu, queued = self.cpu, self.queued
         if math.isnan(cpu) or self.step.mean_s < SLEEPLESS_S:
@@ -233,14 +233,14 @@ class Stats:
             self.own.mean_s,
             self.own.std_s,
             cpu=min(1.0, (cpu + queued - mutual) / (1 - mutual)),
-            own=1 - mutual,
+            net_share=1 - mutual,
             reset_share=num_resets / max(1.0, num_resets + self.step.num),
             reset_s=self.reset.mean_s if num_resets else 0.0,
         )
 
     @cached_property
     def _measured(self) -> tuple[Arrangement, float]:
-        """The plan that was measured, with what a batch costs beside steps and thinking; what the model misses by."""
+        """The measured plan with its overhead per batch, and the ratio of measured to simulated throughput."""
         batch_s = self.batch_size / self.steps_per_s
         plan = Arrangement(
             self.num_envs,
@@ -258,13 +258,12 @@ class Stats:
     def forecast(
         self, backend: str, num_envs: int, num_workers: int, batch_size: int, *, think_s: float | None = None
     ) -> Forecast:
-        """Return what the model expects of another plan for the same environments and learner.
+        """Return the throughput that the model expects of another plan for the same environments and learner.
 
-        think_s: seconds that the learner thinks about a batch; by default as long about a row as it did.
+        think_s: seconds that the learner thinks about a batch; by default the measured time per row.
 
-        What a batch costs beside steps and thinking is taken from the measured plan, half for the batch and half for
-        its rows; from rough constants if one of the two plans is serial and the other is not. Raises CallError if the
-        period holds no batch.
+        The overhead of a batch is that of the measured plan, half of it per batch and half per row; or rough constants
+        if only one of the two plans is serial. Raises CallError if no batch was received in the period.
         """
         if not self.num_batches or not self.step.num:
             raise CallError("nothing was measured in this period; play some batches first")
@@ -283,11 +282,11 @@ class Stats:
             overhead_s=overhead_s,
             first_finished=backend in POOL_BACKENDS,
         )
-        if backend == "serial":  # one thread: the learner thinks while no environment steps, however large the batch
+        if backend == "serial":  # one thread: no environment steps while the learner thinks
             rate = batch_size / (batch_size * self.load.row_s + plan.think_s + overhead_s)
         else:
             rate = miss * steps_per_s(self.load, plan)
-            if self.backend == "serial":  # for want of knowing better, what processes cost overlaps with nothing
+            if self.backend == "serial":  # assume that the overhead of processes overlaps with nothing
                 rate = 1 / (1 / rate + PROCESS_BATCH_S / batch_size + PROCESS_ROW_S)
         return Forecast(backend, num_envs, plan.num_workers, batch_size, rate, rate / self.steps_per_s)
 
@@ -300,24 +299,24 @@ class Stats:
         plans = [] if self.backend == "serial" else [self.forecast("serial", batch_size, 1, batch_size)]
         if num_workers > self.num_workers:
             plans.append(self.forecast(kind, self.num_envs, num_workers, batch_size))
-        each = num_workers == self.num_envs  # one worker an environment, which then holds for a pool too
+        worker_per_env = num_workers == self.num_envs  # which then holds for a pool too
         for times in POOLS if batch_size <= LARGE else FEW_POOLS:
             num_envs = round(times * batch_size)
             if batch_size < num_envs != self.num_envs and num_envs > self.num_envs:
-                workers = num_envs if each else min(num_envs, max(num_workers, self.num_workers))
+                workers = num_envs if worker_per_env else min(num_envs, max(num_workers, self.num_workers))
                 plans.append(self.forecast(pool, num_envs, workers, batch_size))
         return tuple(plans)
 
     def _best_workers(self, num_envs: int) -> int:
-        """Return the workers that the environments could use: as many as sleep at once, at least one a core."""
-        needed = math.ceil(self.cores / max(self.load.cpu, self.cores / num_envs) - 0.25)  # not one more for a tenth
+        """Return the number of workers that the environments could use, so that all cores are busy while some sleep."""
+        needed = math.ceil(self.cores / max(self.load.cpu, self.cores / num_envs) - 0.25)  # rounds up above a quarter
         return max(self.num_workers if self.backend != "serial" else 1, min(num_envs, needed))
 
     # ----------------------------------------------------------------------------------------------- verdict
 
     @cached_property
     def verdict(self) -> str:
-        """In a sentence: what throughput is bound by, and which plan would raise it, by the model, how much."""
+        """A sentence: what bounds throughput, and which plan would raise it by how much, according to the model."""
         if not self.num_batches or not self.step.num:
             return "nothing to judge yet: play some batches first"
         if self.thinks >= LEARNER_BOUND:
@@ -325,9 +324,9 @@ class Stats:
         return self._judged(self.forecasts)
 
     def verdict_beside(self, fastest: str, times: float, measured: Collection[str]) -> str:
-        """Return the verdict where several backends were measured in turn, which settles what a model would guess.
+        """Return the verdict if several backends were measured in the same run; the model need not forecast those.
 
-        measured: their names. fastest: which of them is right. times: how many times as fast as this one it was.
+        measured: their names. fastest: the one to use. times: its throughput divided by this one's.
         """
         if not self.num_batches or not self.step.num:
             return self.verdict
@@ -345,17 +344,17 @@ class Stats:
         return f"{bound}: a step takes {seconds_text(self.step.mean_s)}, on {_cores(self.cores)}: serial is right"
 
     def _judged(self, forecasts: Sequence[Forecast]) -> str:
-        """Return the verdict, where these are the plans that it may advise."""
+        """Return the verdict; it may advise these plans."""
         serial = next((plan for plan in forecasts if plan.backend == "serial"), None)
         others = [plan for plan in forecasts if plan.backend != "serial"]
         best = max((plan.gain for plan in others), default=1.0)
         measured, _ = self._measured
         steps_s = self.batch_size * self.load.row_s / self.num_workers
-        dear = measured.overhead_s > steps_s + measured.think_s  # a batch, beside its steps
+        dear = measured.overhead_s > steps_s + measured.think_s  # the overhead of a batch exceeds its steps
         if serial is not None and serial.gain >= max(1.0 if dear else WORTH, best):
             return (
                 f"overhead-bound: a step takes {seconds_text(self.step.mean_s)}, and a batch of {self.batch_size} "
-                f"{seconds_text(measured.overhead_s)} beside its steps: serial is right, about "
+                f"{seconds_text(measured.overhead_s)} on top of its steps: serial is right, about "
                 f"{times_text(serial.gain)}× this"
             )
         if best >= (MUCH if self.backend == "serial" else WORTH):
@@ -372,8 +371,8 @@ class Stats:
             )
         if dear:
             return (
-                f"overhead-bound: a batch of {self.batch_size} costs {seconds_text(measured.overhead_s)} beside steps "
-                "and thinking; larger batches share that among more steps"
+                f"overhead-bound: a batch of {self.batch_size} costs {seconds_text(measured.overhead_s)} on top of "
+                "steps and thinking; larger batches share that among more steps"
             )
         return "balanced: no plan with this batch would raise throughput by a tenth"
 
@@ -391,13 +390,13 @@ class Stats:
         if plan is not plans[0] or not parts:
             workers = f" on {plan.num_workers} workers" * (plan.num_workers != self.num_workers)
             parts.append(f"a pool of {plan.num_envs / plan.batch_size:.2g}× the batch{workers}")
-        gains = [plans[0].gain, plan.gain] if len(parts) > 1 else [plan.gain]
-        text = f"{parts[0]} would raise throughput about {times_text(gains[0])}×"
+        ratios = [plans[0].gain, plan.gain] if len(parts) > 1 else [plan.gain]
+        text = f"{parts[0]} would raise throughput about {times_text(ratios[0])}×"
         if len(parts) > 1:
-            text += f", {parts[1]} {times_text(gains[1])}×"
+            text += f", {parts[1]} {times_text(ratios[1])}×"
         return f"environment-bound, {percent(self.spread)} spread: {text}"
 
-    # ------------------------------------------------------------------------------------------ to look at
+    # ------------------------------------------------------------------------------------------------ output
 
     @property
     def _num_preempted(self) -> int:
@@ -445,14 +444,14 @@ class Stats:
         return plot(self, path)
 
 
-def _spreads(own: Own) -> tuple[float, float]:
-    """Return the deviation of step times within environments, and that of the environments' means, over the mean."""
-    known = own.num > 0
+def _spreads(times: UnpreemptedTimes) -> tuple[float, float]:
+    """Return the deviation of step times within environments, and of the environments' means, both over the mean."""
+    known = times.num > 0
     if not known.any():
         return math.nan, math.nan
-    weights, means = own.num[known] / own.num[known].sum(), own.mean_s[known]
+    weights, means = times.num[known] / times.num[known].sum(), times.mean_s[known]
     mean = (weights * means).sum()
-    within, between = (weights * own.std_s[known] ** 2).sum(), (weights * (means - mean) ** 2).sum()
+    within, between = (weights * times.std_s[known] ** 2).sum(), (weights * (means - mean) ** 2).sum()
     return math.sqrt(within) / mean, math.sqrt(between) / mean
 
 

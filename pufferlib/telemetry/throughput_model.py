@@ -1,11 +1,11 @@
-"""Foresight: what a plan would reach, by playing it through in simulated time with the step times that were measured.
+"""The throughput of a plan, from a simulation with measured step times.
 
-The model. A worker steps its environments one at a time, in the order in which their actions came. A step first needs
-a core for its CPU time, waiting for one if all are taken (first come, first served), and then lasts on for the rest,
-sleeping, without one. The learner takes a batch as soon as it waits and one is full, thinks, and sends actions for all
-of it. Step times are drawn from each environment's own histogram where that holds enough, else from all together, so
-that an environment that is always slow stays slow; successive steps are independent. What a batch costs beside steps
-and thinking is one number, spent on the learner's side.
+The model. A worker steps its environments one at a time, in the order in which their actions arrive. A step first needs
+a core for its CPU time, and waits for one if all are busy (first come, first served); for the rest of its time it
+sleeps, without a core. The learner takes a full batch as soon as it is ready, thinks, and sends actions for all of it.
+Step times are drawn from each environment's histogram if it holds enough samples, else from the pooled one, so that an
+environment that is always slow stays slow; successive steps are independent. The overhead of a batch, on top of steps
+and thinking, is one number, spent on the learner's side.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Arrangement", "Load", "steps_per_s"]
 
 Array = np.ndarray[Any, Any]
 
-_ROWS = 4000  # a plan is played for so many steps, or three batches; each takes 1 to 2 us
+_ROWS = 4000  # steps of a simulation, but at least three batches; each step takes 1 to 2 us
 _MOST_BATCHES = 2000
-_ENOUGH = 50  # steps in a histogram that make it worth drawing from
-_SLACK = 4  # draws an environment, in multiples of its even share; then they begin anew
+_ENOUGH = 50  # samples that a histogram needs to be drawn from
+_SLACK = 4  # draws of an environment, in multiples of its even share; then they repeat
 
 
 EDGES = bucket_edges()
@@ -34,20 +34,20 @@ EDGES = bucket_edges()
 
 @dataclass(frozen=True)
 class Load:
-    """What environments ask for.
+    """The step and reset times of environments.
 
-    histogram: (num_envs, NUM_BUCKETS), step times as ``telemetry`` counts them, of environments numbered from 0; where
-        a plan has more of them, it has each several times. means_s, stds_s: (num_envs,), of the same times, which the
-        draws are made to fit, as a bucket does not tell where in it they were.
-    cpu: the share of a step in which it needs a core, 0 to 1. own: the share of its measured time that is its own, less
-        than 1 where it waited for a core.
+    histogram: (num_envs, NUM_BUCKETS), step times as in ``timeline``, of environments numbered from 0; a plan with more
+        environments repeats them. means_s, stds_s: (num_envs,), of the same times; draws are scaled to them, as a
+        bucket does not locate its samples.
+    cpu: the share of a step in which it needs a core, 0 to 1. net_share: the share of its measured time without waits
+        for a core.
     """
 
     histogram: Array
     means_s: Array
     stds_s: Array
     cpu: float = 1.0
-    own: float = 1.0
+    net_share: float = 1.0
     reset_share: float = 0.0
     reset_s: float = 0.0
 
@@ -55,7 +55,7 @@ class Load:
     def row_s(self) -> float:
         """The mean time of a row, step or reset, without waiting for a core."""
         mean_s, _ = self._pooled
-        return self.own * ((1 - self.reset_share) * mean_s + self.reset_share * self.reset_s)
+        return self.net_share * ((1 - self.reset_share) * mean_s + self.reset_share * self.reset_s)
 
     @property
     def _pooled(self) -> tuple[float, float]:
@@ -74,19 +74,19 @@ class Load:
         pooled = counts.sum(0), *self._pooled
         drawn = np.zeros((num_envs, num_draws))
         for env_id in range(num_envs if pooled[0].any() else 0):
-            own = env_id % len(counts)
-            mine = counts[own], float(self.means_s[own]), float(self.stds_s[own])
-            drawn[env_id] = _fitting(generator, num_draws, *(mine if counts[own].sum() >= _ENOUGH else pooled))
-        drawn *= self.own
+            row = env_id % len(counts)
+            single = counts[row], float(self.means_s[row]), float(self.stds_s[row])
+            drawn[env_id] = _fitting(generator, num_draws, *(single if counts[row].sum() >= _ENOUGH else pooled))
+        drawn *= self.net_share
         if self.reset_share > 0:
             resets = generator.random(drawn.shape) < self.reset_share
-            drawn[resets] = self.own * self.reset_s
+            drawn[resets] = self.net_share * self.reset_s
         rows: list[list[float]] = drawn.tolist()
         return rows
 
 
 def _fitting(generator: np.random.Generator, num: int, counts: Array, mean_s: float, std_s: float) -> Array:
-    """Draw from a histogram, and move what was drawn so that its distribution has this mean, and no more spread."""
+    """Draw from a histogram, and scale the draws to this mean, and to at most this deviation."""
     weights, low, width = counts / counts.sum(), EDGES[:-1], np.diff(EDGES)
     middles = low + width / 2
     mean = float((weights * middles).sum())
@@ -98,7 +98,7 @@ def _fitting(generator: np.random.Generator, num: int, counts: Array, mean_s: fl
 
 @dataclass(frozen=True)
 class Arrangement:
-    """A plan as the simulation sees it. overhead_s: what a batch costs beside steps and thinking."""
+    """The parameters of a simulation. overhead_s: the cost of a batch on top of steps and thinking."""
 
     num_envs: int
     num_workers: int
@@ -111,7 +111,7 @@ class Arrangement:
 
 
 def steps_per_s(load: Load, plan: Arrangement) -> float:
-    """Return the rows per second that the plan would reach."""
+    """Return the rows per second of a simulated plan."""
     batch_size, num_envs = plan.batch_size, plan.num_envs
     warm_up = -(-num_envs // batch_size) + 1
     num_batches = warm_up + max(3, min(_MOST_BATCHES, _ROWS // batch_size))
@@ -121,20 +121,20 @@ def steps_per_s(load: Load, plan: Arrangement) -> float:
 
 
 def _play(load: Load, plan: Arrangement, num_batches: int, draws: list[list[float]]) -> list[float]:
-    """Return when each batch was taken."""
+    """Return the time at which each batch was taken."""
     num_envs, num_workers, batch_size = plan.num_envs, plan.num_workers, plan.batch_size
     worker_of = [env_id * num_workers // num_envs for env_id in range(num_envs)]
     queues: list[deque[int]] = [deque() for _ in range(num_workers)]
     idle = [True] * num_workers
-    cores = [0.0] * plan.cores  # when each is free again
-    turn = [0] * num_envs
+    cores = [0.0] * plan.cores  # the time at which each is free again
+    num_steps = [0] * num_envs
     num_draws, cpu = len(draws[0]), load.cpu
-    events: list[tuple[float, int]] = []  # (when, an environment that finishes, or -1: the learner sends)
+    events: list[tuple[float, int]] = []  # (time, the environment that finishes, or -1: the learner sends)
 
     def begin(worker: int, now: float) -> None:
         env_id = queues[worker].popleft()
-        duration = draws[env_id][turn[env_id] % num_draws]
-        turn[env_id] += 1
+        duration = draws[env_id][num_steps[env_id] % num_draws]
+        num_steps[env_id] += 1
         start = now
         if cpu > 0:
             start = max(now, cores[0])
@@ -150,11 +150,11 @@ def _play(load: Load, plan: Arrangement, num_batches: int, draws: list[list[floa
                 begin(worker, now)
 
     in_order = not plan.first_finished and batch_size < num_envs
-    order: deque[int] = deque(range(num_envs))  # of departure, where batches take environments so
+    order: deque[int] = deque(range(num_envs))  # of departure, if batches keep this order
     finished: deque[int] = deque()  # in order of arrival
     arrived: set[int] = set()
     batch: list[int] = []
-    taken: list[float] = []
+    times: list[float] = []
     waiting = True
     depart(list(range(num_envs)), 0.0)
     while True:
@@ -178,12 +178,12 @@ def _play(load: Load, plan: Arrangement, num_batches: int, draws: list[list[floa
                 continue
             batch = [order.popleft() for _ in range(batch_size)]
             arrived.difference_update(batch)
-            finished = deque(each for each in finished if each in arrived)
+            finished = deque(item for item in finished if item in arrived)
         else:
             batch = [finished.popleft() for _ in range(batch_size)]
-        taken.append(now)
-        if len(taken) == num_batches:
-            return taken
+        times.append(now)
+        if len(times) == num_batches:
+            return times
         waiting = False
         start = now
         if plan.think_cpu and plan.think_s > 0:

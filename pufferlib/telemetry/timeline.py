@@ -1,29 +1,29 @@
-"""Telemetry: where the time of a VecEnv goes, noted for about a hundredth of it. ``stats`` reads what is noted here.
+"""Telemetry: recording where the time of a VecEnv goes, at a cost of about 1 % of it. ``stats`` reads these arrays.
 
-Arrays that workers and the parent write to, each cell by one writer only, so that none needs a lock. They only ever
-grow (but for the maxima): whoever reads them keeps what they were at the beginning of a period, and subtracts.
+Workers and the parent write to the arrays, each cell by one writer only, so that none needs a lock. Values only grow
+(the maxima apart): a reader copies them at the beginning of a period, and subtracts the copy.
 
 ``times``: float64 (num_envs, 2, 4), a cache line an environment: [STEP or RESET] × [WEIGHT, SUM, SQUARES, MAX], that is
-    how many calls the samples stand for, their seconds, their seconds squared (both weighted), and the longest sample
-    in seconds. A step's time is all that happens between a worker's taking up the environment and its rows being
-    written; resets that follow an episode's end count as resets, whatever the autoreset mode.
-``histogram``: uint64 (num_envs, 128), of the times of steps. Four buckets an octave: with e = floor(log2(ns)), bucket
+    the number of calls that the samples represent, their seconds, their seconds squared (both weighted), and the
+    longest sample in seconds. A step lasts from when a worker begins with the environment until its rows are written;
+    resets after an episode's end count as resets in every autoreset mode.
+``histogram``: uint64 (num_envs, 128), of step times. Four buckets an octave: with e = floor(log2(ns)), bucket
     4·e + the two bits below the highest one; at least 1 ns, and the last bucket (from 3.76 s) is open. Each sample adds
     its weight.
-``worker_times``: float64 (num_workers, 8), a cache line a worker, so that they do not share one: [BUSY] seconds between
-    being given work and having none, [WAITED] seconds without any. The rest is unused.
+``worker_times``: float64 (num_workers, 8), a cache line a worker, so that they do not share one: [BUSY] seconds with
+    work, [WAITED] seconds without. The rest is unused.
 ``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received, [RECV] seconds inside recv,
     [SEND] seconds inside send and async_reset (which on the serial backend step and reset), [THOUGHT] seconds from
-    recv's return to the next call of it without those inside send (the learner), [FILL_NUM, FILL_SUM, FILL_MAX] how
-    many blocks, and their seconds from departure to completion, [RETURNED] when recv returned last, in seconds of a
-    monotonic clock, 0 if it has not in this period: thinking before that does not count.
+    recv's return to the next call of it without those inside send (the learner), [FILL_NUM, FILL_SUM, FILL_MAX]
+    number of blocks, and their seconds from departure to completion, [RETURNED] when recv last returned, in seconds of
+    a monotonic clock, 0 if it has not in this period: earlier thinking does not count.
 
 **Which steps are timed.** A step is timed, and with k = floor(100 · cost / duration), at most 1,000, a random number
-of 0 to 2k of the next steps are not, where cost is what timing one step costs: so a hundredth of the time goes into
-timing, and steps longer than a hundred times the cost are all timed. The weight of a sample is one more than the number
+of 0 to 2k of the next steps are not, where cost is the cost of timing one step. So timing takes a hundredth of the
+time, and steps longer than a hundred times the cost are all timed. The weight of a sample is one more than the number
 of steps left out *before* it: that number must not depend on the sample itself, or a mixture of fast and slow steps
-would seem faster than it is (a step of 1 µs would speak for a hundred, one of 1 ms for itself alone). It is random, so
-that an environment that does something special at every tenth step is not always met in the same phase. Every reset is
+would seem faster than it is (a step of 1 µs would represent a hundred, one of 1 ms only itself). It is random, so that
+an environment with a special event at every tenth step is not always sampled in the same phase. Every reset is
 timed, with weight 1.
 """
 
@@ -54,7 +54,7 @@ Array = np.ndarray[Any, Any]
 
 
 def shared_arrays(num_envs: int, num_workers: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return shape and dtype of the arrays that workers and parent share, all zero at first."""
+    """Return shape and dtype of the arrays that workers and parent share; they are zero at first."""
     return {
         "times": ((num_envs, 2, 4), np.dtype(np.float64)),
         "histogram": ((num_envs, NUM_BUCKETS), np.dtype(np.uint64)),
@@ -76,7 +76,7 @@ def bucket_edges() -> Array:
 
 
 class Stopwatch:
-    """Times the steps and resets of a worker's environments, in plain Python.
+    """The timing of steps and resets of a worker's environments, in plain Python.
 
     ::
 
@@ -86,12 +86,12 @@ class Stopwatch:
         if timed:
             stopwatch.record(env_id, perf_counter() - start_s)
 
-    left_out: for each environment, how many of its next steps are not to be timed. ``due`` counts it down; a loop that
-    cannot afford the call may do so itself.
+    left_out: for each environment, the number of next steps that are not timed. ``due`` counts it down; a loop that
+    cannot afford the call may do that itself.
     """
 
     def __init__(self, times: Array, histogram: Array, cost_s: float = PORTABLE_COST_S) -> None:
-        self._times: Any = times.reshape(-1).data  # an element costs a third of what NumPy's does
+        self._times: Any = times.reshape(-1).data  # reading an element takes a third of NumPy's time
         self._histogram: Any = histogram.reshape(-1).data
         self._hundred_costs_s = 100 * cost_s
         self.left_out = [0] * len(times)
@@ -99,14 +99,14 @@ class Stopwatch:
         self._state = 1
 
     def due(self, env_id: int) -> bool:
-        """Tell whether the step that comes is to be timed."""
+        """Return whether to time the next step."""
         if self.left_out[env_id]:
             self.left_out[env_id] -= 1
             return False
         return True
 
     def record(self, env_id: int, seconds: float) -> None:
-        """Note a step that was due, and settle which one is next."""
+        """Record a step that was due, and choose the next one to time."""
         weight = self._weights[env_id]
         self._add(8 * env_id, seconds, weight)
         self._histogram[NUM_BUCKETS * env_id + bucket_of(int(seconds * 1e9))] += weight
@@ -119,24 +119,24 @@ class Stopwatch:
         self._weights[env_id] = left_out + 1
 
     def record_reset(self, env_id: int, seconds: float) -> None:
-        """Note a reset; every one is."""
+        """Record a reset. Every reset is recorded."""
         self._add(8 * env_id + 4 * RESET, seconds, 1)
 
-    def _add(self, place: int, seconds: float, weight: int) -> None:
+    def _add(self, offset: int, seconds: float, weight: int) -> None:
         times = self._times
         total = weight * seconds
-        times[place] += weight
-        times[place + SUM] += total
-        times[place + SQUARES] += total * seconds
-        if seconds > times[place + MAX]:
-            times[place + MAX] = seconds
+        times[offset] += weight
+        times[offset + SUM] += total
+        times[offset + SQUARES] += total * seconds
+        if seconds > times[offset + MAX]:
+            times[offset + MAX] = seconds
 
 
 class Recorded(NamedTuple):
-    """What was noted in a period; the arrays are those of this module, copied, without what was there before it.
+    """The records of one period: copies of this module's arrays, minus their values at its beginning.
 
     worker_cpu_s, worker_queued_s: (num_workers,), seconds that each worker's main thread had a core, and that it waited
-        for one; NaN where that is not known. parent_cpu_s, parent_queued_s: the same of the thread that asks.
+        for one; NaN if unknown. parent_cpu_s, parent_queued_s: the same for the calling thread.
     """
 
     times: Array
@@ -150,16 +150,16 @@ class Recorded(NamedTuple):
 
 
 class Recording:
-    """The parent's side: all arrays, and what they were when the period began.
+    """The parent's side: all arrays, and their values at the beginning of the period.
 
-    arrays: those of ``shared_arrays``, by name. pids: returns the process of each worker, 0 where it has none of its
-    own. ``parent_times`` is there to be written to.
+    arrays: those of ``shared_arrays``, by name. pids: returns the process id of each worker, 0 for one without its
+    own process. The fast path writes to ``parent_times``.
     """
 
     def __init__(self, arrays: Mapping[str, Array], pids: Callable[[], Sequence[int]]) -> None:
         self.arrays = arrays
         self.parent_times: Array = np.zeros(8)
-        self._cells: Any = self.parent_times.data  # an element costs a third of what NumPy's does
+        self._cells: Any = self.parent_times.data  # reading an element takes a third of NumPy's time
         self._pids = pids
         self.begin()
 
@@ -170,14 +170,14 @@ class Recording:
         self.parent_times[[FILL_MAX, RETURNED]] = 0.0
 
     def note_send(self, start_s: float) -> None:
-        """Note that send, or async_reset, has taken from start_s (of time.monotonic) until now."""
+        """Record that send, or async_reset, lasted from start_s (of time.monotonic) until now."""
         times, seconds = self._cells, time.monotonic() - start_s
         times[SEND] += seconds
         if times[RETURNED]:
             times[THOUGHT] -= seconds
 
     def note_recv(self, start_s: float) -> None:
-        """Note that recv has returned a batch, which has taken from start_s until now."""
+        """Record that recv returned a batch, and lasted from start_s until now."""
         times, now_s = self._cells, time.monotonic()
         if times[RETURNED]:
             times[THOUGHT] += start_s - times[RETURNED]
@@ -186,16 +186,16 @@ class Recording:
         times[NUM_RECV] += 1
 
     def take(self) -> Recorded:
-        """Return what was noted since the period began."""
+        """Return the records since the period began."""
         now, before = self._now(), self._before
         times = now.times - before.times
-        # Maxima only ever grow. One that has not is of an earlier period, and the histogram tells about this one.
+        # Maxima only grow. One that has not grown is of an earlier period; the histogram then bounds this one's.
         histogram = now.histogram - before.histogram
         grown = now.times[..., MAX] > before.times[..., MAX]
         edges = np.append(bucket_edges()[:-1], np.inf)  # the last bucket is open
         top = edges[np.where(histogram.any(1), NUM_BUCKETS - np.argmax(histogram[:, ::-1] > 0, 1), 0)]
-        known = np.where(histogram.any(1), np.minimum(top, now.times[:, STEP, MAX]), 0.0)
-        times[:, STEP, MAX] = np.where(grown[:, STEP], now.times[:, STEP, MAX], known)
+        bound = np.where(histogram.any(1), np.minimum(top, now.times[:, STEP, MAX]), 0.0)
+        times[:, STEP, MAX] = np.where(grown[:, STEP], now.times[:, STEP, MAX], bound)
         resets = times[:, RESET, WEIGHT]
         most = np.minimum(now.times[:, RESET, MAX], np.sqrt(np.maximum(times[:, RESET, SQUARES], 0)))
         times[:, RESET, MAX] = np.where(grown[:, RESET], now.times[:, RESET, MAX], np.where(resets > 0, most, 0.0))
@@ -232,7 +232,7 @@ class Recording:
 
 
 def cpu_times(pid: int | str) -> tuple[float, float]:
-    """Return the seconds that a process's main thread has had a core, and has waited for one; NaN if not known.
+    """Return the seconds that a process's main thread has had a core, and has waited for one; NaN if unknown.
 
     pid: "thread-self" is the calling thread.
     """

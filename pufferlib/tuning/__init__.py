@@ -1,8 +1,8 @@
-"""Find the fastest plan for an environment.
+"""The search for the fastest plan for an environment.
 
-autotune     measure, try plans within a budget, return the best with the reason
-trial        play one plan in a process of its own
+autotune     measurement of an environment, trials of plans within a budget, and the best with the reason
+trial        a trial of one plan, in a subprocess
 plans        the arguments that autotune chose, in a TOML file
 bench        steps per second of one environment on each backend
-random_play  drive a VecEnv with random actions, as the measurements do
+random_play  random actions for a VecEnv, with which all of these measure
 """

@@ -1,9 +1,9 @@
 """autotune: measure an environment, try plans for it within a budget, and return the best with the reason.
 
-Everything happens in processes of their own (``trial``): first one environment alone, then a few in one worker, which
-tell start-up time, memory and the cost and spread of steps. The model behind ``VecEnv.stats()`` says from that what
-each plan could reach, memory is estimated, and the promising plans that fit are tried, in rounds: after each, the
-better ones stay and are tried for longer. What was measured decides, not the model.
+All trials run in subprocesses (``trial``): first one environment alone, then a few in one worker, to measure start-up
+time, memory and step times. From these, the model behind ``VecEnv.stats()`` forecasts the throughput of each plan, and
+its memory is estimated. The promising plans that fit are tried in rounds: after each round, the better ones remain and
+are tried for longer. The measurements decide, not the model.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["autotune", "load_plan"]
 
 MULTIPLES = (1, 2, 3, 4)  # environments in a pool, in batches
 ROUNDS = (0.5, 0.8, 1.0)  # shares of the budget at which the rounds end
-TRIAL_S = (0.3, 0.8, 1.5)  # of playing, in each round
-STAY = 3  # one in so many goes to the next round, at least so many
-PROMISING = 0.4  # of the best that the model expects: what is below is not tried
-ALIKE = 0.95  # of the best: of those, what takes the least memory is taken
-COARSE = 32 << 20  # bytes that are not worth choosing a slower plan for
-MARGIN = 1.1  # for what an estimate of memory may miss
+TRIAL_S = (0.3, 0.8, 1.5)  # seconds of play of a trial, in each round
+STAY = 3  # one in this many plans remains for the next round, and at least this many
+PROMISING = 0.4  # of the best forecast: plans below it are not tried
+ALIKE = 0.95  # of the best: of the plans above it, the one with the least memory is chosen
+COARSE = 32 << 20  # bytes: a smaller saving is not worth a slower plan
+MARGIN = 1.1  # for the error of a memory estimate
 
 
 @says_what_was_meant(misplaced, "env_kwargs")
@@ -58,19 +58,19 @@ def autotune(
     context: str | None = None,
     after: Callable[[Sequence[Row]], None] | None = None,
 ) -> TunedPlan:
-    """Return a plan for an environment: ``pufferlib.make(env, **plan)`` is then as fast as it gets.
+    """Return the fastest plan for an environment, for use as ``pufferlib.make(env, **plan)``.
 
-    Plans differ in backend, environments, workers, batch size and ``spin``; what is given stays as it is. Without
-    num_envs and batch_size, batches of different sizes compete, and the larger one usually wins: give the batch that
-    your learner wants.
+    Plans differ in backend, environments, workers, batch size and ``spin``; arguments that are passed stay fixed.
+    Without num_envs and batch_size, batches of different sizes compete, and the larger one usually wins: pass the batch
+    size that your learner needs.
 
-    budget_s: seconds that this may take. The first look at the environment and one plan are always taken.
-    max_memory: what a plan may take, beside this process, in bytes or as "500 MiB", "4 GB"; by default four fifths of
-        what is at hand. A plan that would take more by the estimate is not started.
-    learner_s: seconds that your learner takes for a batch, or a function of the batch size that returns them. It is
-        taken to need a core.
-    env, seed, env_args, env_kwargs, wrap_kwargs, autoreset_mode, context: as for make, and to be given to it again.
-    after: called with the table so far, whenever there is something new in it.
+    budget_s: seconds that this may take. The environment and one plan are measured in any case.
+    max_memory: additional memory that a plan may take, in bytes or as "500 MiB", "4 GB"; by default four fifths of the
+        available memory. A plan with a higher estimate is not tried.
+    learner_s: seconds that your learner takes for a batch, or a function that returns them for a batch size. The
+        learner is assumed to need a core.
+    env, seed, env_args, env_kwargs, wrap_kwargs, autoreset_mode, context: as for make; pass them to make again.
+    after: called with the table so far, after each trial.
 
     Raises PlanError if nothing fits, or for impossible counts; WorkerError if the environment cannot be made or played.
     """
@@ -87,7 +87,7 @@ def autotune(
         Plan.of(num_envs, num_workers, batch_size)
     else:
         Plan.of(max(num_workers or 1, batch_size or 1), num_workers, batch_size)
-    makers = [creator(each) for each in env] if isinstance(env, (list, tuple)) else creator(env)  # type: ignore[arg-type]
+    makers = [creator(item) for item in env] if isinstance(env, (list, tuple)) else creator(env)  # type: ignore[arg-type]
     fixed = {"backend": backend, "num_envs": num_envs, "num_workers": num_workers, "batch_size": batch_size}
     arguments = {
         "env": makers,
@@ -100,29 +100,29 @@ def autotune(
     }
     limit = memory_at_hand() * 0.8 if max_memory is None else nbytes_of(max_memory)
     with ExitStack() as stack:
-        # What an environment does to its process, as starting threads, must not reach the plans with workers.
-        laboratories = {kind: stack.enter_context(TrialRunner(arguments)) for kind in ("serial", "processes")}
+        # What an environment does to its process, such as starting threads, must not affect plans with workers.
+        trial_runners = {kind: stack.enter_context(TrialRunner(arguments)) for kind in ("serial", "processes")}
         search = _Search(
-            laboratories, fixed, budget_s, limit, learner_s if callable(learner_s) else lambda _: learner_s
+            trial_runners, fixed, budget_s, limit, learner_s if callable(learner_s) else lambda _: learner_s
         )
         search.after = after
         return search.run()
 
 
 class _Search:
-    """The search for a plan: what is known so far."""
+    """The search for a plan: the results so far."""
 
     after: Callable[[Sequence[Row]], None] | None = None
 
     def __init__(
         self,
-        laboratories: Mapping[str, TrialRunner],
+        trial_runners: Mapping[str, TrialRunner],
         fixed: Mapping[str, Any],
         budget_s: float,
         max_memory: float,
         learner_s: Callable[[int], float],
     ) -> None:
-        self._laboratories = laboratories
+        self._trial_runners = trial_runners
         self._fixed = fixed
         self._begin_s, self._budget_s = monotonic(), budget_s
         self._max_memory = max_memory
@@ -131,16 +131,16 @@ class _Search:
         self._rows: list[Row] = []
         self._env_nbytes = self._process_nbytes = 0.0
         self._env_start_s = self._process_start_s = 0.0
-        self._missed = 1.0  # how much more memory plans have taken than was estimated
+        self._missed = 1.0  # measured memory of plans over its estimate, at least 1
 
     def run(self) -> TunedPlan:
-        """Look at the environment, try plans, and return the best."""
+        """Measure the environment, try plans, and return the best."""
         stats = self._look()
         self._rows = self._candidates(stats)
         self._refuse_too_large()
         expected = max(row.expected for row in self._rows if not row.untried)
         with_processes = [row for row in self._rows if not row.untried and row.plan["backend"] != "serial"]
-        for row in with_processes[1:]:  # the best of them is tried in any case: the model may be wrong
+        for row in with_processes[1:]:  # the best is tried in any case, as the model may be wrong
             if row.expected < PROMISING * expected:
                 row.untried = "slow by the model"
         going = [row for row in self._rows if not row.untried]
@@ -155,7 +155,7 @@ class _Search:
     # ------------------------------------------------------------------------------------------------- a look
 
     def _look(self) -> Stats:
-        """Play one environment, then a few in one worker; learn what they cost."""
+        """Play one environment, then a few in one worker; estimate the costs and return the stats."""
         kind = "serial" if self._fixed["backend"] == "serial" else "multiprocessing"
         most = self._fixed["num_envs"] or 4
         limit_s = max(30.0, self._budget_s)
@@ -169,7 +169,7 @@ class _Search:
         self._env_nbytes = self._process_nbytes = one.memory_nbytes / 2
         self._env_start_s = one.startup_s
         if one.memory_nbytes > self._max_memory and self._fixed["backend"] is None:
-            self._fixed = {**self._fixed, "backend": "serial"}  # a process more does not fit
+            self._fixed = {**self._fixed, "backend": "serial"}  # another process does not fit
             return self._look()
         if one.memory_nbytes > self._max_memory:
             raise PlanError(
@@ -188,15 +188,15 @@ class _Search:
         return more.stats
 
     def _try(self, plan: dict[str, Any], seconds: float, windows: int, limit_s: float) -> Outcome:
-        trial_runner = self._laboratories["serial" if plan["backend"] == "serial" else "processes"]
+        trial_runner = self._trial_runners["serial" if plan["backend"] == "serial" else "processes"]
         return trial_runner.try_out(Trial(plan, seconds, windows, self._learner_s(plan["batch_size"]), limit_s))
 
     # --------------------------------------------------------------------------------------------- candidates
 
     def _candidates(self, stats: Stats) -> list[Row]:
-        """Return all plans that what is given leaves, those first of which the model expects most.
+        """Return all plans that the fixed arguments allow, those with the best forecast first.
 
-        The best on serial and the best on processes lead, so that both are tried if there is time for no more.
+        The best on serial and the best on processes lead, so that both are tried if there is no time for more.
         """
         rows = []
         for num_envs, batch_size in self._sizes():
@@ -217,35 +217,37 @@ class _Search:
         if num_envs and batch_size:
             return [(num_envs, batch_size)]
         if batch_size:
-            found = [(times * batch_size, batch_size) for times in MULTIPLES]
+            sizes = [(times * batch_size, batch_size) for times in MULTIPLES]
         else:
             totals = [num_envs] if num_envs else [max(8, 4 * self._cores), max(32, 16 * self._cores)]
-            found = [(total, -(-total // times)) for total in totals for times in MULTIPLES]
-        found = list(dict.fromkeys(found))
-        return [pair for pair in found if pair[0] >= least] or [(least, batch_size or least)]
+            sizes = [(total, -(-total // times)) for total in totals for times in MULTIPLES]
+        sizes = list(dict.fromkeys(sizes))
+        return [pair for pair in sizes if pair[0] >= least] or [(least, batch_size or least)]
 
     def _plans(self, num_envs: int, batch_size: int, stats: Stats) -> list[dict[str, Any]]:
-        backend, given = self._fixed["backend"], self._fixed["num_workers"]
+        backend, num_workers = self._fixed["backend"], self._fixed["num_workers"]
         synchronous = num_envs == batch_size
         only = self._fixed["num_envs"] is not None and self._fixed["batch_size"] is not None
         backends = [backend] if backend else ["serial", "multiprocessing" if synchronous else "pool"]
         if not synchronous and not only and backend in (None, "serial"):
-            backends = [each for each in backends if each != "serial"]  # it gains nothing from a smaller batch
-        found = []
-        for each in backends:
-            if each == "serial":
-                found.append(_plan("serial", num_envs, 1, batch_size))
+            backends = [name for name in backends if name != "serial"]  # it gains nothing from a smaller batch
+        plans = []
+        for name in backends:
+            if name == "serial":
+                plans.append(_plan("serial", num_envs, 1, batch_size))
                 continue
-            # As many as can have a core at once; and where steps sleep, up to one an environment.
+            # As many workers as can have a core at once; if steps sleep, up to one an environment.
             asleep = round(self._cores / max(stats.load.cpu, self._cores / num_envs))
-            counts = [given] if given else sorted({self._cores, 2 * self._cores, asleep, (self._cores + asleep) // 2})
-            if stats.load.cpu < 0.5 and not given:
+            counts = sorted({self._cores, 2 * self._cores, asleep, (self._cores + asleep) // 2})
+            if num_workers:
+                counts = [num_workers]
+            elif stats.load.cpu < 0.5:
                 counts.append(num_envs)
-            found += [_plan(each, num_envs, count, batch_size) for count in dict.fromkeys(counts) if count <= num_envs]
-        return found
+            plans += [_plan(name, num_envs, count, batch_size) for count in dict.fromkeys(counts) if count <= num_envs]
+        return plans
 
     def _spinning(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the best plan with processes, with the other way of waiting."""
+        """Return the best plan with processes with the other value of ``spin``."""
         best = next((row for row in rows if row.plan["backend"] != "serial"), None)
         if best is None or best.plan["backend"] == "ray" or best.median < rows[0].median / CLEARLY:
             return []
@@ -255,7 +257,7 @@ class _Search:
         return [other]
 
     def _memory(self, plan: Mapping[str, Any]) -> float:
-        """Return the bytes that a plan is expected to take."""
+        """Return the estimated memory of a plan in bytes."""
         num_envs, processes = int(plan["num_envs"]), int(plan.get("num_workers", 0))
         return self._missed * (num_envs * self._env_nbytes + processes * self._process_nbytes)
 
@@ -275,11 +277,11 @@ class _Search:
     # ------------------------------------------------------------------------------------------------- trials
 
     def _round(self, rows: Sequence[Row], until_s: float, seconds: float, *, last: bool) -> None:
-        """Try rows until the time is up; in the last round again and again, in turns."""
+        """Try rows until the time is up; in the last round repeatedly, in turns."""
         begun = False
         for _ in range(3 if last else 1):
             for row in rows:
-                if last and len([each for each in rows if each.steps_per_s]) < 2:
+                if last and len([other for other in rows if other.steps_per_s]) < 2:
                     return  # nothing to compare with
                 if not self._in_time(row, rows, seconds, until_s):
                     row.untried = "" if row.steps_per_s else "for want of time"
@@ -290,24 +292,24 @@ class _Search:
             begun = True
 
     def _in_time(self, row: Row, rows: Sequence[Row], seconds: float, until_s: float) -> bool:
-        """Tell whether there is time for a trial; for a first one of either kind the whole budget counts.
+        """Return whether there is time for a trial; the first one of either kind may use the whole budget.
 
-        Something is tried in any case: what costs the least, if nothing is in time.
+        One trial is made in any case: the cheapest, if there is no time for any.
         """
 
         def kind(row: Row) -> bool:
             return bool(row.plan["backend"] == "serial")
 
-        tried = [each for each in self._rows if each.steps_per_s or each.failed]
+        tried = [other for other in self._rows if other.steps_per_s or other.failed]
         cost_s = self._cost_s(row, self._seconds(row, seconds))
         if kind(row) not in map(kind, tried):
             until_s = self._budget_s
         if cost_s <= until_s - (monotonic() - self._begin_s):
             return True
-        return not tried and cost_s <= min(self._cost_s(each, self._seconds(each, seconds)) for each in rows)
+        return not tried and cost_s <= min(self._cost_s(other, self._seconds(other, seconds)) for other in rows)
 
     def _measure(self, row: Row, seconds: float, *, again: bool) -> None:
-        self._refuse_too_large()  # by what has been learned about memory meanwhile
+        self._refuse_too_large()  # with the estimates after the last trial
         if row.untried or row.failed:
             return
         estimate = self._memory(row.plan)
@@ -318,7 +320,7 @@ class _Search:
             return
         row.steps_per_s = row.steps_per_s * again + outcome.steps_per_s
         row.startup_s, row.memory_nbytes = outcome.startup_s, outcome.memory_nbytes
-        if row.plan["backend"] == "serial":  # whose process may have had the memory before
+        if row.plan["backend"] == "serial":  # its process may have had the memory before
             row.memory_nbytes = max(row.memory_nbytes, round(estimate))
         self._missed *= max(1.0, outcome.memory_nbytes / max(1.0, estimate))
         if outcome.memory_nbytes > self._max_memory:
@@ -326,14 +328,14 @@ class _Search:
             self._refuse_too_large()
 
     def _seconds(self, row: Row, least: float) -> float:
-        """Return how long to play a plan: enough batches, where they take long, if the budget allows."""
+        """Return the seconds to play a plan: longer for slow batches, if the budget allows."""
         return max(least, min(12 * self._batch_s(row), 0.1 * self._budget_s))
 
     def _batch_s(self, row: Row) -> float:
         return int(row.plan["batch_size"]) / max(row.median or row.expected, 1e-9)
 
     def _cost_s(self, row: Row, seconds: float) -> float:
-        """Return the seconds that a trial is expected to take, start and end included."""
+        """Return the estimated seconds of a trial, including start and end."""
         per_worker = int(row.plan["num_envs"]) / min(int(row.plan.get("num_workers", 1)), self._cores)
         start_s = row.startup_s or self._process_start_s + per_worker * self._env_start_s
         return start_s + 0.2 + 1.3 * seconds + 6 * self._batch_s(row)  # every window ends with a batch
@@ -379,8 +381,8 @@ def _reason(best: Row, serial: Sequence[Row], others: Sequence[Row], stats: Stat
     parts = [f"{backend} is right: {step}, on {cores}"]
     if serial:
         parts.append(f"{times_text(best.median / serial[0].median)} times serial")
-    rivals = [row for row in others if (row.plan["backend"] == "pool") != (backend == "pool")]
-    if rivals:
+    alternatives = [row for row in others if (row.plan["backend"] == "pool") != (backend == "pool")]
+    if alternatives:
         name = "the best synchronous plan" if backend == "pool" else "the best pool"
-        parts.append(f"{times_text(best.median / rivals[0].median)} times {name}")
+        parts.append(f"{times_text(best.median / alternatives[0].median)} times {name}")
     return "; ".join(parts) + "."

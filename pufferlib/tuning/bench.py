@@ -1,4 +1,4 @@
-"""Steps per second of one environment on each backend, measured side by side."""
+"""Steps per second of one environment on each backend, measured in turns."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ PROFILE_TURNS = 4
 
 @dataclass
 class Speed:
-    """What one backend reached.
+    """The throughput of one backend.
 
-    steps_per_s: of environments, not of agents; one an interleaved repeat. stats: of one more turn, where they were
-    asked for.
+    steps_per_s: of environments, not of agents, one value a repeat. stats: of one more measurement, if ``profile`` was
+    set.
     """
 
     backend: str
@@ -46,8 +46,8 @@ class Speed:
     stats: Stats | KernelStats | None = None
 
     def ratios(self, base: Speed) -> list[float]:
-        """Return how many times as fast as base it was, repeat by repeat."""
-        return [own / other for own, other in zip(self.steps_per_s, base.steps_per_s, strict=True)]
+        """Return the ratio of this throughput to base's, one value a repeat."""
+        return [rate / other for rate, other in zip(self.steps_per_s, base.steps_per_s, strict=True)]
 
 
 def compare_backends(
@@ -66,13 +66,13 @@ def compare_backends(
     profile: bool = False,
     after: Callable[[int, str], None] | None = None,
 ) -> list[Speed]:
-    """Return the speed of each backend, sending random actions that masks allow, and doing nothing else.
+    """Return the speed of each backend with random actions that masks allow, and no other work.
 
-    The backends take turns, ``seconds`` each, ``repeats`` times: what else the machine does meets all of them.
+    The backends take turns of ``seconds``, ``repeats`` times, so that other load on the machine affects all of them.
 
-    num_envs: by default four for each CPU, at least 8; num_workers as ``pufferlib.make`` has it; batch_size: of the
-        pool and of ray, by default half of the environments; the others return all. device: where backend "cuda" plays.
-    profile: whether each backend then has one more turn, four times as long, for the ``stats`` of its Speed.
+    num_envs: by default four for each CPU, at least 8. num_workers: as in ``pufferlib.make``. batch_size: of the pool
+        and of ray, by default half of the environments; the others return all. device: of backend "cuda".
+    profile: whether each backend has one more turn, four times as long, for the ``stats`` of its Speed.
     after: called with the number of the repeat and the backend, after each turn.
 
     Raises what ``pufferlib.make`` and environments raise.
@@ -101,22 +101,22 @@ def compare_backends(
             num_workers_used = 1 if backend in ("serial", "cuda") else plan.num_workers
             speed = Speed(backend, num_envs, num_workers_used, player.batch_size, vec.agents_per_env)
             runs.append((player, speed))
-            player.turn(WARM_UP_S)
+            player.play(WARM_UP_S)
         for repeat in range(repeats):
             for shift in range(len(runs)):
                 player, speed = runs[(repeat + shift) % len(runs)]
-                speed.steps_per_s.append(player.turn(seconds))
+                speed.steps_per_s.append(player.play(seconds))
                 if after is not None:
                     after(repeat, speed.backend)
         for player, speed in runs if profile else ():
             player.vec.stats(reset=True)
-            player.turn(PROFILE_TURNS * seconds)
+            player.play(PROFILE_TURNS * seconds)
             speed.stats = player.vec.stats()
     return [speed for _, speed in runs]
 
 
 def right_one(speeds: Sequence[Speed]) -> Speed:
-    """Return the backend to take: serial, unless another is clearly faster."""
+    """Return the backend to use: serial, unless another is clearly faster."""
     serial = next((speed for speed in speeds if speed.backend == "serial"), None)
     others = [speed for speed in speeds if speed is not serial]
     if serial is None or not others:
@@ -135,7 +135,7 @@ def _is_clearly_faster(speed: Speed, base: Speed) -> bool:
 
 
 def verdict(speeds: Sequence[Speed]) -> str:
-    """Return in a sentence which backend to take."""
+    """Return a sentence that names the backend to use."""
     right = right_one(speeds)
     serial = next((speed for speed in speeds if speed.backend == "serial"), None)
     if serial is None or len(speeds) == 1:
@@ -151,17 +151,17 @@ def verdict(speeds: Sequence[Speed]) -> str:
 
 
 def profile_text(speed: Speed, speeds: Sequence[Speed]) -> str:
-    """Return the figures of a backend, and a verdict that agrees with what was measured of all of them."""
+    """Return the figures of a backend, and a verdict that agrees with the measurements of all of them."""
     if not isinstance(speed.stats, Stats):
         return str(speed.stats)
     right = right_one(speeds)
     times = median(right.ratios(speed))
-    settled = speed.stats.verdict_beside(right.backend, times, [each.backend for each in speeds])
+    settled = speed.stats.verdict_beside(right.backend, times, [other.backend for other in speeds])
     return f"{speed.stats.table}\n\n{settled}"
 
 
 def overload() -> str:
-    """Return a warning if other programs keep the CPUs busy, "" if they do not. Ask before measuring."""
+    """Return a warning if other programs keep the CPUs busy, else "". Call it before measuring."""
     cpus = available_cpus()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load <= cpus / 2:
@@ -170,7 +170,7 @@ def overload() -> str:
 
 
 def machine() -> str:
-    """Return what it was measured on: processor, CPUs that we may use, system, versions."""
+    """Return this machine as text: processor, CPUs that this process may use, system, versions."""
     system = f"{platform.system()} {platform.release()}"
     python = f"Python {platform.python_version()}"
     versions = f"numpy {np.__version__}, gymnasium {gymnasium.__version__}, pufferlib {__version__}"

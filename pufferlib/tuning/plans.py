@@ -1,4 +1,4 @@
-"""Plans that autotune has chosen: arguments of make, why these, and the table that they were chosen from."""
+"""Plans that autotune chose: arguments of make, the reason, and the table of all plans considered."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ KEYS = ("backend", "num_envs", "num_workers", "batch_size", "context", "backend_
 class Row:
     """One plan that was considered.
 
-    plan: arguments of make. expected: steps/s by the model. steps_per_s: of environments, as measured, one value a
-    window; empty if it was not tried, or failed. startup_s: until the first batch was there. memory_nbytes: of all its
-    processes, estimated before it is tried and measured afterwards. untried: why it was not tried. failed: what went
-    wrong when it was.
+    plan: arguments of make. expected: steps/s by the model. steps_per_s: measured steps of environments per second, one
+    value a window; empty if it was not tried, or failed. startup_s: seconds until the first batch. memory_nbytes: of
+    all its processes, estimated before the trial and measured in it. untried: why it was not tried, or "". failed: how
+    the trial failed, or "".
     """
 
     plan: dict[str, Any]
@@ -42,14 +42,14 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The plan in words: backend, environments/workers/batch, and what else it says."""
+        """The plan as text: backend, environments/workers/batch, and further arguments."""
         plan = self.plan
         extra = "".join(f" {key}={value}" for key, value in plan.get("backend_kwargs", {}).items())
         return f"{plan['backend']} {plan['num_envs']}/{plan.get('num_workers', 1)}/{plan['batch_size']}{extra}"
 
     @property
     def cells(self) -> tuple[str, str, str, str, str, str]:
-        """Name, steps/s, their range, start-up, memory, what went wrong."""
+        """The cells of a table: name, steps/s, their range, start-up, memory, failure."""
         rates, measured = self.steps_per_s, bool(self.steps_per_s)
         return (
             self.name,
@@ -67,7 +67,7 @@ HEADER = ("plan (environments/workers/batch)", "steps/s", "", "start", "memory",
 class TunedPlan(Mapping[str, Any]):
     """Arguments of make: ``pufferlib.make(env, **plan)``.
 
-    table: the plans that were considered, those measured first, fastest first. reason: in a sentence, why this one.
+    table: the plans considered, measured ones first, fastest first. reason: why this one, in a sentence.
     """
 
     def __init__(self, arguments: Mapping[str, Any], table: Sequence[Row], reason: str) -> None:
@@ -99,9 +99,9 @@ class TunedPlan(Mapping[str, Any]):
 
 
 def load_plan(path: str | Path) -> dict[str, Any]:
-    """Return arguments of make from a TOML file, as ``TunedPlan.save`` writes it or anybody else.
+    """Return arguments of make from a TOML file, such as ``TunedPlan.save`` writes.
 
-    Raises PlanError for a file that is no TOML, or says what is not the plan's to say.
+    Raises PlanError for a file that is not TOML, or has keys that do not belong to a plan.
     """
     plan = read_toml(path, "TunedPlan.save writes such files")
     foreign = sorted(set(plan) - set(KEYS))
@@ -111,14 +111,14 @@ def load_plan(path: str | Path) -> dict[str, Any]:
 
 
 def untried_text(rows: Sequence[Row]) -> str:
-    """Return how many rows were not tried, and why, in a sentence; "" if there are none."""
+    """Return a sentence with the number of untried rows and the reasons; "" if all were tried."""
     reasons = [row.untried for row in rows if row.untried]
     counts = (f"{reasons.count(reason)} {reason}" for reason in dict.fromkeys(reasons))
     return f"Not tried: {', '.join(counts)}." if reasons else ""
 
 
 def table_text(rows: Sequence[Row]) -> str:
-    """Return rows as aligned text: those that were tried, and how many were not."""
+    """Return the rows that were tried as aligned text, with the number of those that were not."""
     cells = [HEADER, *(row.cells for row in rows if not row.untried)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
     lines = []
@@ -129,7 +129,7 @@ def table_text(rows: Sequence[Row]) -> str:
 
 
 def rate_text(steps_per_s: float) -> str:
-    """Return a rate of three digits: 873, 30.4k, 1.21M."""
+    """Return a rate as text with three digits: 873, 30.4k, 1.21M."""
     for unit, scale in (("M", 1e6), ("k", 1e3)):
         if steps_per_s >= 0.9995 * scale:
             return f"{steps_per_s / scale:#.3g}".rstrip(".") + unit

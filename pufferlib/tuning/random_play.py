@@ -1,4 +1,4 @@
-"""Random play of a VecEnv, as fast as it goes: what benchmarks and autotune measure with."""
+"""Random play of a VecEnv at full speed, with which benchmarks and autotune measure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pufferlib.vectorization import Batch, VecEnv
 
 __all__ = ["CLEARLY", "Actor", "Player"]
 
-CLEARLY = 1.1  # times as fast as serial: below, processes are not worth having
-NUM_DRAWS = 16  # batches of actions that are drawn beforehand, so that drawing is not what is measured
+CLEARLY = 1.1  # times as fast as serial: below this, processes are not worth their cost
+NUM_DRAWS = 16  # batches of actions drawn in advance, so that drawing is not measured
 
 
 class Player:
-    """Keeps a VecEnv's environments playing, and counts.
+    """Random play of a VecEnv, and its speed.
 
-    learner_s: how long each batch keeps the learner, which is a loop that does nothing and needs a core.
-    timeout: seconds that one batch may take, or RecvTimeout is raised.
+    learner_s: seconds that a simulated learner, an empty loop that needs a core, spends on each batch.
+    timeout: seconds that one batch may take before RecvTimeout is raised.
     """
 
     def __init__(self, vec: VecEnv, *, learner_s: float = 0.0, timeout: float | None = None) -> None:
@@ -33,11 +33,11 @@ class Player:
         self._coming = vec.num_envs
         vec.async_reset()
 
-    def turn(self, seconds: float, *, alone: bool = False) -> float:
+    def play(self, seconds: float, *, alone: bool = False) -> float:
         """Play for about these seconds; return environment steps per second.
 
-        Afterwards no batch is under way, since what went on in the background would slow the turns of others; alone:
-        there are no others, and everything goes on but the last batch.
+        Afterwards no batch is under way, as it would slow the measurement of other players. alone: there are no other
+        players, so that all environments stay under way but those of the last batch.
         """
         vec, batch_size, learner_s = self.vec, self.batch_size, self._learner_s
         start_s = perf_counter()
@@ -56,25 +56,25 @@ class Player:
             if perf_counter() < deadline:
                 vec.send(self._actor.actions(batch.observations))
             else:
-                self._waiting.append(batch._replace(observations=_kept(batch.observations)))
+                self._waiting.append(batch._replace(observations=_copied(batch.observations)))
                 self._coming -= batch_size
                 if alone:
                     break
         return steps / (perf_counter() - start_s)
 
 
-def _kept(observations: Any) -> Any:
+def _copied(observations: Any) -> Any:
     """Return a copy of a batch's observations, an array or a tensor."""
     return observations.copy() if isinstance(observations, np.ndarray) else observations.clone()
 
 
 class Actor:
-    """Actions for whole batches: drawn beforehand, or on the spot where there are masks."""
+    """Random actions for batches: drawn in advance, or for each batch if there are action masks."""
 
     def __init__(self, vec: VecEnv) -> None:
         vec.action_space.seed(0)
         self._drawn = [vec.action_space.sample() for _ in range(NUM_DRAWS)]
-        self._turn = 0
+        self._index = 0
         masked = has_mask(vec.observation_layout.space)
         self._masks: Callable[[Any], Any] | None = vec.observation_layout.unflatten if masked else None
         self._space = vec.single_action_space
@@ -85,8 +85,8 @@ class Actor:
     def actions(self, observations: Any) -> Any:
         """Return actions for the rows of a batch."""
         if self._masks is None:
-            self._turn = (self._turn + 1) % NUM_DRAWS
-            return self._drawn[self._turn]
+            self._index = (self._index + 1) % NUM_DRAWS
+            return self._drawn[self._index]
         mask = self._masks(observations)[ACTION_MASK].reshape(len(observations), -1)
         scores = self._generator.random(mask.shape) * mask
         if isinstance(self._space, spaces.Discrete):

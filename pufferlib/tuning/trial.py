@@ -1,7 +1,7 @@
-"""Trials: play a plan in a process of its own, and say how fast it was, what it took, and what went wrong.
+"""Trials: play a plan in a subprocess, and measure its speed, start-up time and memory, or report its failure.
 
-The process of the caller stays as it was: no environment is made in it, nothing that an environment does to its process
-stays, and an environment that hangs or kills its process ends a trial and nothing else.
+The caller's process does not change: no environment is made in it, and an environment that hangs or kills its process
+ends only the trial.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pufferlib.vectorization.core import transfer
 
 __all__ = ["Outcome", "Trial", "TrialRunner", "serve"]
 
-# What is pickled by reference must be found there too, so the search path comes first.
+# Objects pickled by reference must be importable there too, so that the search path is sent first.
 _PROGRAM = """
 import pickle, sys
 from multiprocessing.connection import Connection
@@ -42,9 +42,9 @@ WARM_UP = 0.25  # of the seconds of a trial
 
 
 class Trial(NamedTuple):
-    """What is to be tried. plan: arguments of make. windows: how often to play ``seconds`` and note the speed.
+    """One trial. plan: arguments of make. windows: how often to play for ``seconds`` and measure the speed.
 
-    limit_s: the trial is given up after so many seconds in all.
+    limit_s: the trial is ended after this many seconds in all.
     """
 
     plan: Mapping[str, Any]
@@ -55,10 +55,10 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a trial has shown; ``error`` is "" if all went well, and the rest is of use only then.
+    """The result of a trial. error: "" for a success; the other fields are valid only then.
 
-    steps_per_s: of environments, one value a window. startup_s: until the first batch was there. memory_nbytes: of all
-    processes, beyond what there was before, the shared counted once. stats: of the windows.
+    steps_per_s: of environments, one value a window. startup_s: seconds until the first batch. memory_nbytes:
+    additional memory of all processes, shared memory counted once. stats: of the windows.
     """
 
     error: str = ""
@@ -69,9 +69,9 @@ class Outcome(NamedTuple):
 
 
 class TrialRunner:
-    """A process that makes trials of one environment, started when it is first needed and again if it dies.
+    """A subprocess for trials of one environment, started when it is first needed, and again if it dies.
 
-    arguments: those of make that all plans share, ``env`` among them.
+    arguments: the arguments of make that all plans share, including ``env``.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
@@ -81,9 +81,9 @@ class TrialRunner:
         self._output: Any = None
 
     def try_out(self, trial: Trial) -> Outcome:
-        """Return what a trial shows; nothing is raised for what an environment does.
+        """Run a trial and return its outcome, which also holds failures of the environment.
 
-        Raises PlatformError where the system refuses a process.
+        Raises PlatformError if the system refuses a process.
         """
         if self._process is None:
             self._start()
@@ -110,7 +110,7 @@ class TrialRunner:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    start_new_session=True,  # Ctrl-C is the caller's affair
+                    start_new_session=True,  # only the caller handles Ctrl-C
                 )
             except OSError as error:
                 raise PlatformError(
@@ -119,7 +119,7 @@ class TrialRunner:
             undo.pop_all()
         theirs.close()
         self._process, self._connection, self._output = process, ours, output
-        with contextlib.suppress(OSError):  # it has died already, as who asks it finds out
+        with contextlib.suppress(OSError):  # it has died already; ``try_out`` will report it
             ours.send_bytes(pickle.dumps(list(sys.path)))
             ours.send_bytes(self._arguments)
 
@@ -134,16 +134,16 @@ class TrialRunner:
         return f"the process died ({how})" + (f": {lines[-1]}" if lines else "")
 
     def close(self) -> None:
-        """End the process. It can be started again."""
+        """End the process. The next trial starts it again."""
         process, self._process = self._process, None
         if process is None:
             return
         assert self._connection is not None
         self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.5)  # it ends by itself unless it is in a trial
+            process.wait(0.5)  # it ends itself unless it is in a trial
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # workers have groups of their own, and end with their parent
+            os.killpg(process.pid, signal.SIGKILL)  # workers are in other groups, and end with their parent
         process.wait()
         self._output.close()
 
@@ -158,14 +158,14 @@ class TrialRunner:
 
 
 def serve(connection: Connection) -> None:
-    """Make trials until the connection ends. What runs in a laboratory's process."""
-    with contextlib.suppress(OSError, AttributeError):  # not Linux: the alarm below is what ends us then
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the caller's thread waits for us, and can't end
+    """Run trials until the connection ends. The main function of a TrialRunner's process."""
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: the alarm below ends this process
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the caller's thread waits, so it ends later
     arguments = transfer.loads(connection.recv_bytes())
     with contextlib.suppress(EOFError):
         while True:
             trial: Trial = pickle.loads(connection.recv_bytes())
-            # The kernel's alarm ends this process even if an environment hangs in compiled code and the caller is gone.
+            # The kernel's alarm ends this process even if an environment hangs in compiled code and the caller ended.
             signal.setitimer(signal.ITIMER_REAL, trial.limit_s)
             outcome = _outcome(arguments, trial)
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -178,27 +178,27 @@ def _outcome(arguments: Mapping[str, Any], trial: Trial) -> Outcome:
     except WorkerError as error:
         lines = error.remote_traceback.strip().splitlines() or [str(error)]
         return Outcome(str(error) if isinstance(error.__cause__, PufferError) else f"{lines[-1]}")
-    except Exception as error:  # whatever an environment raises in this process
+    except Exception as error:  # any error of the user's environment
         return Outcome(str(error) if isinstance(error, PufferError) else f"{type(error).__name__}: {error}")
 
 
 def _play(arguments: Mapping[str, Any], trial: Trial) -> Outcome:
     before = memory_nbytes()
     start_s, deadline = perf_counter(), monotonic() + trial.limit_s
-    own = {  # of lists, which have one item an environment, as many as are tried
+    shortened = {  # lists with one item an environment, cut to the number of this plan
         name: value[: trial.plan["num_envs"]]
         for name, value in arguments.items()
         if name in ("env", "env_kwargs") and isinstance(value, (list, tuple))
     }
-    with make(**{**arguments, **own, **trial.plan}) as vec:
+    with make(**{**arguments, **shortened, **trial.plan}) as vec:
         player = Player(vec, learner_s=trial.learner_s, timeout=trial.limit_s)
-        player.turn(0.0, alone=True)
+        player.play(0.0, alone=True)
         startup_s = perf_counter() - start_s
-        player.turn(WARM_UP * trial.seconds, alone=True)
+        player.play(WARM_UP * trial.seconds, alone=True)
         vec.stats(reset=True)
         rates = []
         for _ in range(trial.windows):
-            rates.append(player.turn(trial.seconds, alone=True))
+            rates.append(player.play(trial.seconds, alone=True))
             if monotonic() + 2 * trial.seconds > deadline:
                 break
         stats = vec.stats()

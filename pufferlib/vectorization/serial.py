@@ -1,4 +1,4 @@
-"""Serial: all environments in the calling process, stepped in turn. The plain case, and the one to debug with."""
+"""Serial: all environments in the calling process, stepped one after another. Use it to debug environments."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Serial(WorkerVecEnv):
         self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
     ) -> Backend:
         if context is not None:
-            start_method(context)  # of no use here, but no less wrong than elsewhere
+            start_method(context)  # unused here, but a wrong name is an error as in the other backends
         return SerialBackend(task(0, range(plan.num_envs)))
 
 
 class SerialBackend(Backend):
-    """One worker, run at once whenever it is asked for something."""
+    """One worker in this process, which executes each request at once."""
 
     near = True
-    watched = False  # nobody could kill this very process
+    watched = False  # the process cannot kill itself and continue
 
     def __init__(self, task: WorkerTask) -> None:
         self.shares = (task.env_ids,)
         self.dead = set()
-        self.found = {}
+        self.held_envs = {}
         self.call_guard = CallGuard()
         self.spin = 0
         self._messages: list[Any] = []
@@ -59,7 +59,7 @@ class SerialBackend(Backend):
         self._worker.build()
         for message in self.poll(0):
             if isinstance(message, Ready):
-                self.found = message.found
+                self.held_envs = message.held_envs
                 return message.env_spec
             assert isinstance(message, Failed), message
             self.refusal = message
@@ -97,7 +97,7 @@ class SerialBackend(Backend):
         return True
 
     def play(self, block: int) -> None:
-        """On the compiled path: step all environments into a block."""
+        """Step all environments into a block, on the compiled path."""
         try:
             self._worker.step_loop.step_all(block)
         except BaseException as error:
@@ -115,12 +115,12 @@ class SerialBackend(Backend):
                 self._fail([order.env_id for order in sealed.orders[self._worker.played :]], error)
                 raise
         else:
-            self.interruptible = True  # a call changes nothing that has to fit together
+            self.interruptible = True  # a call leaves no state half changed
             self._worker.call(sealed)
             self.interruptible = False
 
     def _fail(self, env_ids: Sequence[int], error: BaseException) -> None:
-        """Let environments that Ctrl-C kept from answering fail, or recv would wait for them for ever."""
+        """Report environments that Ctrl-C interrupted as failed, or recv would wait for them for ever."""
         for env_id in env_ids:
             self._emit(Failed.of(env_id, 0, "step, interrupted", error))
         self.interruptible = True

@@ -21,7 +21,7 @@ from mock_envs import HashEnv, TagEnv
 
 import pufferlib
 from pufferlib import _native
-from pufferlib.vectorization.core.messages import Failed, told_once
+from pufferlib.vectorization.core.messages import Failed, failure_texts
 
 pytestmark = pytest.mark.beside
 
@@ -335,7 +335,7 @@ def test_the_warning_of_the_portable_path_names_who_called_make(monkeypatch: pyt
 
 def test_a_fault_that_many_environments_have_is_told_once():
     failures = [Failed.of(env_id, 0, "step", ValueError("jammed")) for env_id in (0, 4, 5)]
-    first, other = told_once([*failures, Failed.of(2, 0, "step", ValueError("lost"))])
+    first, other = failure_texts([*failures, Failed.of(2, 0, "step", ValueError("lost"))])
     assert first.startswith("environment 0 (worker 0) raised in step: ValueError: jammed")
     assert first.endswith("and so did environments 4, 5")
     assert "environments" not in other

@@ -354,13 +354,13 @@ def test_environment_bound_with_few_cores() -> None:
 @pytest.mark.parametrize("plan", [("serial", 8, 1, 8), ("multiprocessing", 8, 2, 8)])
 def test_cores_that_others_take_are_not_sleep(plan: tuple[str, int, int, int]) -> None:
     stats = stats_of(np.full((8, 100), 0.01), steps_per_s=100.0, cpu=0.4, queued=0.6, plan=plan)
-    assert stats.load.cpu == pytest.approx(1, rel=0.02) and stats.load.own == 1
+    assert stats.load.cpu == pytest.approx(1, rel=0.02) and stats.load.net_share == 1
     assert max(each.gain for each in stats.forecasts) < 2.1
 
 
 def test_cores_that_workers_take_from_each_other_are_found_again() -> None:
     stats = stats_of(np.full((8, 100), 0.04), steps_per_s=195.0, cpu=0.25, queued=0.75, plan=("pool", 8, 8, 2))
-    assert (stats.load.cpu, stats.load.own) == pytest.approx((1, 0.25), rel=0.02)
+    assert (stats.load.cpu, stats.load.net_share) == pytest.approx((1, 0.25), rel=0.02)
     assert stats.load.row_s == pytest.approx(0.01, rel=0.02)
     assert stats.forecast("pool", 8, 2, 2).gain == pytest.approx(1, rel=0.1)
 
@@ -381,7 +381,7 @@ def test_learner_bound() -> None:
 def test_overhead_bound() -> None:
     stats = stats_of(np.full((8, 2000), 1e-6), steps_per_s=20_000.0, cpu=1.0, plan=("multiprocessing", 8, 2, 8))
     assert stats.verdict.startswith("overhead-bound: a step takes 1.00 µs, and a batch of 8 39")
-    assert "µs beside its steps: serial is right, about" in stats.verdict
+    assert "µs on top of its steps: serial is right, about" in stats.verdict
 
 
 def test_serial_is_right() -> None:

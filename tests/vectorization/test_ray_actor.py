@@ -69,7 +69,7 @@ def test_a_row_that_a_dead_worker_leaves_behind_a_slot_that_is_being_filled_is_n
         work._scheduler.depart([0])
         slot = work._ring.claim(0)  # as its worker does, which then takes long to write
         counted = work._scheduler.fast_path.counted()
-        with work._told:
+        with work._changed:
             work._do(*step_of(1))
         while work._scheduler.fast_path.counted() == counted:
             time.sleep(0.001)

@@ -582,7 +582,7 @@ def test_a_storm_of_signals_tears_nothing_that_reset_cannot_mend(backend: str, b
             try:
                 vec.call("pid")
             except pufferlib.CallError as error:
-                assert "call reset, which begins anew" in str(error)
+                assert "call reset, which starts again" in str(error)
                 torn += 1
                 vec.async_reset()
         assert interrupted == 60

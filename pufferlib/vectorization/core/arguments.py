@@ -1,4 +1,4 @@
-"""What users hand to a VecEnv, checked: environments to make, how they are run, env ids, actions, options."""
+"""Checks of what users pass to a VecEnv: environment creators, backend options, env ids, actions, reset options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 CHECKS = ("first", "always")
-# What backend_kwargs may hold, on one backend or another; each class names its own.
+# The keys of backend_kwargs of all backends; each backend's class lists those it accepts.
 _OF_RAY = ("address", "resources", "placement", "local_workers", "start_timeout")
 BACKEND_ARGUMENTS = ("worker_threads", "spin", *_OF_RAY, "threads", "checked", "telemetry")
 
@@ -53,26 +53,26 @@ def env_creators(
     else:
         makers = [creator(env)] * (1 if num_envs is None else Plan.of(num_envs, 1, None).num_envs)
     try:
-        arguments = tuple(env_args)  # once: of an iterator there would be none left for the second environment
+        arguments = tuple(env_args)  # once: an iterator would be empty for the second environment
     except TypeError:
         raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
-        each_kwargs: Sequence[Any] = [env_kwargs or {}] * len(makers)
+        kwargs_list: Sequence[Any] = [env_kwargs or {}] * len(makers)
     else:
-        each_kwargs = env_kwargs
-        if not (isinstance(each_kwargs, Sequence) and all(isinstance(each, Mapping) for each in each_kwargs)):
+        kwargs_list = env_kwargs
+        if not isinstance(env_kwargs, Sequence) or not all(isinstance(item, Mapping) for item in env_kwargs):
             raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
-        if len(each_kwargs) != len(makers):
-            raise PlanError(f"env_kwargs lists {len(each_kwargs)} dicts for {len(makers)} environments; give one each")
+        if len(kwargs_list) != len(makers):
+            raise PlanError(f"env_kwargs lists {len(kwargs_list)} dicts for {len(makers)} environments; give one each")
     creators: list[Callable[[], Any]] = []
-    for index, (maker, kwargs) in enumerate(zip(makers, each_kwargs, strict=True)):
-        own = {"env_index": index} if accepts_env_index(maker) and "env_index" not in kwargs else {}
-        creators.append(functools.partial(maker, *arguments, **own, **kwargs))
+    for index, (maker, kwargs) in enumerate(zip(makers, kwargs_list, strict=True)):
+        extra = {"env_index": index} if accepts_env_index(maker) and "env_index" not in kwargs else {}
+        creators.append(functools.partial(maker, *arguments, **extra, **kwargs))
     return creators
 
 
 def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
-    """Return env ids as a list. Raises CallError for those that do not exist or come twice, or if there are none."""
+    """Return env ids as a list. Raises CallError if it is empty, or an id does not exist or comes twice."""
     try:
         array = np.asarray(as_numpy(env_ids)).reshape(-1)
     except (TypeError, ValueError):  # ragged lists
@@ -92,23 +92,23 @@ def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
 
 
 def options_per_env(options: Any, num: int) -> list[dict[str, Any] | None]:
-    """Return reset options for each of ``num`` environments from one mapping, or a sequence of them."""
+    """Return the reset options of ``num`` environments, from one mapping or a sequence of them. Raises PlanError."""
     if options is None or isinstance(options, Mapping):
         return [None if options is None else dict(options) for _ in range(num)]
     fine = isinstance(options, Sequence) and len(options) == num
-    if not fine or not all(each is None or isinstance(each, Mapping) for each in options):
+    if not fine or not all(item is None or isinstance(item, Mapping) for item in options):
         raise PlanError(f"options={options!r} is neither a mapping nor a sequence of {num} of them")
-    return [None if each is None else dict(each) for each in options]
+    return [None if item is None else dict(item) for item in options]
 
 
 def checked_actions(
     actions: Any, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
 ) -> list[Array]:
-    """Return one array (environments, agents_per_env, …) for each of ``values``. Raises ActionError.
+    """Return one array (environments, agents_per_env, …) for each of ``values``.
 
-    What is wrong may be the shape, the dtype or a value. env_ids: whose actions they are, in this order.
+    env_ids: the environments of the actions, in this order. Raises ActionError for a wrong shape, dtype or value.
     """
-    num_envs, spaces = len(env_ids), [each.space for each in values]
+    num_envs, spaces = len(env_ids), [column.space for column in values]
     if isinstance(actions, Mapping) or (
         isinstance(actions, (list, tuple)) and isinstance(next(iter(actions), None), Mapping)
     ):
@@ -136,47 +136,47 @@ def checked_actions(
         if not np.can_cast(array.dtype, space.dtype, "same_kind"):  # type: ignore[arg-type]
             raise ActionError(f"actions have dtype {array.dtype}, expected {space.dtype}; convert them")
         checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
-    for array, each in zip(checked, values, strict=True):
-        each.refuse(array, env_ids)
+    for array, column in zip(checked, values, strict=True):
+        column.refuse(array, env_ids)
     return checked
 
 
 def require_known(name: str, value: Any, known: Sequence[str]) -> None:
-    """Raise PlanError for an argument that takes certain words, and has none of them."""
+    """Raise PlanError unless an argument's value is one of its known words."""
     if not isinstance(value, str) or value not in known:
         raise PlanError(not_one_of(name, value, known))
 
 
 def misplaced() -> dict[str, Sequence[str]]:
-    """Return the arguments of other functions that users give to ``make``, by the argument in which those go."""
-    own = ("env", "check")  # of wrap, and of make too
+    """Return arguments that users pass to ``make`` by mistake, by the argument of ``make`` that takes them."""
+    shared = ("env", "check")  # arguments of wrap and of make
     return {
-        "wrap_kwargs": [name for name in inspect.signature(wrap).parameters if name not in own],
+        "wrap_kwargs": [name for name in inspect.signature(wrap).parameters if name not in shared],
         "backend_kwargs": BACKEND_ARGUMENTS,
     }
 
 
-def checked_backend_kwargs(given: Mapping[str, Any] | None, known: Sequence[str], backend: str) -> dict[str, Any]:
-    """Return what one backend alone is told. Raises PlanError for what it does not know."""
-    if given is not None and not isinstance(given, Mapping):
-        raise PlanError(f"backend_kwargs={given!r} is no dict; backend {backend!r} knows {', '.join(known)}")
-    own = dict(given or {})
-    foreign = sorted(set(own) - set(known), key=str)
+def checked_backend_kwargs(arguments: Mapping[str, Any] | None, known: Sequence[str], backend: str) -> dict[str, Any]:
+    """Return the arguments of one backend as a dict. Raises PlanError for an unknown one."""
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise PlanError(f"backend_kwargs={arguments!r} is no dict; backend {backend!r} knows {', '.join(known)}")
+    kwargs = dict(arguments or {})
+    foreign = sorted(set(kwargs) - set(known), key=str)
     if foreign:
-        found = near(str(foreign[0]), known)
-        meant = f"; did you mean {found[0]}?" if found else ""
+        matches = near(str(foreign[0]), known)
+        meant = f"; did you mean {matches[0]}?" if matches else ""
         listed = ", ".join(map(str, foreign))
         raise PlanError(f"backend_kwargs has {listed}, but backend {backend!r} knows {', '.join(known)}{meant}")
-    return own
+    return kwargs
 
 
 def checked_limits(step_timeout: Any, reset_timeout: Any) -> Limits:
-    """Return the limits. Raises PlanError for what is no number of seconds."""
+    """Return both time limits. Raises PlanError if one is no number of seconds."""
     return Limits(checked_seconds("step_timeout", step_timeout), checked_seconds("reset_timeout", reset_timeout))
 
 
 def checked_seconds(name: str, value: Any) -> float | None:
-    """Return a limit of time, None for any. Raises PlanError for what is no number of seconds."""
+    """Return a time limit in seconds; None for no limit. Raises PlanError if it is no number of seconds."""
     if value is None:
         return None
     try:
@@ -189,7 +189,7 @@ def checked_seconds(name: str, value: Any) -> float | None:
 
 
 def checked_restarts(on_error: Any, max_restarts: Any) -> tuple[str, int | None]:
-    """Return both. Raises PlanError."""
+    """Return both arguments, checked. Raises PlanError."""
     require_known("on_error", on_error, ("raise", "restart"))
     if max_restarts is None:
         return on_error, None

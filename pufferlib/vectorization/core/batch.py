@@ -1,4 +1,4 @@
-"""Batches: finished rows as the learner sees them, by view where they are neighbours, else gathered once."""
+"""Batches: finished rows for the learner, as views where the slots are contiguous, else gathered with one copy."""
 
 from __future__ import annotations
 
@@ -23,28 +23,29 @@ IDS = (4, 5)
 class Batch(NamedTuple):
     """What ``recv`` returns: the rows of ``batch_size`` environments, ``agents_per_env`` each.
 
-    With ``as_torch`` or ``device`` tensors in place of arrays. They are valid until the second ``recv`` after this one
-    (for good with ``copy=True``); treat them as read-only.
+    With ``as_torch`` or ``device``, torch tensors in place of arrays. The arrays are valid until the second ``recv``
+    after this one, and must not be written. Storing them into a rollout buffer copies them anyway. To keep the Batch
+    itself, pass ``copy=True`` to ``make``; otherwise later rows overwrite it.
     """
 
     observations: Array  # (rows, *single_observation_space.shape)
     rewards: Array  # (rows,) float32
-    terminations: Array  # (rows,) bool: the agent's life ended
-    truncations: Array  # (rows,) bool: the agent was cut off
-    infos: Infos  # those not empty, each with its env_id, and its agent_id where it is one agent's
+    terminations: Array  # (rows,) bool: the agent reached a terminal state
+    truncations: Array  # (rows,) bool: the episode was cut off
+    infos: Infos  # the infos that are not empty, each with its env_id, and with an agent_id if it is an agent's
     env_ids: Array  # (batch_size,) int64
-    agent_ids: Array  # (rows,) int64: env_id * agents_per_env + place
-    masks: Array  # (rows,) bool: the transition into this row is real and counts
+    agent_ids: Array  # (rows,) int64: env_id * agents_per_env + agent index
+    masks: Array  # (rows,) bool: True if the row ends a transition of an agent, to train on
 
     @classmethod
     def of(cls, arrays: Arrays, infos: Infos) -> Batch:
-        """Return the batch of a block's arrays, in the order of the fields but for infos, and of its infos."""
+        """Return the batch of a block's arrays, in the order of the fields without infos, and its infos."""
         observations, rewards, terminations, truncations, env_ids, agent_ids, masks = arrays
         return cls(observations, rewards, terminations, truncations, infos, env_ids, agent_ids, masks)
 
 
 class Batches:
-    """Makes batches out of the slab, and knows for how long they are valid."""
+    """The batches of a slab, and how long each is valid."""
 
     def __init__(self, slab: Slab, plan: Plan, *, copy: bool, debug: bool, tensors: Tensors | None) -> None:
         shape = slab.shape
@@ -63,29 +64,28 @@ class Batches:
         ]
         self.copies, self._debug, self._tensors = copy, debug, tensors
         self._leased: deque[tuple[Hashable, Arrays]] = deque()
-        self.host: Arrays = ()  # those lent last, before tensors were made of them; not in the plain case
+        self.host: Arrays = ()  # the arrays lent last, before they became tensors; not in the plain case
         self.blocks: list[Arrays] = [tuple(column[block] for column in columns) for block in range(shape.num_blocks)]
-        if shape.block_size == shape.num_envs:  # the same environments each time; who copies may count on that
+        if shape.block_size == shape.num_envs:  # the same environments in each batch: copies may rely on it
             for arrays in self.blocks:
                 for index in IDS:
                     arrays[index].flags.writeable = False
-        # The plain case: what is handed over of a block is the same each time, or a copy of that, and nobody keeps
-        # account of it.
+        # The plain case: each time, a block is lent as the same arrays, or as a copy of them, and no lease is recorded.
         self.plain = not debug and (tensors is None or tensors.device.type == "cpu")
         self.lent = self.blocks
         if tensors is not None and self.plain:
             self.lent = [tensors.views(block, arrays) for block, arrays in enumerate(self.blocks)]
-        self.copier: Callable[[Any], Any] | None = None  # in the plain case: what copies an array of these
+        self.copier: Callable[[Any], Any] | None = None  # in the plain case: copies an array or tensor
         if copy and self.plain:
             self.copier = np.ndarray.copy if tensors is None else tensors.clone
-        # Of the observations that are lent of a block: its arrays. They are the same objects each time.
+        # By the id of a lent block's observations, the block's arrays. They are the same objects each time.
         self.arrays_of = {id(lent[0]): arrays for lent, arrays in zip(self.lent, self.blocks, strict=True)}
         num_rows = plan.batch_size * shape.agents_per_env
         self._buffer_index = 0
-        self._own: deque[Arrays] = deque()  # what gathers fill in turn, one more than the learner holds
+        self._gathers: deque[Arrays] = deque()  # targets of gathers, in rotation; one more than the learner holds
         if shape.block_size != plan.batch_size:
             for _ in range(NUM_BUFFERS):
-                self._own.append(
+                self._gathers.append(
                     tuple(
                         np.zeros(
                             (plan.batch_size if column is slab.env_ids else num_rows, *column.shape[2:]), column.dtype
@@ -95,21 +95,21 @@ class Batches:
                 )
 
     def gather(self, slots: list[int]) -> tuple[Hashable, Arrays]:
-        """Return the rows in these slots, by view where they are neighbours, else gathered, and what to call them."""
+        """Return a key and the rows in these slots, as views where the slots are contiguous, else gathered."""
         first, num = slots[0], len(slots)
         if slots == list(range(first, first + num)):
             return (first, num), tuple(
                 column[first : first + num].reshape(num * column.shape[1], *column.shape[2:]) for column in self._slots
             )
-        arrays = self._own[0]
-        self._own.rotate(-1)
+        arrays = self._gathers[0]
+        self._gathers.rotate(-1)
         self._buffer_index = (self._buffer_index + 1) % NUM_BUFFERS
         for source, target in zip(self._slots, arrays, strict=True):
             np.take(source, slots, axis=0, out=target.reshape(num, *source.shape[1:]), mode="clip")
         return self._buffer_index, arrays
 
     def lend(self, key: Hashable, arrays: Arrays) -> Arrays:
-        """Return arrays, which the key names, as the learner gets them; and end the lease of those that expire now."""
+        """Return the arrays of this key for the learner, as tensors or copies where asked, and end the oldest lease."""
         self._leased.append((key, arrays))
         self.host = arrays
         if len(self._leased) == NUM_BUFFERS:
@@ -124,9 +124,9 @@ class Batches:
 
 
 def poison(arrays: Arrays) -> None:
-    """Fill a batch that has expired, so that who still reads it sees NaN, or absurd numbers."""
+    """Overwrite an expired batch with NaN, or absurd numbers, so that a late read shows."""
     for index, array in enumerate(arrays):
-        if index in IDS:  # whose rows they were is no secret
+        if index in IDS:  # ids stay
             continue
         if array.dtype == np.bool_:
             array[...] = True

@@ -1,7 +1,7 @@
 """Messages as bytes.
 
-A frame is its length, its kind, and its payload. Frames that pass at every step carry 32-bit words, one an environment,
-or one or none at all where they are about all environments of a worker; all others are pickled.
+A frame is a length, a kind, and a payload. Frames of a step carry 32-bit words: one an environment, or at most one if
+they concern all environments of a worker. All other frames are pickled.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ PLAYED_FRAME = _HEADER.pack(0, PLAYED)
 
 
 class Frame(NamedTuple):
-    """One message on the wire."""
+    """One message of a byte stream."""
 
     kind: int
     payload: bytes
 
 
 def pickled_frame(message: Any) -> bytes:
-    """Return the frame of any message. What plain pickle refuses (lambdas, local classes), cloudpickle takes."""
+    """Return the frame of any message. What pickle refuses (lambdas, local classes), cloudpickle serializes."""
     payload = _pickled(message)
     if len(payload) > _MAX_NBYTES:
         raise ValueError(f"a message of {len(payload)} bytes is more than the {_MAX_NBYTES} that a frame holds")
@@ -64,7 +64,7 @@ def _pickled(message: Any, *, by_value: bool = False) -> bytes:
 
 
 class Sealed(NamedTuple):
-    """A message with users' objects in it, and whom it is about, should it turn out not to be readable."""
+    """A pickled message with users' objects in it, and its environments, for the error if it cannot be unpickled."""
 
     payload: bytes
     env_ids: list[int]
@@ -72,9 +72,9 @@ class Sealed(NamedTuple):
 
 
 def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_value: bool = False) -> bytes:
-    """Return the frame of a message whose objects may fail to be unpickled at the other end.
+    """Return the frame of a message whose objects may fail to be unpickled by the receiver.
 
-    by_value: what ``__main__`` defines goes along, for a process that has another ``__main__``.
+    by_value: pickle what ``__main__`` defines by value, for a process with another ``__main__``.
     """
     env_ids: list[int] = []
     if isinstance(message, Reset):
@@ -86,7 +86,7 @@ def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_valu
 
 
 def step_frame(env_ids: Sequence[int], slots: Sequence[int]) -> bytes:
-    """Return the frame that has environments step, the rows of each going to its slot."""
+    """Return the frame that starts a step of environments, each of which writes its rows to its slot."""
     words = [*env_ids, *slots]
     return _HEADER.pack(4 * len(words), STEP) + struct.pack(f"={len(words)}I", *words)
 
@@ -98,18 +98,18 @@ def steps_of(frame: Frame) -> tuple[list[int], list[int]]:
 
 
 def share_frame(buffer_index: int) -> bytes:
-    """Return the frame that has all environments of a worker step, their rows going to a lap."""
+    """Return the frame that starts a step of all environments of a worker, which write to a buffer of the slab."""
     return _HEADER.pack(_WORD.size, SHARE) + _WORD.pack(buffer_index)
 
 
 def buffer_index_of(frame: Frame) -> int:
-    """Return the lap of a share frame."""
+    """Return the buffer index of a share frame."""
     buffer_index: int = _WORD.unpack(frame.payload)[0]
     return buffer_index
 
 
 def done_frame(message: Done) -> bytes:
-    """Return the frame of a Done, in words unless it has infos."""
+    """Return the frame of a Done, as words unless it has infos."""
     if message.infos:
         return sealed_frame(message)
     words = [env_id * 2 + over for env_id, over in zip(message.env_ids, message.overs, strict=True)]
@@ -117,23 +117,23 @@ def done_frame(message: Done) -> bytes:
 
 
 def infos_payload(infos: list[dict[str, Any]]) -> bytes:
-    """Return infos as they travel beside rows, through shared memory."""
+    """Serialize infos that go through shared memory with their rows."""
     return _pickled(infos)
 
 
-def infos_messages(taken: Iterable[tuple[int, int, bytes]]) -> list[InfosMessage | Failed]:
-    """Return the messages of infos that came with rows, as (worker, env_id, payload), or the failures to read them."""
+def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMessage | Failed]:
+    """Return the messages of infos that came with rows, or failures. payloads: (worker, env_id, payload) each."""
     messages: list[InfosMessage | Failed] = []
-    for worker, env_id, payload in taken:
+    for worker, env_id, payload in payloads:
         try:
             messages.append(InfosMessage([env_id], pickle.loads(payload)))
-        except Exception as error:  # whatever a user's object raises when it is unpickled
+        except Exception as error:  # any error of the user's object
             messages.append(Failed.of(env_id, worker, "unpickling", error))
     return messages
 
 
 def messages_of(frame: Frame, worker: int) -> list[Any]:
-    """Return the message of a frame that asks for no step; what cannot be read comes as failures."""
+    """Return the messages of a frame that starts no step; failures, if it cannot be unpickled."""
     if frame.kind == PLAYED:
         return [Played(worker)]
     if frame.kind == DONE:
@@ -144,14 +144,14 @@ def messages_of(frame: Frame, worker: int) -> list[Any]:
         return [message]
     try:
         return [pickle.loads(message.payload)]
-    except Exception as error:  # whatever a user's object raises when it is unpickled
+    except Exception as error:  # any error of the user's object
         if message.ticket is not None:
             return [Reply(message.ticket, worker, [], Failed.of(None, worker, "unpickling", error))]
         return [Failed.of(env_id, worker, "unpickling", error) for env_id in message.env_ids]
 
 
 def complete_frames(incoming: bytearray) -> Iterator[Frame]:
-    """Yield the frames that bytes begin with, as far as they are whole, and remove them there."""
+    """Yield the complete frames at the start of a buffer, and remove them from it."""
     while len(incoming) >= _HEADER.size:
         nbytes, kind = _HEADER.unpack_from(incoming)
         stop = _HEADER.size + nbytes

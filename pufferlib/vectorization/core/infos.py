@@ -1,4 +1,4 @@
-"""Infos: what environments tell with the rows of a batch, as dicts that are made when they are first read."""
+"""Infos: the infos of a batch, as dicts that are made when they are first read."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ Array = np.ndarray[Any, Any]
 
 
 class Source(Protocol):
-    """What infos are read from."""
+    """The encoded infos that ``Infos`` decodes."""
 
     @property
     def count(self) -> int | None:
-        """How many infos there are; None: only ``read`` can tell."""
+        """The number of infos; None if only ``read`` can count them."""
 
     def read(self) -> list[dict[str, Any]]:
         """Return the infos as dicts."""
 
     def column(self, name: str, num_rows: int) -> tuple[Array, Array] | None:
-        """Return what ``Infos.column`` does, or None where the dicts are needed for it."""
+        """Return the result of ``Infos.column``, or None if that needs the dicts."""
 
     def keys(self) -> list[Any] | None:
-        """Return what ``Infos.keys`` does, or None where the dicts are needed for it."""
+        """Return the result of ``Infos.keys``, or None if that needs the dicts."""
 
 
 class Infos(Sequence[dict[str, Any]]):
-    """The infos of a batch: a sequence of dicts, those that are not empty, in the order of the rows.
+    """The infos of a batch: a sequence of the dicts that are not empty, in the order of the rows.
 
-    Each dict has its ``env_id``, and its ``agent_id`` where it is one agent's. They are made when they are first read,
-    and yours from then on; what is not read costs little. They compare, add and slice as a list does; sums, slices,
-    copies and pickles of them are lists. ``column`` reads one key of all rows without making dicts.
+    Each dict has an ``env_id``, and an ``agent_id`` if it is one agent's. Dicts are made when they are first read, and
+    belong to the caller from then on; infos that are not read cost little. Comparison, addition and slicing work as for
+    a list; sums, slices, copies and pickles are lists. ``column`` reads one key of all rows without making dicts.
 
-    env_ids: of the batch, in the order of its rows; or the bytes of a uint32 array of them. agents_per_env: rows of
-    each; None where env_ids are agents' ids, one a row. source: None where the dicts are there already.
+    env_ids: the env ids of the batch, in the order of its rows, or the bytes of a uint32 array of them.
+    agents_per_env: rows of an environment; None if env_ids holds agent ids, one a row. source: None if dicts is given.
     """
 
     __slots__ = ("_agents_per_env", "_dicts", "_env_ids", "_source")
@@ -56,22 +56,22 @@ class Infos(Sequence[dict[str, Any]]):
     def column(self, name: str) -> tuple[Array, Array]:
         """Return (values, mask) of one key, with an entry for each row of the batch.
 
-        name: the key. values: (rows, …), new. The dtype is the one that Gymnasium's vector infos choose: that of the
-        first value where this is a number or an array, to which later ones are cast, else object. It is float64 where
-        no row has the key. Entries without a value are zero, or None among objects; all are objects if shapes differ.
-        mask: (rows,) bool, True where the agent's info has the key. Infos of an environment of several agents that are
-        no agent's are left out, and so are those of agents without a row.
+        name: the key. values: a new array (rows, …). As in Gymnasium's vector infos, its dtype is that of the first
+        value if this is a number or an array, and later values are cast to it; else object. It is float64 if no row
+        has the key. Entries without a value are zero, or None in an object array. If shapes differ, dtype is object.
+        mask: (rows,) bool, True where the agent's info has the key. With several agents, infos of the environment as a
+        whole, and of agents without a row, are left out.
         """
         num_rows = self._num_rows()
-        found = None if self._source is None else self._source.column(name, num_rows)
-        return self._gathered(name, num_rows) if found is None else found
+        column = None if self._source is None else self._source.column(name, num_rows)
+        return self._gathered(name, num_rows) if column is None else column
 
     def keys(self) -> list[Any]:
-        """Return the keys of all infos, each once, in the order in which they first come."""
-        found = None if self._source is None else self._source.keys()
-        if found is None and _native.available:
-            found = _native.infos.keys_of(self._read())
-        return [*dict.fromkeys(key for info in self._read() for key in info)] if found is None else found
+        """Return the keys of all infos without repeats, in the order of their first occurrence."""
+        keys = None if self._source is None else self._source.keys()
+        if keys is None and _native.available:
+            keys = _native.infos.keys_of(self._read())
+        return [*dict.fromkeys(key for info in self._read() for key in info)] if keys is None else keys
 
     def _num_rows(self) -> int:
         env_ids = self._env_ids
@@ -81,35 +81,35 @@ class Infos(Sequence[dict[str, Any]]):
         env_ids, agents_per_env = self._env_ids, self._agents_per_env or 1
         if isinstance(env_ids, bytes):
             env_ids = np.frombuffer(env_ids, np.uint32).tolist()
-        row_of = None  # of an agent's id, where that is not the number itself
+        row_of = None  # by agent id; None if the id is the row
         if not (isinstance(env_ids, range) and env_ids.start == 0):
             agent_ids = [env_id * agents_per_env + index for env_id in env_ids for index in range(agents_per_env)]
             row_of = dict(zip(agent_ids, range(num_rows), strict=True))
-        own_key = "env_id" if self._agents_per_env == 1 else "agent_id"
+        id_key = "env_id" if self._agents_per_env == 1 else "agent_id"
         if _native.available:
-            column: tuple[Array, Array] | None = _native.infos.column_of(self._read(), name, num_rows, own_key, row_of)
+            column: tuple[Array, Array] | None = _native.infos.column_of(self._read(), name, num_rows, id_key, row_of)
             if column is not None:
                 return column
-        found = {}  # by row
+        found_values = {}  # by row
         for info in self._read():
-            row = info.get(own_key)
+            row = info.get(id_key)
             if name not in info or type(row) is not int:
                 continue
             if row_of is not None:
                 row = row_of.get(row)
             if row is not None and 0 <= row < num_rows:
-                found[row] = info[name]
+                found_values[row] = info[name]
         mask = np.zeros(num_rows, np.bool_)
-        mask[list(found)] = True
-        if not found:
+        mask[list(found_values)] = True
+        if not found_values:
             return np.zeros(num_rows), mask
-        values = _zeros_like(next(iter(found.values())), num_rows)
+        values = _zeros_like(next(iter(found_values.values())), num_rows)
         try:
-            for row, value in found.items():
+            for row, value in found_values.items():
                 values[row] = value
         except (TypeError, ValueError, OverflowError):  # of another shape, or no number
             values = np.full(num_rows, None, object)
-            for row, value in found.items():
+            for row, value in found_values.items():
                 values[row] = value
         return values, mask
 
@@ -159,7 +159,7 @@ class Infos(Sequence[dict[str, Any]]):
 
 
 def _zeros_like(value: Any, num_rows: int) -> Array:
-    """Return a column without values, of the dtype and shape that Gymnasium chooses for a value."""
+    """Return an empty column of the dtype and shape that Gymnasium chooses for a value."""
     if type(value) in (int, float, bool) or isinstance(value, np.number):
         return np.zeros(num_rows, type(value))
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""What a VecEnv and its workers say to each other; plain data, the same for threads of control near and far."""
+"""Messages between a VecEnv and its workers: plain data, the same within a process and between processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pufferlib.emulation.rows import RowEnv
 from pufferlib.errors import WorkerError
-from pufferlib.vectorization.core.sharing import Found
+from pufferlib.vectorization.core.sharing import HeldEnv
 from pufferlib.vectorization.core.step_watchdog import Doing
 
 __all__ = [
@@ -26,20 +26,20 @@ __all__ = [
     "Reply",
     "Reset",
     "ResetOrder",
+    "failure_texts",
     "moved",
     "summary_of",
-    "told_once",
 ]
 
 
-MOST_CAUSES = 8  # that a summary has, a line each
-_NUMBER = re.compile(r"\d+")  # by which faults of one cause may differ, such as an environment's own
+MOST_CAUSES = 8  # lines of a summary
+_NUMBER = re.compile(r"\d+")  # numbers, such as env ids, by which faults of one cause may differ
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in ')
 _WHO = re.compile(r"environment \d+ \(worker [^)]*\) ")
 
 
 class EnvSpec(NamedTuple):
-    """What a learner sees of an environment: probed in a worker, never in the trainer's process."""
+    """The spaces, layouts and metadata of an environment, read in a worker, never in the trainer's process."""
 
     num_agents: int
     multi_agent: bool
@@ -47,9 +47,9 @@ class EnvSpec(NamedTuple):
     action_space: Any
     observation_layout: Any
     action_layout: Any
-    observation_layouts: tuple[Any, ...]  # one a place
-    action_layouts: tuple[Any, ...]  # one a place
-    agent_names: tuple[str, ...]  # one a place, or none
+    observation_layouts: tuple[Any, ...]  # one an agent index
+    action_layouts: tuple[Any, ...]  # one an agent index
+    agent_names: tuple[str, ...]  # one an agent index, or none
     metadata: dict[str, Any]
     render_mode: str | None
     autoreset_mode: str | None
@@ -57,7 +57,7 @@ class EnvSpec(NamedTuple):
 
     @classmethod
     def of(cls, env: RowEnv) -> EnvSpec:
-        """Return the face of an environment."""
+        """Return the EnvSpec of an environment."""
         return cls(
             env.num_agents,
             env.multi_agent,
@@ -76,14 +76,14 @@ class EnvSpec(NamedTuple):
 
 
 def _portable(spec: Any) -> Any:
-    """Return a specification, or None where it cannot be sent, as EnvPool's cannot."""
+    """Return a specification, or None if it cannot be pickled, as EnvPool's cannot."""
     if spec is None:
         return None
     import cloudpickle
 
     try:
         cloudpickle.dumps(spec)
-    except Exception:  # whatever an object raises that cannot be pickled
+    except Exception:  # any error of the user's object
         return None
     return spec
 
@@ -92,13 +92,13 @@ def _portable(spec: Any) -> Any:
 
 
 class ResetOrder(NamedTuple):
-    """Reset one environment; its rows go to a slot. anew: make it first, in place of the one that crashed."""
+    """Reset one environment and write its rows to a slot. fresh: first make it again, in place of one that crashed."""
 
     env_id: int
     slot: int
     seed: int | None
     options: dict[str, Any] | None
-    anew: bool
+    fresh: bool
 
 
 class Reset(NamedTuple):
@@ -108,7 +108,7 @@ class Reset(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Do ``action`` ("call", "get" or "set") with attribute ``name`` of these environments, and reply."""
+    """Call, get or set attribute ``name`` of these environments, and reply. action: "call", "get" or "set"."""
 
     ticket: int
     action: str
@@ -122,15 +122,15 @@ class Call(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All environments of the worker exist. found: which of them a creator held before it was called, and where."""
+    """All environments of the worker exist. held_envs: those that a creator held before it was called, by env id."""
 
     worker: int
     env_spec: EnvSpec
-    found: dict[int, Found]
+    held_envs: dict[int, HeldEnv]
 
 
 class Done(NamedTuple):
-    """The rows of these environments are written. overs: whose episode is over. infos: not empty, with ids."""
+    """These environments have written their rows. overs: whether each episode is over. infos: not empty, with ids."""
 
     env_ids: list[int]
     overs: list[bool]
@@ -138,13 +138,13 @@ class Done(NamedTuple):
 
 
 class Played(NamedTuple):
-    """All environments of the worker have played a step: their rows are written, and there is no more to say."""
+    """All environments of the worker have stepped and written their rows, without infos."""
 
     worker: int
 
 
 class InfosMessage(NamedTuple):
-    """What comes with rows that arrive without a message (the compiled path): infos that are not empty, with ids."""
+    """Infos of rows that arrive without a message (the compiled path): not empty, with ids."""
 
     env_ids: list[int]
     infos: list[dict[str, Any]]
@@ -153,7 +153,7 @@ class InfosMessage(NamedTuple):
 class Failed(NamedTuple):
     """An environment raised. phase: "__init__", "reset", "step" or "close"; exception: None if it can't be pickled.
 
-    seed: what a reset was given that raised. place: where the worker is, if it is not here.
+    seed: the seed of the reset that raised. location: the worker's node, if it is not this one.
     """
 
     env_id: int | None
@@ -163,7 +163,7 @@ class Failed(NamedTuple):
     remote_traceback: str
     exception: BaseException | None
     seed: int | None = None
-    place: str = ""
+    location: str = ""
 
     @classmethod
     def of(cls, env_id: int | None, worker: int, phase: str, error: BaseException, seed: int | None = None) -> Failed:
@@ -173,14 +173,14 @@ class Failed(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What has happened, in words, with the remote traceback."""
-        who = f"worker {self.worker}{self.place}"
+        """The failure in words, with the remote traceback."""
+        who = f"worker {self.worker}{self.location}"
         if self.env_id is not None:
             who = f"environment {self.env_id} ({who})"
         return f"{who} raised in {self.phase}: {self.summary}\n\n{self.remote_traceback}".rstrip()
 
     def error(self, note: str = "") -> WorkerError:
-        """Return what the user sees. note: what else is to be said."""
+        """Return the error to raise. note: text to append."""
         error = WorkerError(
             f"{self.text}\n\n{note}" if note else self.text,
             env_id=self.env_id,
@@ -192,7 +192,7 @@ class Failed(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a Call: one result an environment, or what failed."""
+    """The answer to a Call: one result an environment, or the failure."""
 
     ticket: int
     worker: int
@@ -201,10 +201,10 @@ class Reply(NamedTuple):
 
 
 class Died(NamedTuple):
-    """The worker's process has ended, though nobody asked it to. exitcode: negative for a signal.
+    """The worker's process has ended unexpectedly. exitcode: negative for a signal.
 
-    doing: what it was in the middle of. cause: why it was killed, if that was done on purpose. place: where it was, if
-    not here. how: in words, if neither exit code nor cause tells how it ended.
+    doing: the step or reset it was executing. cause: why this process killed it, if it did. location: its node, if not
+    this one. how: a text about its end, if there is neither an exit code nor a cause.
     """
 
     worker: int
@@ -212,12 +212,12 @@ class Died(NamedTuple):
     env_ids: range
     doing: Doing | None = None
     cause: str = ""
-    place: str = ""
+    location: str = ""
     how: str = ""
 
     @property
     def text(self) -> str:
-        """What has happened, in words."""
+        """The worker's end in words."""
         code, first, last = self.exitcode, self.env_ids[0], self.env_ids[-1]
         which = f"environment {first}" if first == last else f"environments {first} to {last}"
         if code is not None and code < 0:
@@ -228,10 +228,10 @@ class Died(NamedTuple):
             how = f"was killed, as {self.cause}"
         elif self.doing is not None:
             how += f" while environment {self.doing.env_id} was in its {self.doing.phase}"
-        return f"worker {self.worker}{self.place}, with {which}, {how}"
+        return f"worker {self.worker}{self.location}, with {which}, {how}"
 
     def error(self, note: str = "") -> WorkerError:
-        """Return what the user sees. note: what else is to be said."""
+        """Return the error to raise. note: text to append."""
         note = note and f"; {note}"
         return WorkerError(
             f"{self.text}{note}; call reset to start it again with new environments, or close",
@@ -241,20 +241,20 @@ class Died(NamedTuple):
         )
 
 
-def moved(message: Any, first_env: int, first_worker: int, place: str) -> Any:
-    """Return a message of a worker's as it is told elsewhere, where environments and workers before it count, too."""
+def moved(message: Any, first_env: int, first_worker: int, location: str) -> Any:
+    """Return a worker's message with global env ids and worker numbers. location: the worker's node."""
     if isinstance(message, Done):
         return message._replace(env_ids=[env_id + first_env for env_id in message.env_ids])
     if isinstance(message, Reply):
-        failed = message.failed and moved(message.failed, first_env, first_worker, place)
+        failed = message.failed and moved(message.failed, first_env, first_worker, location)
         return message._replace(worker=message.worker + first_worker, failed=failed)
     if isinstance(message, Failed):
         env_id = message.env_id if message.env_id is None else message.env_id + first_env
-        return message._replace(env_id=env_id, worker=message.worker + first_worker, place=place)
+        return message._replace(env_id=env_id, worker=message.worker + first_worker, location=location)
     assert isinstance(message, Died), message
     doing = message.doing and message.doing._replace(env_id=message.doing.env_id + first_env)
     env_ids = range(message.env_ids.start + first_env, message.env_ids.stop + first_env)
-    return message._replace(worker=message.worker + first_worker, env_ids=env_ids, doing=doing, place=place)
+    return message._replace(worker=message.worker + first_worker, env_ids=env_ids, doing=doing, location=location)
 
 
 def signal_name(number: int) -> str:
@@ -264,8 +264,8 @@ def signal_name(number: int) -> str:
         return "unknown"
 
 
-def told_once(failures: Iterable[Failed]) -> list[str]:
-    """Return a text for each cause: a fault that many environments have is one text, which numbers the others."""
+def failure_texts(failures: Iterable[Failed]) -> list[str]:
+    """Return one text for each cause; for a fault of several environments it lists the ids of the others."""
     causes: dict[str, list[Failed]] = {}
     for failure in failures:
         causes.setdefault(f"{failure.phase} {_NUMBER.sub('0', failure.summary)}", []).append(failure)
@@ -277,11 +277,11 @@ def told_once(failures: Iterable[Failed]) -> list[str]:
 
 
 def summary_of(errors: Sequence[WorkerError]) -> str:
-    """Return what environments raised and how workers died, without tracebacks: a line for each cause."""
+    """Return the environments' exceptions and the workers' deaths without tracebacks, one line for each cause."""
     causes: dict[str, tuple[str, list[int]]] = {}
     for error in errors:
         head, frames = str(error).partition("\n")[0], _FRAME.findall(error.remote_traceback)
-        if not frames or error.env_id is None:  # of a worker's end
+        if not frames or error.env_id is None:  # a worker's death
             causes.setdefault(head, (head, []))
             continue
         text = f"{_WHO.sub('', head, count=1)} ({PurePath(frames[-1][0]).name}, line {frames[-1][1]})"
@@ -296,7 +296,7 @@ def summary_of(errors: Sequence[WorkerError]) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Return numbers as a list in words, neighbours as one range."""
+    """Return numbers as text, consecutive ones as a range."""
     numbers = sorted(numbers)
     runs: list[list[int]] = []
     for number in numbers:

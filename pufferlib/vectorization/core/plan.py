@@ -1,4 +1,4 @@
-"""Counts and seeds: how many of what, who steps which environments, and what each is seeded with."""
+"""Counts, shares and seeds: how many environments, which worker steps them, and the seed of each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pufferlib.errors import PlanError
 from pufferlib.util import cgroups
 from pufferlib.util.suggestions import not_one_of
 
-__all__ = ["AUTORESET_MODES", "Plan", "Seeds", "available_cpus", "checked_count", "checked_seed", "given_seeds"]
+__all__ = ["AUTORESET_MODES", "Plan", "Seeds", "available_cpus", "checked_count", "checked_seed", "reset_seeds"]
 
 AUTORESET_MODES = ("next_step", "same_step", "disabled")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Checked counts. ``shares[w]`` are the environments of worker w, contiguous; sizes differ by one at most."""
+    """Checked counts. ``shares[w]`` are the contiguous environments of worker w; sizes differ by at most one."""
 
     num_envs: int
     num_workers: int
@@ -33,7 +33,7 @@ class Plan:
 
     @classmethod
     def of(cls, num_envs: int, num_workers: int | None, batch_size: int | None) -> Plan:
-        """Return the plan for these counts, defaults filled in. Raises PlanError for impossible ones."""
+        """Return the plan for these counts, with defaults filled in. Raises PlanError for impossible counts."""
         num_envs = checked_count("num_envs", num_envs)
         num_workers = (
             min(num_envs, available_cpus()) if num_workers is None else checked_count("num_workers", num_workers)
@@ -54,7 +54,7 @@ class Plan:
 
 
 def checked_count(name: str, value: object, least: int = 1, otherwise: str = "") -> int:
-    """Return a count as an int. Raises PlanError for what is none, or too little; otherwise: what may be given, too."""
+    """Return a count as an int. Raises PlanError if it is none, or below least; otherwise: other values to name."""
     advice = f"use {least} or more{otherwise}"
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # refuses floats and strings, takes NumPy integers
@@ -66,7 +66,7 @@ def checked_count(name: str, value: object, least: int = 1, otherwise: str = "")
 
 
 def checked_mode(mode: Any, known: Iterable[str] = AUTORESET_MODES) -> str:
-    """Return an autoreset mode by its word, also of Gymnasium's enum. Raises PlanError for what is no mode."""
+    """Return an autoreset mode's name, from the name or Gymnasium's enum. Raises PlanError if it is no mode."""
     known = tuple(known)
     word = mode.name.lower() if isinstance(mode, Enum) else mode
     if not isinstance(word, str) or word not in known:
@@ -75,20 +75,20 @@ def checked_mode(mode: Any, known: Iterable[str] = AUTORESET_MODES) -> str:
 
 
 def available_cpus() -> int:
-    """Return how many CPUs this process may keep busy: its affinity, cut by the cgroup's quota; at least 1."""
+    """Return how many CPUs this process may keep busy: its affinity, limited by the cgroup's quota; at least 1."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cpus, _cgroup_cpus()))
 
 
-def cpu_quota(root: Path = cgroups.ROOT, own: Path = cgroups.OWN) -> float:
-    """Return how many CPUs the tightest control group above this process grants, 1.5 say; inf if none says."""
-    quotas = map(_quota, cgroups.folders("cpu", root, own))
+def cpu_quota(root: Path = cgroups.ROOT, cgroup: Path = cgroups.OWN) -> float:
+    """Return the CPU quota of the tightest control group above this process, such as 1.5; inf without a quota."""
+    quotas = map(_quota, cgroups.folders("cpu", root, cgroup))
     return min((quota / period for quota, period in quotas if quota > 0), default=float("inf"))
 
 
-def _cgroup_cpus(root: Path = cgroups.ROOT, own: Path = cgroups.OWN) -> int:
-    """Return the whole CPUs of the tightest quota above this process, or a large number."""
-    quota = cpu_quota(root, own)
+def _cgroup_cpus(root: Path = cgroups.ROOT, cgroup: Path = cgroups.OWN) -> int:
+    """Return the tightest quota above this process, rounded down to at least 1 CPU, or a large number."""
+    quota = cpu_quota(root, cgroup)
     return max(1, int(quota)) if quota < float("inf") else 1 << 30
 
 
@@ -103,10 +103,10 @@ def _quota(folder: Path) -> tuple[int, int]:
 
 
 class Seeds:
-    """Seeds of the environments' first resets, all from one seed.
+    """Seeds of the environments' first resets, derived from one seed.
 
-    Environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, restarts))``; where two would meet, the later one
-    draws again, so that no two environments ever play the same episodes.
+    Environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, restarts))``. If that seed is used already, the
+    next word is drawn, so that no two environments play the same episodes.
     """
 
     def __init__(self, seed: int | None, num_envs: int) -> None:
@@ -118,7 +118,7 @@ class Seeds:
         return self._first[env_id]
 
     def draw(self, env_id: int, restarts: int = 0) -> int:
-        """Return a seed that no environment has had, for its first reset or after its n-th restart."""
+        """Return an unused seed for an environment's first reset, or for the reset after its n-th restart."""
         sequence = np.random.SeedSequence(self.entropy, spawn_key=(env_id, restarts))
         num_words = 1
         while True:
@@ -142,12 +142,13 @@ def checked_seed(seed: Any) -> int | None:
     return number
 
 
-def given_seeds(
+def reset_seeds(
     seed: Any, env_ids: Sequence[int] | np.ndarray[Any, Any], num_envs: int
 ) -> tuple[list[int | None], Seeds | None]:
-    """Return the seeds that a reset of these environments was given: one for each, None where it goes on with its own.
+    """Return the seeds of a reset, one an environment; None for an environment that continues with its generator.
 
-    Where that was a single number, also the seeds of all environments that derive from it. Raises PlanError.
+    If ``seed`` is a single number, the second result holds the seeds of all environments, derived from it; else None.
+    Raises PlanError.
     """
     if seed is None:
         return [None] * len(env_ids), None

@@ -1,7 +1,7 @@
-"""One environment, one row: find out where a creator returns an object that already plays another row.
+"""One environment, one row: refuse a creator that returns an object which already plays another row.
 
-In one process objects are compared. Processes have a copy each of what a creator holds, so a worker reports where its
-creator held the object that it returned, and the parent, which has the original, compares that.
+Within one process, objects are compared by identity. In a worker process, an object held by a creator is a copy. So the
+worker reports the path by which its creator held the object it returned, and the parent compares the original there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from pufferlib.emulation.single_agent import own_attribute
 from pufferlib.errors import PlanError
 
-__all__ = ["Claims", "Found", "Held"]
+__all__ = ["Claims", "HeldEnv", "HeldEnvs"]
 
 INNER = (
     "env",
@@ -34,36 +34,36 @@ INNER = (
     "gym_env",
     "base_env",
     "envs",
-)  # where wrappers keep what they wrap
-MOST = 20_000  # objects that are looked at; a creator that reads a large structure is not worth more time
-MOST_PARTS = 100_000  # the same, with the numbers, strings and arrays in them
+)  # attributes in which wrappers hold the wrapped environment
+MOST = 20_000  # objects to visit; a creator that reads a large structure is not worth more time
+MOST_PARTS = 100_000  # parts to visit, numbers, strings and arrays included
 DEEP = 12
-SHOWN = 40  # characters of a key that an error shows
+KEY_LENGTH = 40  # characters of a key that an error shows
 PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic)
 
 Path = tuple[str, ...]
 
 
-class Found(NamedTuple):
-    """Where a creator held the environment that it returned: from the creator of which environment, by which path."""
+class HeldEnv(NamedTuple):
+    """The environment whose creator held the object it returned, and the path from that creator to the object."""
 
     env_id: int
     path: Path
 
     @property
     def name(self) -> str:
-        """The path in words: the names by which the creator reaches the environment."""
+        """The path as text: the names by which the creator reaches the environment."""
         text = ""
         for part in self.path:
-            part = part if len(part) <= SHOWN or part[:1] != "[" else f"{part[:SHOWN]}…]"
+            part = part if len(part) <= KEY_LENGTH or part[:1] != "[" else f"{part[:KEY_LENGTH]}…]"
             text += part if part[:1] in ("", ".", "[", "<") or not text else f"'s {part}"
         return text.lstrip(".")
 
 
 class Claims:
-    """The objects that play rows of one VecEnv in this process. While it is open no other row may be theirs.
+    """The objects that play rows of one VecEnv in this process. While it is open, they may play no other row.
 
-    first_env: the number that environment 0 has in the VecEnv, where workers count from there.
+    first_env: the env id, in the VecEnv, of the environment that counts as 0 here.
     """
 
     _all: ClassVar[weakref.WeakSet[Claims]] = weakref.WeakSet()
@@ -71,101 +71,102 @@ class Claims:
 
     def __init__(self, first_env: int = 0) -> None:
         self._first_env = first_env
-        self._played: dict[int, tuple[Any, int]] = {}  # by identity: the object, and its environment's number
+        self._played: dict[int, tuple[Any, int]] = {}  # by id(): the object, and its env id
         self._pid = os.getpid()
         with self._lock:
             self._all.add(self)
 
-    def claim(self, env_id: int, env: Any, found: Found | None = None) -> None:
-        """Let env, and what it wraps, play one environment's rows. Raises PlanError if it plays others.
+    def claim(self, env_id: int, env: Any, held_env: HeldEnv | None = None) -> None:
+        """Claim env, and what it wraps, for one environment's rows. Raises PlanError if it plays other rows.
 
-        found: where its creator held it, if it did.
+        held_env: where its creator held it, if it did.
         """
         objects = list(layers(env))
         with self._lock:
-            known = [each for each in self._all if each._pid == os.getpid()]  # not those that were there before a fork
-        for each in known:
+            all_claims = [claims for claims in self._all if claims._pid == os.getpid()]  # not those before a fork
+        for claims in all_claims:
             for layer in objects:
-                player = each._played.get(id(layer))
-                if player is not None and (each is not self or player[1] != env_id):
-                    raise _shared(player[1] + each._first_env, layer, found, elsewhere=each is not self)
+                player = claims._played.get(id(layer))
+                if player is not None and (claims is not self or player[1] != env_id):
+                    raise _shared(player[1] + claims._first_env, layer, held_env, other_vec=claims is not self)
         self._played.update({id(layer): (layer, env_id) for layer in objects})
 
-    def claim_originals(self, creators: Sequence[Any], found: Mapping[int, Found]) -> Iterator[tuple[int, PlanError]]:
-        """Claim what workers have found that their creators hold, where the originals are; yield the refusals.
+    def claim_originals(
+        self, creators: Sequence[Any], held_envs: Mapping[int, HeldEnv]
+    ) -> Iterator[tuple[int, PlanError]]:
+        """Claim the originals of environments that creators in workers held; yield the refusals, with env ids.
 
-        creators: one an environment, of functools.partial. found: by environment.
+        creators: one functools.partial an environment. held_envs: by env id.
         """
         known: dict[int, tuple[Any, dict[str, list[Any]]]] = {}
-        for env_id, where in sorted(found.items()):
-            original = lies_at(where.path, creators[where.env_id], known)
-            if original is None:  # made as its creator was unpickled: the worker's own
+        for env_id, held_env in sorted(held_envs.items()):
+            original = lies_at(held_env.path, creators[held_env.env_id], known)
+            if original is None:  # made when the creator was unpickled, so only the worker has it
                 continue
             try:
-                self.claim(env_id, original, where)
+                self.claim(env_id, original, held_env)
             except PlanError as error:
                 yield env_id, error
 
     def release(self, env_id: int | None = None) -> None:
         """Give up the objects of one environment, by default of all."""
-        kept = {} if env_id is None else {key: each for key, each in self._played.items() if each[1] != env_id}
-        self._played = kept
+        self._played = {} if env_id is None else {key: item for key, item in self._played.items() if item[1] != env_id}
 
 
-def _shared(other: int, env: Any, found: Found | None, *, elsewhere: bool) -> PlanError:
-    held = f", which its creator holds as {found.name}" if found is not None and found.name else ""
-    player = f"environment {other}" + (" of another VecEnv that is open" if elsewhere else "")
+def _shared(other: int, env: Any, held_env: HeldEnv | None, *, other_vec: bool) -> PlanError:
+    held = f", which its creator holds as {held_env.name}" if held_env is not None and held_env.name else ""
+    player = f"environment {other}" + (" of another VecEnv that is open" if other_vec else "")
     return PlanError(
-        f"it is {_shown(env)}{held}, and that object already plays {player}; pass a function that "
+        f"it is {_text_of(env)}{held}, and that object already plays {player}; pass a function that "
         "makes a new environment each time, such as lambda: gymnasium.make(…)"
     )
 
 
-def _shown(env: Any) -> str:
+def _text_of(env: Any) -> str:
     try:
         text = str(env)
-    except Exception:  # whatever its own code raises
+    except Exception:  # any error of the user's code
         text = ""
     name = type(env).__name__
     return name if not text or " object at 0x" in text or " instance>" in text or "namespace(" in text else text[:120]
 
 
-class Held:
+class HeldEnvs:
     """The environments that creators hold before they are called, by identity."""
 
     def __init__(self, creators: Mapping[int, Callable[[], Any]]) -> None:
-        self._known: dict[int, tuple[Any, Found]] = {}
-        seen: dict[int, Any] = {}
+        self._held: dict[int, tuple[Any, HeldEnv]] = {}
+        visited: dict[int, Any] = {}
         num_parts = [0]
         for env_id, creator in creators.items():
-            for path, env in held_by(creator, seen, num_parts):
-                self._known.setdefault(id(env), (env, Found(env_id, path)))
+            for path, env in held_by(creator, visited, num_parts):
+                self._held.setdefault(id(env), (env, HeldEnv(env_id, path)))
 
-    def find(self, env: Any) -> Found | None:
+    def find(self, env: Any) -> HeldEnv | None:
         """Return where a creator held an environment, or one that it wraps; None for a new one."""
         for layer in layers(env):
-            if id(layer) in self._known:
-                return self._known[id(layer)][1]
+            if id(layer) in self._held:
+                return self._held[id(layer)][1]
         return None
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """Return an environment and those that it wraps."""
-    waiting, seen = [env], set()
+    """Yield an environment and those that it wraps."""
+    waiting, visited = [env], set()
     while waiting:
         layer = waiting.pop()
-        if id(layer) in seen:
+        if id(layer) in visited:
             continue
-        seen.add(id(layer))
+        visited.add(id(layer))
         yield layer
         for name in INNER:
             part = own_attribute(layer, name)
             parts = part if isinstance(part, (list, tuple)) else (part,)
-            waiting += [each for each in parts if is_environment(each)]
+            waiting += [item for item in parts if is_environment(item)]
 
 
 def is_environment(value: Any) -> bool:
-    """Return whether this is an environment that has a state: not what functional environments share."""
+    """Return whether a value is an environment with a state of its own, unlike functional environments."""
     kind: Any = type(value)
     if issubclass(kind, (type, types.ModuleType)):
         return False
@@ -181,51 +182,51 @@ def _takes_an_action(kind: Any) -> bool:
         parameters = list(inspect.signature(kind.step).parameters.values())[1:]
     except (TypeError, ValueError):
         return True
-    return sum(each.default is each.empty and each.kind in (0, 1) for each in parameters) <= 1
+    return sum(item.default is item.empty and item.kind in (0, 1) for item in parameters) <= 1
 
 
-def held_by(creator: Any, seen: dict[int, Any], num_parts: list[int]) -> Iterator[tuple[Path, Any]]:
-    """Return the environments that a creator holds: in its closure, defaults, arguments, object, and globals it reads.
+def held_by(creator: Any, visited: dict[int, Any], num_parts: list[int]) -> Iterator[tuple[Path, Any]]:
+    """Yield the environments that a creator holds: in its closure, defaults, arguments, object, and globals it reads.
 
-    seen: what has been looked at already, by identity; it is kept, as an identity is an object's while that lives.
-    num_parts: one number, of all that was looked at for all creators.
+    visited: the objects visited already, by id(); referenced here, as an id() is unique only while its object lives.
+    num_parts: one number, the parts visited for all creators.
     """
     waiting: deque[tuple[Path, Any]] = deque([((), creator)])
-    while waiting and len(seen) < MOST:
+    while waiting and len(visited) < MOST:
         path, value = waiting.popleft()
-        if id(value) in seen or len(path) > DEEP:
+        if id(value) in visited or len(path) > DEEP:
             continue
-        seen[id(value)] = value
+        visited[id(value)] = value
         if is_environment(value):
             yield path, value
         for name, part in islice(parts_of(value), max(0, MOST_PARTS - num_parts[0])):
             num_parts[0] += 1
-            if not issubclass(type(part), PLAIN):  # isinstance asks proxies for what they stand for
+            if not issubclass(type(part), PLAIN):  # isinstance would ask a proxy for its target's class
                 waiting.append(((*path, name), part))
 
 
 def lies_at(path: Path, creator: Any, known: dict[int, tuple[Any, dict[str, list[Any]]]]) -> Any:
-    """Return the environment that a creator holds by a path; None if there is none. known: parts looked up before."""
+    """Return the environment that a creator holds at a path; None if there is none. known: a cache of parts."""
     values = [creator]
     for name in path:
-        found: list[Any] = []
+        matches: list[Any] = []
         for value in values:
             if id(value) not in known:
                 parts: dict[str, list[Any]] = {}
-                for own_name, part in parts_of(value):
-                    parts.setdefault(own_name, []).append(part)
+                for part_name, part in parts_of(value):
+                    parts.setdefault(part_name, []).append(part)
                 known[id(value)] = value, parts
-            found += known[id(value)][1].get(name, ())
-        values = found
+            matches += known[id(value)][1].get(name, ())
+        values = matches
     return next((value for value in values if is_environment(value)), None)
 
 
 def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Return what an object holds, each with a name that it also has in another process; no code of its own runs."""
+    """Yield an object's parts, each with a name that other processes share. Runs no code of the object."""
     kind = type(value)
     if issubclass(kind, functools.partial):
         yield "", value.func
-        yield from ((f"argument {i}", each) for i, each in enumerate(value.args))
+        yield from ((f"argument {i}", part) for i, part in enumerate(value.args))
         yield from value.keywords.items()
     elif kind is types.FunctionType:
         yield from _parts_of_function(value)
@@ -234,15 +235,15 @@ def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
         yield "", value.__func__
         yield from _parts_of_class(value.__self__, value.__func__)
     elif issubclass(kind, (type, types.ModuleType)):
-        return  # those that a function names are looked at there
+        return  # functions yield the parts that they name
     elif issubclass(kind, dict):
-        for i, (key, each) in enumerate(islice(dict.items(value), MOST)):
-            yield f"[{key!r}]" if type(key) in (str, int) else f"<{i}>", each
+        for i, (key, part) in enumerate(islice(dict.items(value), MOST)):
+            yield f"[{key!r}]" if type(key) in (str, int) else f"<{i}>", part
     elif issubclass(kind, (list, tuple, deque, set, frozenset)):
         base: Any = next(base for base in (list, tuple, deque, set, frozenset) if issubclass(kind, base))
         if base in (set, frozenset) and base.__len__(value) > 1:
-            return  # their order is another in each process
-        yield from ((f"[{i}]", each) for i, each in enumerate(islice(base.__iter__(value), MOST)))
+            return  # their order differs between processes
+        yield from ((f"[{i}]", part) for i, part in enumerate(islice(base.__iter__(value), MOST)))
     else:
         yield from _parts_of_instance(value)
 
@@ -257,18 +258,19 @@ def _parts_of_instance(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f".{name}", part) for name, part in parts if part is not None)
         return
     try:
-        own = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
-        own = None
-    if isinstance(own, dict):
-        yield from ((f".{name}", each) for name, each in list(own.items()))
-    if own is None or type(value) is functools._lru_cache_wrapper:  # iterators, builtin methods, objects with slots
+        attributes = None
+    if isinstance(attributes, dict):
+        yield from ((f".{name}", part) for name, part in list(attributes.items()))
+    if attributes is None or type(value) is functools._lru_cache_wrapper:
+        # iterators, builtin methods, objects with slots
         referents = islice(gc.get_referents(value), MOST)
-        yield from ((f"<{i}>", each) for i, each in enumerate(referents) if each is not type(value))
+        yield from ((f"<{i}>", part) for i, part in enumerate(referents) if part is not type(value))
 
 
 def _parts_of_class(owner: Any, function: Any) -> Iterator[tuple[str, Any]]:
-    """Return what lies in the class of a method's object and is named in the method's code."""
+    """Yield the attributes of the class of a method's object that the method's code names."""
     kind = owner if isinstance(owner, type) else type(owner)
     if not isinstance(function, types.FunctionType):
         return
@@ -286,9 +288,9 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # nothing was assigned to it
+        except ValueError:  # the cell is empty
             continue
-    yield from ((f"default {i}", each) for i, each in enumerate(function.__defaults__ or ()))
+    yield from ((f"default {i}", part) for i, part in enumerate(function.__defaults__ or ()))
     yield from (function.__kwdefaults__ or {}).items()
     yield from vars(function).items()  # __wrapped__ among them
     names = _names(function.__code__)
@@ -302,6 +304,6 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Return the names that code reads, with that of the functions inside it."""
+    """Return the names that code reads, including those in nested functions."""
     inner = [name for const in code.co_consts if isinstance(const, types.CodeType) for name in _names(const)]
     return list(dict.fromkeys([*code.co_names, *inner]))

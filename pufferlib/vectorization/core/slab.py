@@ -1,13 +1,13 @@
 """The slab: every array that environments and learner share, in one piece of memory.
 
-Its rows lie in blocks of slots; a slot holds one environment's rows, and blocks are used round and round.
+The rows lie in blocks of slots. A slot holds one environment's rows, and blocks are reused in rotation.
 
-On the compiled path a block is one batch being filled, and ceil(num_envs / batch_size) + 2 of them are enough: two that
-the learner still reads, and every environment's one outstanding row. On the portable path there are three blocks of
-num_envs slots, the *laps*: an environment's n-th rows go to its slot of lap n % 3, and it steps again only after they
-have been received. Either way what ``recv`` returned stays intact until the second ``recv`` after it. On the compiled
-path every batch is one block; on the portable path it is a view where the environments of a batch are neighbours in one
-lap, and otherwise the rows are gathered once. In a synchronous batch the two are the same.
+On the compiled path a block is one batch. There are ceil(num_envs / batch_size) + 2 blocks: two that the learner still
+reads, and enough for one outstanding row of every environment. On the portable path there are three blocks of
+num_envs slots, the buffers: an environment writes its n-th rows to its slot of buffer n % 3, and steps again only after
+they have been received. On both paths, what ``recv`` returned stays intact until the second ``recv`` after it. On the
+compiled path every batch is one block. On the portable path a batch is a view if its environments are contiguous in one
+buffer; otherwise its rows are gathered with one copy. With synchronous batches both paths have the same memory layout.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from pufferlib.vectorization.core.plan import Plan
 
 __all__ = ["NUM_BUFFERS", "Slab", "SlabShape", "ring_of"]
 
-NUM_BUFFERS = 3  # two batches with the learner, and one outstanding row an environment
+NUM_BUFFERS = 3  # two batches that the learner reads, and one outstanding row an environment
 _CONTROL_WORDS = 64
-_PIPE_NBYTES = 1 << 16  # of one worker's infos that were not received yet; more of them go through its socket
+_PIPE_NBYTES = 1 << 16  # of one worker's infos not received yet; further ones go through its socket
 _LINE_NBYTES = 64  # arrays start on cache lines, so that no two share one
 
 _SHM = "/dev/shm"  # files in memory, on Linux
@@ -52,7 +52,7 @@ Column = tuple[tuple[int, ...], str]  # shape and dtype string of one row
 
 @dataclass(frozen=True)
 class SlabShape:
-    """What the slab holds; the same value on both sides of a process boundary. Row shapes and dtypes, and counts."""
+    """Row shapes, dtypes and counts of a slab: all that another process needs to attach to it."""
 
     num_envs: int
     agents_per_env: int
@@ -62,8 +62,8 @@ class SlabShape:
     num_blocks: int
     block_size: int  # slots in a block
     num_workers: int
-    ring_nbytes: int = 0  # of the compiled path's shared words
-    telemetry: bool = True  # whether times are noted
+    ring_nbytes: int = 0  # of the ring; 0 on the portable path
+    telemetry: bool = True  # whether times are recorded
 
     @classmethod
     def of(
@@ -78,7 +78,7 @@ class SlabShape:
         telemetry: bool,
         compiled: bool,
     ) -> SlabShape:
-        """Return the shape for a plan, whose blocks are batches on the compiled path and laps on the portable one."""
+        """Return the shape for a plan: a block is a batch on the compiled path, a buffer on the portable path."""
         shape = cls(
             plan.num_envs,
             agents_per_env,
@@ -97,7 +97,7 @@ class SlabShape:
 
     @property
     def num_slots(self) -> int:
-        """How many slots there are."""
+        """The number of slots."""
         return self.num_blocks * self.block_size
 
     def arrays(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -125,10 +125,10 @@ class Slab:
 
     ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
     …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one a
-    component of the action space; ``times, histogram, worker_times``: see telemetry; ``doing``: (num_workers, 8), of
-    each worker the word of watch, on a cache line of its own. Of the compiled path only:
+    component of the action space; ``times, histogram, worker_times``: see telemetry; ``doing``: (num_workers, 8),
+    each worker's activity word (step_watchdog.py) on a cache line of its own. On the compiled path only:
     ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), return, length and seconds of the episode that
-    ended in a slot, where there is nothing else to tell of it and the environment has one agent.
+    ended in a slot, if the environment has one agent and its info has no other key.
     """
 
     observations: Array
@@ -164,21 +164,21 @@ class Slab:
 
     @classmethod
     def private(cls, shape: SlabShape) -> Slab:
-        """Return a slab for environments that run in this process. Raises PlatformError if memory is not to be had."""
+        """Return a slab for environments that run in this process. Raises PlatformError without enough memory."""
         nbytes = _nbytes(shape)
         try:
             _require_memory(nbytes)
             return cls(shape, np.zeros(nbytes, np.uint8))
         except OSError as error:
-            raise _not_to_be_had(shape, "memory", error) from error
+            raise _allocation_error(shape, "memory", error) from error
 
     @classmethod
     def shared(cls, shape: SlabShape) -> Slab:
-        """Return a slab whose ``fd`` other processes can attach to. Raises PlatformError if memory is not to be had.
+        """Return a slab whose ``fd`` other processes can attach to. Raises PlatformError without enough memory.
 
-        The memory has no name, so nothing is left behind however the processes end, and a container's small
-        /dev/shm does not limit it: a memfd on Linux, an unlinked temporary file elsewhere. Where Linux refuses a memfd,
-        a file in /dev/shm if that has room, else in the temporary folder, with a RuntimeWarning.
+        The memory has no name, so that none is left behind, however the processes end, and a container's small
+        /dev/shm does not limit it: a memfd on Linux, an unlinked temporary file elsewhere. If Linux refuses a memfd,
+        it is a file in /dev/shm if that has room, else in the temporary folder, with a RuntimeWarning.
         """
         nbytes = _nbytes(shape)
         try:
@@ -190,7 +190,7 @@ class Slab:
                 os.close(fd)
                 raise
         except OSError as error:
-            raise _not_to_be_had(shape, "shared memory", error) from error
+            raise _allocation_error(shape, "shared memory", error) from error
 
     @classmethod
     def attach(cls, shape: SlabShape, fd: int) -> Slab:
@@ -198,24 +198,24 @@ class Slab:
         return cls(shape, mmap.mmap(fd, _nbytes(shape)))
 
     def rows(self, slot: int) -> Rows:
-        """Return where the environment writes that has this slot; made once, as views cost more than stores."""
+        """Return the arrays of a slot's rows; made once, as making views costs more than storing a row."""
         rows = self._rows.get(slot)
         if rows is None:
             agents_per_env = self.shape.agents_per_env
-            place = slice(slot * agents_per_env, (slot + 1) * agents_per_env)
-            observations = _joined(self.observations)[place]
+            interval = slice(slot * agents_per_env, (slot + 1) * agents_per_env)
+            observations = _joined(self.observations)[interval]
             rows = self._rows[slot] = Rows(
                 observations,
-                _joined(self.rewards)[place],
-                _joined(self.terminations)[place],
-                _joined(self.truncations)[place],
-                _joined(self.masks)[place],
+                _joined(self.rewards)[interval],
+                _joined(self.terminations)[interval],
+                _joined(self.truncations)[interval],
+                _joined(self.masks)[interval],
                 tuple(observations[index, ...] for index in range(agents_per_env)),
             )
         return rows
 
     def name_rows(self) -> None:
-        """Write down whose rows are in each slot, where that never changes: slot i of a block is environment i's."""
+        """Fill env_ids and agent_ids where they never change: slot i of each block is environment i's."""
         self.env_ids[...] = np.arange(self.shape.num_envs)
         self.agent_ids[...] = np.arange(self.shape.num_envs * self.shape.agents_per_env)
 
@@ -226,38 +226,38 @@ class Slab:
         return views[0] if len(views) == 1 else views
 
     def close(self) -> None:
-        """Close the descriptor. The memory goes when the last array that lies in it does."""
+        """Close the descriptor. The memory is freed with the last array in it."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
 
 
 def _require_memory(nbytes: int) -> None:
-    """Raise OSError where there is too little: the system would give it all the same, and then kill for want of it.
+    """Raise OSError without enough memory: the system would grant it nevertheless, and later kill the process.
 
-    Less than a mebibyte is not looked into, which takes a millisecond in each worker.
+    Less than a mebibyte is not checked, as the check takes a millisecond in each worker.
     """
     if nbytes < 2**20:
         return
     at_hand = memory_at_hand()
     if nbytes > at_hand:
-        raise OSError(errno.ENOMEM, f"{memory_text(at_hand)} are at hand")
+        raise OSError(errno.ENOMEM, f"{memory_text(at_hand)} are available")
 
 
-def _not_to_be_had(shape: SlabShape, what: str, error: OSError) -> PlatformError:
+def _allocation_error(shape: SlabShape, what: str, error: OSError) -> PlatformError:
     nbytes = _nbytes(shape)
     size = memory_text(nbytes) if nbytes >= 2**30 else f"{nbytes / 2**20:.3g} MiB"
     way_out = _WAYS_OUT.get(error.errno or 0, "or raise the memory limit")
     where = f"; {error.filename}" if error.filename else ""
     return PlatformError(
         error.errno,
-        f"{size} of {what} for {shape.num_envs} environments are not to be had "
+        f"could not allocate {size} of {what} for {shape.num_envs} environments "
         f"({error.strerror}{where}); use fewer environments or smaller observations, {way_out}",
     )
 
 
 def _shared_fd(nbytes: int) -> int:
-    """Return a descriptor of nbytes of memory, or of a file, without a name."""
+    """Return a descriptor of nbytes of unnamed memory, or of an unnamed file."""
     refused = ""
     if hasattr(os, "memfd_create"):
         try:
@@ -295,7 +295,7 @@ def _shared_fd(nbytes: int) -> int:
 
 
 def _fill(fd: int, nbytes: int) -> None:
-    """Give a file its size and its memory, or close it and raise OSError."""
+    """Set a file's size and allocate its memory; on failure close it and raise OSError."""
     try:
         os.ftruncate(fd, nbytes)
         if hasattr(os, "posix_fallocate"):
@@ -306,12 +306,12 @@ def _fill(fd: int, nbytes: int) -> None:
 
 
 def ring_of(slab: Slab) -> Any:
-    """Return the shared words of a slab as this process sees them; None on the portable path."""
+    """Return this process's Ring over a slab's shared words; None on the portable path."""
     return _native.ring.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
 
 
 def _ring_counts(shape: SlabShape) -> tuple[int, int, int, int, int]:
-    # A mailbox holds a request for each environment of the largest share, and some for control.
+    # A mailbox holds one request for each environment of the largest share, and some control requests.
     box_size = 1 << (-(-shape.num_envs // shape.num_workers) + _CONTROL_WORDS - 1).bit_length()
     return shape.num_blocks, shape.block_size, shape.num_workers, box_size, _PIPE_NBYTES
 

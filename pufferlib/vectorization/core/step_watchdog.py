@@ -1,10 +1,10 @@
-"""StepWatchdog: steps and resets that take too long, seen from outside while the parent waits for them.
+"""StepWatchdog: time limits of steps and resets, checked by the parent while it waits for them.
 
-Each worker says in a word of shared memory what it is in the middle of, another value each time: 0 for nothing, else
-``2 * (1 + n * num_envs + env_id)`` with any n, and 1 more for a reset; STARTING as long as it cannot. Nobody reads a
-clock for that. Whoever waits looks at the words: one that stays the same for longer than allowed belongs to a step that
-does not return. What a step waits for behind others does not count, and of the time that the learner spends elsewhere
-only a little at a time: one pause, however long, is never what a step has taken too long for.
+Each worker writes its current activity to a word of shared memory, a different value each time: 0 for none, else
+``2 * (1 + n * num_envs + env_id)`` for any n, plus 1 for a reset; STARTING before it can. Workers read no clock for
+that. The waiting thread looks at the words: a word that stays the same for longer than allowed belongs to a step that
+does not return. A step queued behind others does not count, and time that the learner spends outside ``recv`` counts
+only up to a bound at each look, so that one pause, however long, never makes a step late.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SLICES = 8  # looks within the shortest limit
 
 
 class Limits(NamedTuple):
-    """How many seconds a step and a reset may take; None for any number."""
+    """The seconds that a step and a reset may take; None for no limit."""
 
     step_timeout: float | None = None
     reset_timeout: float | None = None
 
 
 class Doing(NamedTuple):
-    """What a worker is, or was, in the middle of."""
+    """The step or reset that a worker is executing."""
 
     env_id: int
     is_reset: bool
@@ -45,15 +45,15 @@ def word_of(number: int, env_id: int, num_envs: int, *, is_reset: bool) -> int:
 
 
 def doing_of(word: int, num_envs: int) -> Doing | None:
-    """Return what a word means; None for nothing."""
+    """Return the activity that a word encodes; None for none."""
     return Doing(((word >> 1) - 1) % num_envs, bool(word & 1)) if word > 0 else None
 
 
 class StepWatchdog:
-    """Adds up how long each worker's step takes.
+    """The time that each worker has spent in its current step or reset.
 
-    words: of each worker. first_env: what the first environment is called. slice_s: how long a wait may last before the
-    next ``look``; None if nobody minds.
+    words: one a worker. first_env: the env id of the first environment. slice_s: the longest wait before the next
+    ``look``; None without limits.
     """
 
     def __init__(self, words: Any, num_envs: int, limits: Limits, first_env: int = 0) -> None:
@@ -61,25 +61,25 @@ class StepWatchdog:
         self._seen: list[Any] = [None] * len(words)
         self._taken_s = [0.0] * len(words)
         self._looked_s = -math.inf
-        given = [limit for limit in limits if limit is not None]
-        self.slice_s: float | None = min(0.1, min(given) / SLICES) if given else None
+        seconds = [limit for limit in limits if limit is not None]
+        self.slice_s: float | None = min(0.1, min(seconds) / SLICES) if seconds else None
 
-    def look(self, asked: Callable[[int], Any]) -> Sequence[tuple[int, str]]:
-        """Return the workers whose step or reset has taken too long, and what is to be said of it.
+    def look(self, pending: Callable[[int], Any]) -> Sequence[tuple[int, str]]:
+        """Return the workers whose step or reset has taken too long, each with a text for the error.
 
-        asked: returns what a worker was asked for and has not taken up, something else each time; None for nothing. One
-        that was stopped while it did nothing does not take up anything.
+        pending: returns a worker's request that it has not begun, a different value for each request; None for none. A
+        worker process that was stopped while idle does not begin its request.
         """
         if self.slice_s is None:
             return ()
         now_s = time.monotonic()
-        passed_s = min(now_s - self._looked_s, 2 * self.slice_s)  # a parent that was elsewhere, or stopped, counts less
+        passed_s = min(now_s - self._looked_s, 2 * self.slice_s)  # less if the parent was busy or stopped
         if passed_s < self.slice_s / 2:
             return ()
         self._looked_s = now_s
         late = []
         for worker, word in enumerate(self._words.tolist()):
-            seen = asked(worker) if word == 0 else word
+            seen = pending(worker) if word == 0 else word
             if seen is None or word == STARTING or seen != self._seen[worker]:
                 self._seen[worker], self._taken_s[worker] = seen, 0.0
                 continue

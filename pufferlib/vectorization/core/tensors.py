@@ -1,6 +1,6 @@
-"""Batches as torch tensors: over the very memory that environments wrote, or on a device, copied without waiting.
+"""Batches as torch tensors: over the memory that environments wrote, or on a device, copied asynchronously.
 
-The one file that knows torch. It is imported when tensors are asked for, and no earlier.
+torch is imported when the first tensors are made, not before.
 """
 
 from __future__ import annotations
@@ -18,55 +18,54 @@ from pufferlib.errors import ActionError, MissingExtra, PlanError, SpaceError
 __all__ = ["Tensors", "as_numpy", "imported_torch", "tensors_of"]
 
 Array = np.ndarray[Any, Any]
-KEPT = 64  # keys whose tensors are kept: more than a VecEnv has blocks
+MAX_KEYS = 64  # keys whose tensors are cached: more than a VecEnv has blocks
 
 
 class Tensors:
-    """Makes tensors of a batch's arrays, again and again the same arrays.
+    """Tensors of batches whose arrays are the same objects again and again.
 
     device: a name, or a torch.device.
         None, "cpu" or "host": tensors share the arrays' memory, and are valid as long as the arrays are.
-        "cuda", "cuda:1", …: tensors are copies in device memory, made on a stream of their own. ``of`` returns at once;
-        what the caller's current stream does afterwards waits, on the device, for the copy. They are valid until the
-        second ``of`` after this one. The arrays must stay as they are until the copy has passed, for which
-        ``finish(key)`` waits. Memory that was given to ``pin`` is copied from where it lies, other arrays by way of
-        pinned buffers.
-        Another ("mps"): tensors are copies that torch has made before ``of`` returns.
-    copy: tensors are valid for good.
+        "cuda", "cuda:1", …: tensors are copies in device memory, made on a separate stream. ``of`` returns at once;
+        later work on the caller's current stream waits for the copy on the device. Tensors are valid until the
+        second ``of`` after this one. The arrays must not change until the copy is complete; ``finish(key)`` waits for
+        that. Memory passed to ``pin`` is copied directly, other arrays through pinned buffers.
+        Another ("mps"): tensors are copies, complete when ``of`` returns.
+    copy: tensors stay valid for ever.
 
-    Raises MissingExtra without torch, PlanError for a device that is not there.
+    Raises MissingExtra without torch, PlanError for a device that does not exist.
     """
 
     def __init__(self, device: Any = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
         self._torch = imported_torch()
-        self.clone = self._torch.Tensor.clone  # what copies a tensor
+        self.clone = self._torch.Tensor.clone  # copies a tensor
         self._copy = copy
         self._cuda = cuda
-        self.device = self._found(device)
+        self.device = self._device_of(device)
         self._known: OrderedDict[Hashable, tuple[Sequence[Array], tuple[Any, ...]]] = OrderedDict()
-        self._buffers = [_Buffers([], [], []) for _ in range(2)]  # by turns: a batch is valid until the one after next
+        self._buffers = [_Buffers([], [], []) for _ in range(2)]  # alternating: a batch is valid until the next but one
         self._buffer_index = 0
         self._passes: dict[Hashable, Any] = {}  # the event after which a key's arrays may change
-        self._staged: list[Any] = [None, None]  # the event after which a turn's pinned buffers may change
+        self._staged: list[Any] = [None, None]  # by buffer index: the event after which its pinned buffers may change
         self._pinned: list[tuple[int, int]] = []  # addresses of registered memory: start, end
 
-    def _found(self, device: Any) -> Any:
+    def _device_of(self, device: Any) -> Any:
         torch = self._torch
         try:
-            found = torch.device("cpu" if device is None or device == "host" else device)
-            if found.type == "cuda" and self._cuda is None:
+            torch_device = torch.device("cpu" if device is None or device == "host" else device)
+            if torch_device.type == "cuda" and self._cuda is None:
                 count = torch.cuda.device_count()  # makes no CUDA context, so that workers may still fork
-                if (found.index or 0) >= count:
+                if (torch_device.index or 0) >= count:
                     raise RuntimeError(f"torch {torch.__version__} sees {count} CUDA devices")
             elif self._cuda is None:
-                torch.empty(0, device=found)
+                torch.empty(0, device=torch_device)
         except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
             reason = str(error).splitlines()[0]
             raise PlanError(f"device={device!r} cannot be used: {reason}; leave device out for the CPU") from None
-        return found
+        return torch_device
 
     def check(self, space: gymnasium.Space[Any]) -> None:
-        """Raise SpaceError unless torch has the dtype of a flat observation space, on this device."""
+        """Raise SpaceError unless torch has a flat observation space's dtype on this device."""
         dtype = np.dtype(space.dtype)
         try:
             host = self._torch.from_numpy(np.zeros(0, dtype))
@@ -76,14 +75,14 @@ class Tensors:
             reason = str(error).splitlines()[0]
             raise SpaceError(
                 f"observations of {dtype} cannot be tensors of torch {self._torch.__version__} on {self.device}: "
-                f"{reason}; leave as_torch and device out, or have the environment observe in another dtype"
+                f"{reason}; leave as_torch and device out, or change the dtype of the observation space"
             ) from None
 
     def of(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Any, ...]:
         """Return a tensor for each array.
 
-        key: names the memory, say the number of a block. Tensors are kept under it, and made anew for those of its
-        arrays that are other objects than last time. Read-only arrays must never change.
+        key: the memory's name, such as the index of a block. Its tensors are cached; a tensor is made again if its
+        array is another object than last time. Read-only arrays must never change.
         """
         host = self.views(key, arrays)
         if self.device.type == "cpu":
@@ -93,7 +92,7 @@ class Tensors:
         return tuple([tensor.to(self.device) for tensor in host])
 
     def views(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Any, ...]:
-        """Return tensors over the arrays' memory, kept and made as those of ``of``."""
+        """Return tensors over the arrays' memory, cached by key as in ``of``."""
         entry = self._known.get(key)
         if entry is not None:
             before, tensors = entry
@@ -109,14 +108,14 @@ class Tensors:
             tensors = tuple([self._over(array) for array in arrays])
         self._known[key] = (tuple(arrays), tensors)
         self._known.move_to_end(key)
-        if len(self._known) > KEPT:  # keys that do not come again must not keep memory that nobody else needs
+        if len(self._known) > MAX_KEYS:  # keys that do not come again must not keep memory alive
             self._known.popitem(last=False)
         return tensors
 
     def pin(self, memory: Any) -> bool:
-        """Have CUDA copy straight from this memory (a buffer, such as an array or an mmap), until ``close``.
+        """Pin memory (a buffer, such as an array or an mmap) until ``close``, so that CUDA copies directly from it.
 
-        Return False where there is no CUDA device to copy to, or the system refuses: copies then take one step more.
+        Return False without a CUDA device, or if the system refuses; copies then go through a pinned buffer.
         """
         if self.device.type != "cuda":
             return False
@@ -128,17 +127,17 @@ class Tensors:
         return True
 
     def leases(self) -> list[Hashable]:
-        """Return the keys whose arrays are still being copied. Asks; waits for nothing."""
+        """Return the keys whose arrays are still being copied, without waiting."""
         return [key for key, event in self._passes.items() if not event.query()]
 
     def finish(self, key: Hashable) -> None:
-        """Return once the arrays of this key may be written again; at once where their copy has passed."""
+        """Wait until the copy of this key's arrays is complete, so that they may be written again."""
         event = self._passes.pop(key, None)
         if event is not None and not event.query():
             event.synchronize()
 
     def close(self) -> None:
-        """Wait for the copies under way and let go of all memory. What ``of`` returned stays as it is."""
+        """Wait for the copies under way and release all memory. Tensors that ``of`` returned stay unchanged."""
         for key in list(self._passes):
             self.finish(key)
         for event in self._staged:
@@ -151,42 +150,42 @@ class Tensors:
         self._buffers = [_Buffers([], [], []) for _ in range(2)]
 
     def _over(self, array: Array) -> Any:
-        """Return a tensor over an array's memory; of a read-only one too, of which torch would warn."""
+        """Return a tensor over an array's memory, without torch's warning for a read-only array."""
         return self._torch.from_numpy(array if array.flags.writeable else np.asarray(_Writeable(array)))
 
     def _copied(self, key: Hashable, arrays: Sequence[Array], host: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Start copying to the device, and return where to."""
+        """Start copying to the device, and return the target tensors."""
         cuda = self._device()
         self._buffer_index ^= 1
-        turn = self._buffer_index
-        buffers = _Buffers([], [], []) if self._copy else self._buffers[turn]
+        buffer_index = self._buffer_index
+        buffers = _Buffers([], [], []) if self._copy else self._buffers[buffer_index]
         buffers.fit(host, cuda)
         cuda.begin()
         direct = staged = False
         for index, (array, source, target) in enumerate(zip(arrays, host, buffers.targets, strict=True)):
             if not array.flags.writeable and buffers.sources[index] is array:
-                continue  # it is there already
+                continue  # already on the device
             buffers.sources[index] = None if array.flags.writeable else array
             if self._is_pinned(array):
                 direct = True
             else:
-                source = self._staging(turn, index, source, first=not staged)
+                source = self._staging(buffer_index, index, source, first=not staged)
                 staged = True
             cuda.copy(source, target)
         event = cuda.record()
         if direct:
             self._passes[key] = event
         if staged:
-            self._staged[turn] = event
+            self._staged[buffer_index] = event
         return tuple(buffers.targets)
 
-    def _staging(self, turn: int, index: int, source: Any, *, first: bool) -> Any:
+    def _staging(self, buffer_index: int, index: int, source: Any, *, first: bool) -> Any:
         """Return a pinned copy of a tensor. Its buffer was last read two batches ago."""
-        if first and self._staged[turn] is not None:
-            if not self._staged[turn].query():
-                self._staged[turn].synchronize()  # the device is two batches behind
-            self._staged[turn] = None
-        pinned = self._buffers[turn].pinned
+        if first and self._staged[buffer_index] is not None:
+            if not self._staged[buffer_index].query():
+                self._staged[buffer_index].synchronize()  # the device is two batches behind
+            self._staged[buffer_index] = None
+        pinned = self._buffers[buffer_index].pinned
         while len(pinned) <= index:
             pinned.append(None)
         if pinned[index] is None or not _alike(pinned[index], source):
@@ -204,10 +203,10 @@ class Tensors:
 
 
 def tensors_of(as_torch: bool | None, device: Any, *, copy: bool) -> Tensors | None:
-    """Return what makes tensors of batches; None where they are to be arrays.
+    """Return the Tensors for these arguments of ``make``; None for batches of arrays.
 
-    as_torch: None asks for tensors where a device is named. With False a device means nothing to workers on CPUs, but
-    has to be one. Raises as Tensors does.
+    as_torch: None means tensors if a device is named. With False, workers on CPUs ignore the device, but it must exist.
+    Raises what Tensors raises.
     """
     if device is None or (device == "host" and as_torch is not None):
         return Tensors(copy=copy) if as_torch else None
@@ -216,7 +215,7 @@ def tensors_of(as_torch: bool | None, device: Any, *, copy: bool) -> Tensors | N
 
 
 class Cuda:
-    """Streams, events and copies of one device: all that ``Tensors`` asks of CUDA."""
+    """The stream, events and copies of one CUDA device that ``Tensors`` uses."""
 
     def __init__(self, torch: Any, device: Any) -> None:
         self._torch = torch
@@ -224,34 +223,34 @@ class Cuda:
         self._stream = torch.cuda.Stream(self._device)
 
     def register(self, address: int, nbytes: int) -> bool:
-        """Lock host memory in place for copies by the device; False where the system refuses."""
+        """Page-lock host memory for copies by the device; return False if the system refuses."""
         torch = self._torch
         with torch.cuda.device(self._device):
             portable = 1  # to all devices of this process
             if int(torch.cuda.cudart().cudaHostRegister(address, nbytes, portable)) == 0:
                 return True
             try:
-                torch.zeros(1, device=self._device)  # torch's next kernel is told of that error: let it be this one
+                torch.zeros(1, device=self._device)  # torch's next kernel reports that error: raise it here
             except RuntimeError:
                 pass
         return False
 
     def unregister(self, address: int) -> None:
-        """Unlock what ``register`` has locked."""
+        """Unlock the memory that ``register`` locked."""
         self._torch.cuda.cudart().cudaHostUnregister(address)
 
     def pinned(self, like: Any) -> Any:
-        """Return a new tensor in pinned host memory."""
+        """Return a new tensor like another, in pinned host memory."""
         return self._torch.empty_like(like, pin_memory=True)
 
     def empty(self, like: Any) -> Any:
-        """Return a new tensor in device memory, for copies to write."""
+        """Return a new tensor like another, in device memory, as the target of copies."""
         tensor = self._torch.empty_like(like, device=self._device)
-        tensor.record_stream(self._stream)  # whoever drops it early: the memory is in use until the copy has passed
+        tensor.record_stream(self._stream)  # if it is dropped early, its memory stays in use until the copy is complete
         return tensor
 
     def begin(self) -> None:
-        """Have the copies that follow wait for what the caller has queued, which may still read the old content."""
+        """Make later copies wait for the caller's queued work, which may still read the old content."""
         self._stream.wait_stream(self._torch.cuda.current_stream(self._device))
 
     def copy(self, source: Any, target: Any) -> None:
@@ -260,7 +259,7 @@ class Cuda:
             target.copy_(source, non_blocking=True)
 
     def record(self) -> Any:
-        """Return the event that all copies so far have passed, and have what the caller queues next wait for it."""
+        """Return the event that ends all copies so far, and make the caller's later work wait for it."""
         event = self._torch.cuda.Event()
         event.record(self._stream)
         self._torch.cuda.current_stream(self._device).wait_event(event)
@@ -268,14 +267,14 @@ class Cuda:
 
 
 class _Buffers(NamedTuple):
-    """Memory of one batch: on the device a target for each array, what read-only array it holds, pinned on the way."""
+    """Memory of one batch: target tensors on the device, the read-only array each holds, and pinned buffers."""
 
     targets: list[Any]
     sources: list[Any]
     pinned: list[Any]
 
     def fit(self, host: Sequence[Any], cuda: Cuda) -> None:
-        """Make the targets as large as these tensors, where they are not."""
+        """Allocate the targets that do not have the shape and dtype of these tensors."""
         for index, tensor in enumerate(host):
             if index == len(self.targets):
                 self.targets.append(cuda.empty(tensor))
@@ -285,18 +284,18 @@ class _Buffers(NamedTuple):
 
 
 class _Writeable:
-    """The memory of a read-only array without the lock, for those who know that nobody writes."""
+    """The memory of a read-only array as writeable, for callers that do not write."""
 
     def __init__(self, array: Array) -> None:
         address, _ = array.__array_interface__["data"]
         self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
-        self._array = array  # whose memory it is
+        self._array = array  # the owner of the memory
 
 
 def as_numpy(actions: Any) -> Any:
-    """Return actions with arrays in place of tensors: of one tensor, or those in a tuple or list; all else as it is.
+    """Return actions with arrays in place of tensors: one tensor, or those in a tuple or list. Others stay unchanged.
 
-    A tensor on the CPU is viewed, one on a device copied, which waits for what computes it. Gradients end here.
+    A tensor on the CPU becomes a view; one on a device is copied, which waits for its computation. Gradients end here.
     Raises ActionError for a tensor that NumPy cannot read.
     """
     if type(actions) is np.ndarray or "torch" not in sys.modules:
@@ -320,7 +319,7 @@ def _array(tensor: Any) -> Any:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ActionError(
             f"actions are a tensor that NumPy cannot read ({tensor.dtype}, {tensor.layout}, on {tensor.device}): "
-            f"{reason}; send a dense tensor of a dtype that both have, say actions.float() or actions.long()"
+            f"{reason}; send a dense tensor of a dtype that both have, such as actions.float() or actions.long()"
         ) from None
 
 
@@ -329,7 +328,7 @@ def _alike(first: Any, second: Any) -> bool:
 
 
 def imported_torch() -> Any:
-    """Return the module. Raises MissingExtra without it."""
+    """Return the torch module. Raises MissingExtra if it is not installed."""
     try:
         import torch
     except ImportError as error:

@@ -1,7 +1,8 @@
-"""Objects for a process that has none of our memory, and with them what has been registered in this one.
+"""Pickling for another process, together with what has been registered in this one.
 
-``dumps`` packs an object by value, where ``__main__`` defines it, together with the custom spaces that layouts know and
-the specifications in Gymnasium's registry. ``loads`` unpacks it in the other process and registers the same there.
+``dumps`` pickles an object, by value if ``__main__`` defines it, together with the custom spaces registered with
+layouts and the specifications in Gymnasium's registry. ``loads`` unpickles it in the other process and registers them
+there.
 """
 
 from __future__ import annotations
@@ -26,23 +27,26 @@ from pufferlib.layout import leaves
 
 __all__ = ["dumps", "loads", "main_hidden", "register"]
 
-_MAIN = "__main__:"  # how an entry point begins that the script itself defines
+_MAIN = "__main__:"  # the prefix of an entry point that the script itself defines
 _PLAIN = (str, int, float, bool, type(None))
 
-_registered: dict[str, Any] = {}  # in the other process: the specifications that came, where they differ from its own
+_registered: dict[str, Any] = {}  # in the receiving process: the specifications received that differ from its own
 
 
 class _Parcel(NamedTuple):
-    """What is sent. alone: the object without the specifications in ``whole``, which may fail to be unpickled."""
+    """The result of ``dumps``.
 
-    whole: bytes
+    with_specs: the object and specifications, which may fail to be unpickled. alone: the object without them.
+    """
+
+    with_specs: bytes
     alone: bytes
-    env_ids: list[str]  # of the specifications in ``whole``
-    plain: dict[str, Any]  # the others, which name modules, and so can be unpickled anywhere
+    env_ids: list[str]  # of the specifications in ``with_specs``
+    plain: dict[str, Any]  # the other specifications, which name modules, and so can be unpickled anywhere
 
 
 def dumps(content: Any) -> bytes:
-    """Return an object as bytes for ``loads``. Raises what pickling it raises."""
+    """Serialize an object for ``loads``. Raises what pickling it raises."""
     plain: dict[str, Any] = {}
     specs: dict[str, Any] = {}
     for env_id, spec in list(gymnasium.registry.items()):
@@ -52,18 +56,18 @@ def dumps(content: Any) -> bytes:
     if not specs:
         return pickle.dumps(_Parcel(alone, b"", [], plain))
     try:
-        whole = _by_value((content, spaces, specs, _of_main(specs.values())))
-    except Exception:  # whatever a user's object raises when it is pickled
+        with_specs = _by_value((content, spaces, specs, _of_main(specs.values())))
+    except Exception:  # any error of the user's object
         specs = {env_id: _sendable(spec) for env_id, spec in specs.items()}
-        whole = _by_value((content, spaces, specs, _of_main(specs.values())))
-    return pickle.dumps(_Parcel(whole, alone, [*specs], plain))
+        with_specs = _by_value((content, spaces, specs, _of_main(specs.values())))
+    return pickle.dumps(_Parcel(with_specs, alone, [*specs], plain))
 
 
 def loads(parcel: bytes) -> Any:
-    """Return the object of ``dumps``, and register here what was registered there. Raises what unpickling it raises."""
-    whole, alone, env_ids, plain = pickle.loads(parcel)
+    """Return the object of ``dumps``, and register what its process had registered. Raises what unpickling raises."""
+    with_specs, alone, env_ids, plain = pickle.loads(parcel)
     try:
-        content, spaces, specs, of_main = pickle.loads(whole)
+        content, spaces, specs, of_main = pickle.loads(with_specs)
     except Exception as error:
         if not alone:
             raise
@@ -72,25 +76,25 @@ def loads(parcel: bytes) -> Any:
         specs, of_main = {env_id: _refusing(env_id, reason) for env_id in env_ids}, {}
     leaves.registry.update(spaces)
     vars(sys.modules["__main__"]).update(of_main)
-    _registered.update({env_id: spec for env_id, spec in {**plain, **specs}.items() if _is_news(env_id, spec)})
-    if _registered:  # a package that an entry point imports registers its own again, which is no news
+    _registered.update({env_id: spec for env_id, spec in {**plain, **specs}.items() if _differs(env_id, spec)})
+    if _registered:  # a package imported by an entry point registers its environments again
         warnings.filterwarnings("ignore", ".*Overriding environment .* already in registry")
     register()
     return content
 
 
 def register() -> None:
-    """Put what ``loads`` has brought into Gymnasium's registry, in place of what an import may have registered since.
+    """Register the specifications that ``loads`` received with Gymnasium, replacing what imports have registered since.
 
-    Nothing in the process that sent it.
+    Does nothing in the sending process.
     """
     gymnasium.registry.update(_registered)
 
 
 def _by_value(content: Any) -> bytes:
-    """Return an object pickled by cloudpickle, and cached functions of the script by value as well.
+    """Pickle an object with cloudpickle, cached functions of the script by value as well.
 
-    Those of ``functools.lru_cache``, as PettingZoo's tutorials have them, pickle themselves as a name in ``__main__``.
+    Functions with ``functools.lru_cache``, as in PettingZoo's tutorials, pickle themselves as a name in ``__main__``.
     """
     import cloudpickle
 
@@ -106,7 +110,7 @@ def _by_value(content: Any) -> bytes:
 
 
 def _is_local(function: Any) -> bool:
-    """Tell whether another process finds no such function by its name."""
+    """Return whether another process cannot import a function by its name."""
     return function.__module__ == "__main__" or "<locals>" in getattr(function, "__qualname__", "<locals>")
 
 
@@ -114,7 +118,7 @@ def _cached(function: Any, parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-def _is_news(env_id: str, spec: Any) -> bool:
+def _differs(env_id: str, spec: Any) -> bool:
     try:
         return bool(gymnasium.registry.get(env_id) != spec)
     except ValueError:  # arrays among the arguments
@@ -127,11 +131,12 @@ def _entry_points(spec: Any) -> list[Any]:
 
 
 def _is_plain(spec: Any) -> bool:
-    """Tell whether a specification holds nothing but text and numbers, and names nothing of ``__main__``."""
+    """Return whether a specification holds only text and numbers, and names nothing in ``__main__``."""
     if type(spec) is not EnvSpec:
         return False
-    named = all(each is None or (isinstance(each, str) and not each.startswith(_MAIN)) for each in _entry_points(spec))
-    return named and _has_plain([spec.kwargs, *(wrapper.kwargs for wrapper in spec.additional_wrappers)])
+    points = _entry_points(spec)
+    importable = all(item is None or (isinstance(item, str) and not item.startswith(_MAIN)) for item in points)
+    return importable and _has_plain([spec.kwargs, *(wrapper.kwargs for wrapper in spec.additional_wrappers)])
 
 
 def _has_plain(value: Any) -> bool:
@@ -143,25 +148,25 @@ def _has_plain(value: Any) -> bool:
 
 
 def _of_main(specs: Iterable[Any]) -> dict[str, Any]:
-    """Return what specifications name of ``__main__``, by name: the other process has another ``__main__``."""
+    """Return the objects of ``__main__`` that specifications name: the other process has another ``__main__``."""
     main = vars(_hidden[0] if _hidden else sys.modules["__main__"])
-    texts = [each for spec in specs for each in _entry_points(spec) if isinstance(each, str) and each.startswith(_MAIN)]
+    texts = [item for spec in specs for item in _entry_points(spec) if isinstance(item, str) and item.startswith(_MAIN)]
     names = [text.removeprefix(_MAIN) for text in texts]
     return {name: main[name] for name in names if name in main}
 
 
 def _sendable(spec: Any) -> Any:
-    """Return a specification if it can be pickled, else one whose environments say why it could not."""
+    """Return a specification if it can be pickled, else one whose entry point raises the reason."""
     try:
         _by_value((spec, _of_main([spec])))
         return spec
-    except Exception as error:  # whatever a user's object raises when it is pickled
+    except Exception as error:  # any error of the user's object
         return _refusing(spec.id, f"what was registered cannot be pickled ({type(error).__name__}: {error})")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Refusal:
-    """An entry point in place of one that could not be sent."""
+    """An entry point that replaces one which could not be sent."""
 
     env_id: str
     reason: str
@@ -179,14 +184,14 @@ def _refusing(env_id: str, reason: str) -> Any:
 
 
 _hiding = threading.Lock()
-_hidden: list[Any] = []  # the true ``__main__``, once for each thread that hides it
+_hidden: list[Any] = []  # the real ``__main__``, once for each thread that hides it
 
 
 @contextlib.contextmanager
 def main_hidden() -> Iterator[None]:
-    """Hide ``__main__`` while a process starts, so that spawn does not run the user's script a second time.
+    """Hide ``__main__`` while a process starts, so that spawn does not run the user's script again.
 
-    What it defines comes by ``dumps``, by value.
+    ``dumps`` sends what the script defines by value.
     """
     with _hiding:
         _hidden.append(_hidden[0] if _hidden else sys.modules["__main__"])
@@ -196,5 +201,5 @@ def main_hidden() -> Iterator[None]:
     finally:
         with _hiding:
             main = _hidden.pop()
-            if not _hidden:  # else another thread has it hidden still
+            if not _hidden:  # else another thread still hides it
                 sys.modules["__main__"] = main

@@ -1,4 +1,4 @@
-"""VecEnv: many environments behind one object. What users see, whatever runs the environments."""
+"""VecEnv: many environments behind one object. The interface that users see, for every backend."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ Array = np.ndarray[Any, Any]
 
 
 class VecEnv(ABC):
-    """Many environments stepped at once; see ``pufferlib.make``, which makes one.
+    """Many environments stepped at once; ``pufferlib.make`` makes one.
 
-    Serial, Multiprocessing, Pool and Ray have workers step them (driver/worker_vecenv.py), CUDA has kernels.
+    In Serial, Multiprocessing, Pool and Ray, workers step the environments; in CUDA, kernels on a device do.
+    A batch holds ``batch_size`` environments, each with ``agents_per_env`` rows, one row an agent.
     """
 
-    backend: ClassVar[str]  # its word in ``make``
+    backend: ClassVar[str]  # its name in ``make``
 
     num_envs: int  # environments
-    num_workers: int  # that step them: processes, or 1 where this process or a device does
+    num_workers: int  # workers that step them; 1 for this process, or for a device
     batch_size: int  # environments in a batch
     agents_per_env: int  # rows of an environment
     agents_per_batch: int  # rows of a batch
-    multi_agent: bool  # True where an environment has several agents, whose infos are told apart
+    multi_agent: bool  # True if an environment has several agents; then an info has an agent_id
     single_observation_space: gymnasium.Space[Any]  # of one row
     single_action_space: gymnasium.Space[Any]  # of one row
     observation_space: gymnasium.Space[Any]  # of a batch
     action_space: gymnasium.Space[Any]  # of a batch
-    observation_layout: Any  # a ``Layout``: what a row of observations holds
-    action_layout: Any  # an ``ActionLayout``: what a row of actions becomes
-    observation_layouts: tuple[Any, ...]  # one a place, of its agent, which may see less than a row holds
-    action_layouts: tuple[Any, ...]  # one a place
-    agent_names: tuple[str, ...]  # one a place; () where there is one agent, or where places change hands
-    copies_per_env: int  # environments in each environment: more than 1 where that is vectorized already, a row each
+    observation_layout: Any  # ``Layout`` of a row of observations
+    action_layout: Any  # ``ActionLayout`` of a row of actions
+    observation_layouts: tuple[Any, ...]  # one an agent index; an agent may observe less than a row holds
+    action_layouts: tuple[Any, ...]  # one an agent index
+    agent_names: tuple[str, ...]  # one an agent index; () for one agent, or if an index changes its agent
+    copies_per_env: int  # environments in each environment: above 1 if it is vectorized already, one row each
     autoreset_mode: str  # "next_step", "same_step" or "disabled"
-    metadata: dict[str, Any]  # an environment's, and "autoreset_mode" as Gymnasium has it
+    metadata: dict[str, Any]  # of an environment, with "autoreset_mode" as a gymnasium.vector.AutoresetMode
     render_mode: str | None  # of each environment
-    spec: Any  # an environment's; None where it has none
+    spec: Any  # of an environment; None if it has none
 
     def _look_like(
         self, env_spec: Any, num_envs: int, batch_size: int, autoreset_mode: str, num_workers: int = 1
@@ -77,8 +78,10 @@ class VecEnv(ABC):
     ) -> tuple[Array, Infos]:
         """Start new episodes and return (observations, infos) of the next batch.
 
-        Actions already sent are executed first and their rows dropped. seed, options, env_ids: as ``async_reset`` has
-        them; with ``env_ids`` the rows of the others come back unchanged, all masks False.
+        observations: (rows, \\*single_observation_space.shape). seed, options, env_ids: see ``async_reset``. With
+        ``env_ids``, the rows of all other environments are returned unchanged, and every mask is False.
+        Actions already sent are executed first, and their rows dropped.
+        Raises what ``async_reset`` and ``recv`` raise; CallError for ``env_ids`` if batch_size < num_envs.
         """
         if env_ids is not None and self.batch_size < self.num_envs:
             raise CallError(
@@ -90,7 +93,10 @@ class VecEnv(ABC):
         return batch.observations, batch.infos
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, Array, Infos]:
-        """Send actions and return (observations, rewards, terminations, truncations, infos) of the next batch."""
+        """Send actions and return (observations, rewards, terminations, truncations, infos) of the next batch.
+
+        Raises what ``send`` and ``recv`` raise.
+        """
         self.send(actions)
         return self.recv()[:5]
 
@@ -100,27 +106,30 @@ class VecEnv(ABC):
     def async_reset(
         self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
     ) -> None:
-        """Start new episodes; their first rows come by ``recv``.
+        """Start new episodes; ``recv`` returns their first rows.
 
-        seed: starts the derivation of all seeds anew; a sequence: one an environment; None: each environment goes on
-            with its own generator (its first reset is seeded by ``make(seed=…)``).
-        options: a mapping for all, or a sequence of one an environment.
-        env_ids: only these, which must not be in flight. None: all; actions already sent are executed first, and
-            their rows dropped.
+        seed: an int from which the seeds of all environments are derived; a sequence, one seed an environment; or
+            None: each environment continues with its own generator, which ``make(seed=…)`` seeded for the first reset.
+        options: a mapping for all environments, or a sequence, one mapping an environment.
+        env_ids: the environments to reset; none may be in flight. None: all; actions already sent are executed first,
+            and their rows dropped.
 
-        Also mends what Ctrl-C has torn; earlier batches are then no longer valid, and worker processes new ones.
+        After a Ctrl-C that interrupted a call, this also repairs the object: earlier batches are then no longer valid,
+        and the worker processes are new.
+        Raises PlanError for an invalid seed or options; CallError for env_ids that do not exist or are in flight.
         """
 
     @abstractmethod
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
-        """Have environments play actions, whose rows come by ``recv``.
+        """Send actions to environments; ``recv`` returns the resulting rows.
 
-        actions: (rows, \\*single_action_space.shape), one row an agent, of the last batch, or of ``env_ids`` in that
-            order; for a Tuple space, a tuple of such arrays. Copied. Actions of rows without a living agent, and of
-            rows that start an episode next (autoreset), are ignored, but have to be in the space as well.
-        Raises ActionError for a wrong shape or dtype, a discrete value outside of the space, or a number that is not
-        finite; CallError for environments that do not wait. Nothing is sent then. Finite numbers beyond the bounds of a
-        float Box reach the environment as they are.
+        actions: (rows, \\*single_action_space.shape), one row an agent, for the environments of the last batch, or for
+            ``env_ids`` in that order; for a Tuple space, a tuple of such arrays. They are copied. Actions of rows
+            without a living agent, and of rows whose next step starts an episode (autoreset), are ignored, but must be
+            in the space as well.
+        Raises ActionError for a wrong shape or dtype, a discrete value outside the space, or a number that is not
+        finite; CallError if an environment is not waiting for an action. Nothing is sent then. Finite numbers beyond
+        the bounds of a float Box are passed to the environment unchanged.
         """
 
     @abstractmethod
@@ -128,59 +137,63 @@ class VecEnv(ABC):
         """Return the next batch, waiting for it up to ``timeout`` seconds (None: for ever).
 
         Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed.
-        Raises RecvTimeout, and loses nothing; CallError if so few environments are in flight that no batch can come.
+        Raises RecvTimeout if no batch is ready in time; no row is lost, so that the next call can return it.
+        Raises CallError if fewer environments are in flight than a batch holds.
         """
 
     @property
     @abstractmethod
     def batch(self) -> Batch | None:
-        """The last batch that ``recv`` returned, whole; None before the first."""
+        """The last batch that ``recv`` returned, with all fields; None before the first."""
 
     @property
     @abstractmethod
     def host_batch(self) -> Batch | None:
-        """The same as NumPy arrays, where the environments wrote them: of use with ``device``, as nothing waits for it.
+        """The last batch as NumPy arrays, in the memory that the environments wrote; None before the first.
 
-        Valid as long as the batch is.
+        With ``device`` it can be read without waiting for the device. Valid as long as the batch is.
         """
 
     @property
     @abstractmethod
     def restarts(self) -> list[int]:
-        """How often each environment has been made anew because it, or its worker, failed."""
+        """How often each environment has been made again after it, or its worker, failed: one count an environment."""
 
     # -------------------------------------------------------------------------------------------------- control
 
     @abstractmethod
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
-        """Return, for each environment, the result of its method ``name``, or its attribute if it is not callable.
+        """Return, for each environment, the result of its method ``name``, or the attribute if it is not callable.
 
-        The environments finish first what was sent to them. Results of other processes are copies.
+        env_ids: the environments, in the order of the results; None: all. Each environment first executes the actions
+        already sent to it. Results from other processes are copies.
+        Raises WorkerError if an environment raises or has no such attribute.
         """
 
     @abstractmethod
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
-        """Return attribute ``name`` of each environment."""
+        """Return attribute ``name`` of each environment; see ``call``."""
 
     @abstractmethod
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
-        """Set attribute ``name``. values: a list or tuple of one an environment, or one value for all."""
+        """Set attribute ``name``. values: a list or tuple, one value an environment, or one value for all."""
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
-        """Return what ``render()`` of each environment returns."""
+        """Return the result of ``render()`` of each environment."""
         return self.call("render", env_ids=env_ids)
 
     @abstractmethod
     def stats(self, *, reset: bool = False) -> Any:
-        """Return where the time went since the beginning, or since ``stats(reset=True)``, and what would be faster.
+        """Return ``Stats``: where the time went, and which settings would be faster. Print it for a table.
 
-        Step and reset times of environments, busy shares of workers, shares of the learner, and a verdict in words;
-        print it. It is noted all the time, for about a hundredth of it.
+        It covers the time since ``make``, or since the last ``stats(reset=True)``: step and reset times of the
+        environments, the share of time in which each worker was busy, the learner's shares, and a verdict in words.
+        Times are always recorded, which takes about 1 % of the time of a step.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close all environments. Safe to call again, after any error, and from any thread."""
+        """Close all environments and end all workers. Safe to call again, after any error, and from any thread."""
 
     @property
     @abstractmethod

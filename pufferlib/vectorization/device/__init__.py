@@ -1,11 +1,11 @@
-"""Environments that are kernels, with everything that learners read, on one device: the backend cuda.
+"""Environments that run as kernels, with all that learners read, on one device: the backend cuda.
 
 vecenv           the VecEnv
-kernel_lookup    which kernel, arguments and device a name stands for
-actions          check actions, pass them to the kernel
+kernel_lookup    the kernel, arguments and device for the arguments of make
+actions          checks of actions, and their tensor for the kernel
 rows             the batch, which launches fill slot by slot
 infos, episodes  infos and episode statistics, read on demand
 policy, rollout  many steps in one launch, with the policy in it
-streams          order launches among CUDA streams
-host_view        environments seen from the host: fields and methods
+streams          order of launches on CUDA streams
+host_view        access to fields and methods of the environments from the host
 """

@@ -1,4 +1,4 @@
-"""Actions on their way to a kernel: checked, then made a tensor that a launch can read."""
+"""Actions for a kernel: checks, and conversion to a tensor that a launch can read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ UNSIGNED = {np.dtype(np.int64): np.uint64, np.dtype(np.int32): np.uint32}
 
 
 class Actions:
-    """Checks the actions that a CUDA is sent.
+    """The checks of the actions sent to a CUDA.
 
-    Values on the host are checked at every step. Reading values that are on a device waits for it: they are checked at
-    the first step of each environment, or with ``always`` at every step. Kernels play any other value that is not in
-    the space as action 0 (kernel.cuh).
+    Values on the host are checked at every step. Reading values from a device waits for it: they are checked at the
+    first step of each environment, or with ``always`` at every step. Kernels play any other value outside the space as
+    action 0 (kernel.cuh).
 
     data: a cuda_ext.data.Data, which has the device. always: whether values are checked at every step. launches_check:
-        whether those of all environments at once are checked where they are played.
+        whether a launch of all environments checks the values itself.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Actions:
         self._plain_shape = (num_envs * agents_per_env, *(space.shape or ())) if synchronous else None
         self._options = np.asarray(getattr(space, "nvec", getattr(space, "n", None)))
         self._dtypes = (torch.int64, torch.int32)
-        self._unchecked: set[int] = set(range(num_envs))  # environments of which no values on a device were checked
+        self._unchecked: set[int] = set(range(num_envs))  # environments whose values on a device were never checked
 
     def plain(self, actions: Any) -> Any:
-        """Return actions as a tensor that a launch of all environments reads where it is; None where there is none.
+        """Return actions as a tensor that a launch of all environments can read without a copy; None if they are not.
 
         Their values are in the space, unless launches check that.
         """
@@ -81,7 +81,7 @@ class Actions:
         return tensor if valid else None
 
     def _all_valid(self, array: Array) -> bool:
-        """Return whether int64 or int32 actions are in the space. Negative numbers are large unsigned ones."""
+        """Return whether int64 or int32 actions are in the space. As unsigned numbers, negative ones are large."""
         return bool((array.view(UNSIGNED[array.dtype]) < self._options).all())
 
     def checked(self, actions: Any, env_ids: Sequence[int], num_steps: int | None = None) -> Any:
@@ -96,7 +96,7 @@ class Actions:
         if array.dtype not in WHOLE_NUMBERS or not array.dtype.isnative:
             array = array.astype(np.int64)
         if not array.flags.carray:
-            array = array.copy()  # torch takes or likes no other
+            array = array.copy()  # torch refuses other arrays, or warns
         tensor = torch.from_numpy(array)
         if not self._on_host:
             self._data.host_to_device_nbytes += array.nbytes
@@ -145,7 +145,7 @@ class Actions:
         return actions.to(self._device).contiguous()
 
     def _due(self, actions: Any, env_ids: Sequence[int]) -> bool:
-        """Return whether to check values on a device now; not while a graph is captured, during which nothing waits."""
+        """Return whether to check values on a device now; not during a graph capture, which allows no waiting."""
         if not (self._always or (self._unchecked and not self._unchecked.isdisjoint(env_ids))):
             return False
         return not (actions.is_cuda and self._torch.cuda.is_current_stream_capturing())

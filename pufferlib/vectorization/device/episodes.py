@@ -1,4 +1,4 @@
-"""Episodes on a device: kernels add up what has ended, one reduction sums it, and who wants to know waits."""
+"""Episode statistics on a device: kernels add up ended episodes, one reduction sums them; reading them waits."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 __all__ = ["EpisodeStats", "EpisodeSums"]
 
 Array = np.ndarray[Any, Any]
-# Of cuda_ext.schema.COMMON, in the order of EpisodeSums.
+# Fields of cuda_ext.schema.COMMON, in the order of EpisodeSums.
 FIELDS = ("ended_episodes", "ended_steps", "ended_scores", "ended_returns")
 
 
 @dataclass(frozen=True)
 class EpisodeStats:
-    """Means over episodes that have ended for all agents of an environment; NaN where there is none.
+    """Means over episodes that have ended for all agents of an environment; NaN if there are none.
 
-    num_episodes: how many. mean_length: in steps. mean_score: of ``info["score"]``, None where a kernel writes none.
-    mean_return: of an environment, which is the sum of its agents'. mean_returns: of each agent by its place, float64.
-    agent_names: by place; () where agents have no names.
+    num_episodes: their number. mean_length: in steps. mean_score: of ``info["score"]``, None if the kernel writes none.
+    mean_return: of an environment, the sum over its agents. mean_returns: float64, by agent index. agent_names: by
+    agent index; () if agents have no names.
     """
 
     num_episodes: int
@@ -34,26 +34,26 @@ class EpisodeStats:
 
     @property
     def mean_returns_by_type(self) -> dict[str, float]:
-        """The mean return of an agent of each type: "tagger" of agents that are called "tagger_0", "tagger_1", …"""
+        """The mean return of an agent of each type: "tagger" for the agents "tagger_0", "tagger_1", …"""
         types = [re.sub(r"_\d+$", "", name) for name in self.agent_names]
-        of_type: dict[str, list[float]] = {each: [] for each in types}
-        for each, value in zip(types, self.mean_returns.tolist(), strict=bool(types)):
-            of_type[each].append(value)
-        return {each: sum(values) / len(values) for each, values in of_type.items()}
+        of_type: dict[str, list[float]] = {name: [] for name in types}
+        for name, value in zip(types, self.mean_returns.tolist(), strict=bool(types)):
+            of_type[name].append(value)
+        return {name: sum(values) / len(values) for name, values in of_type.items()}
 
     def __str__(self) -> str:
         if not self.num_episodes:
             return "no episode has ended"
-        told = f"{self.num_episodes:,} episodes: length {self.mean_length:.4g}, return {self.mean_return:.4g}"
-        return told if self.mean_score is None else f"{told}, score {self.mean_score:.4g}"
+        text = f"{self.num_episodes:,} episodes: length {self.mean_length:.4g}, return {self.mean_return:.4g}"
+        return text if self.mean_score is None else f"{text}, score {self.mean_score:.4g}"
 
 
 @dataclass(frozen=True)
 class EpisodeSums:
-    """Sums over episodes that have ended, as tensors on the device: nothing has been waited for, nothing copied.
+    """Sums over episodes that have ended, as tensors on the device, without a wait or a copy to the host.
 
-    num_episodes, num_steps: int64, (). scores: float64, (), NaN where a kernel writes none. returns: float64,
-    (agents_per_env,), of each agent by its place. They are the caller's own, and on torch's current stream.
+    num_episodes, num_steps: int64, (). scores: float64, (), NaN if the kernel writes none. returns: float64,
+    (agents_per_env,), by agent index. The tensors belong to the caller; they are computed on torch's current stream.
     """
 
     num_episodes: Any
@@ -64,7 +64,7 @@ class EpisodeSums:
 
     @classmethod
     def of(cls, arrays: Any, agent_names: Sequence[Any], *, reset: bool) -> EpisodeSums:
-        """Reduce arrays of environments, and with reset set them to zero. arrays: tensors by name."""
+        """Sum the arrays over environments, and with reset set them to zero. arrays: tensors by name."""
         num_episodes, num_steps, scores, returns = (arrays[name].sum(dim=0) for name in FIELDS)
         if reset:
             for name in FIELDS:
@@ -73,10 +73,10 @@ class EpisodeSums:
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in (self.num_episodes, self.num_steps, self.scores, self.returns))
+        return sum(tensor.nbytes for tensor in (self.num_episodes, self.num_steps, self.scores, self.returns))
 
     def stats(self) -> EpisodeStats:
-        """Return the means. Copies the sums to the host, and waits for them."""
+        """Copy the sums to the host, wait for them, and return the means."""
         num, score = int(self.num_episodes), float(self.scores)
         returns = self.returns.cpu().numpy()
         count = num or np.nan

@@ -1,4 +1,4 @@
-"""The infos of a batch on a device, made when they are read, which copies columns to the host and waits for them."""
+"""The infos of a batch on a device, made when they are read: that copies columns to the host and waits for them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Endings:
-    """What infos are made of: columns of a batch, tensors on the device, and whose they are.
+    """The source of infos: columns of a batch, as tensors on the device, and their environments.
 
-    env_ids: whose rows each slot has. mean_step_s: an environment's share of the time of a step.
+    env_ids: the environment of each slot. mean_step_s: an environment's share of the time of a step.
     """
 
     terminations: Any
@@ -34,13 +34,13 @@ class Endings:
     mean_step_s: float
 
     def copy(self) -> Endings:
-        """Return the same with columns of their own, on the device, without waiting."""
+        """Return a copy with copied columns, on the device, without waiting."""
         return dataclasses.replace(
-            self, **{name: each.clone() for name, each in vars(self).items() if hasattr(each, "clone")}
+            self, **{name: column.clone() for name, column in vars(self).items() if hasattr(column, "clone")}
         )
 
     def infos(self) -> tuple[list[dict[str, Any]], int]:
-        """Return the infos, and how many bytes were copied to the host for them."""
+        """Return the infos, and the number of bytes copied to the host for them."""
         num_agents = self.num_agents
         nbytes = self.ended.nbytes + self.terminations.nbytes + self.truncations.nbytes
         over = ((self.terminations | self.truncations) & self.masks).cpu().numpy().reshape(-1, num_agents)
@@ -56,31 +56,31 @@ class Endings:
             nbytes += self.final_observations.nbytes
             finals = self.final_observations.cpu().numpy()
         env_ids, mean_step_s = np.asarray(self.env_ids), self.mean_step_s
-        found = []
+        infos = []
         for slot in np.flatnonzero(over.any(axis=1)).tolist():
             env_id, length = int(env_ids[slot]), int(lengths[slot][over[slot]].max())
-            told: list[tuple[int | None, dict[str, Any]]] = [
-                (int(place), {"episode": _episode(returns[slot, place], lengths[slot, place], mean_step_s)})
-                for place in np.flatnonzero(over[slot])
+            items: list[tuple[int | None, dict[str, Any]]] = [
+                (int(agent), {"episode": _episode(returns[slot, agent], lengths[slot, agent], mean_step_s)})
+                for agent in np.flatnonzero(over[slot])
             ]
             if ended[slot] and self.multi_agent:
-                told.append((None, {"env": True, "episode": _episode(returns[slot].sum(), length, mean_step_s)}))
+                items.append((None, {"env": True, "episode": _episode(returns[slot].sum(), length, mean_step_s)}))
             elif ended[slot]:
-                told[0][1]["env"] = True
+                items[0][1]["env"] = True
             if ended[slot] and not np.isnan(scores[slot]):
-                told[-1][1]["score"] = float(scores[slot])
-            for agent, info in told:
+                items[-1][1]["score"] = float(scores[slot])
+            for agent_index, info in items:
                 if finals is not None and ended[slot]:
                     last = dict(info)
                     info.pop("score", None)
-                    if agent is not None:
-                        info["final_obs"] = finals[slot * num_agents + agent].copy()  # the next step writes there
+                    if agent_index is not None:
+                        info["final_obs"] = finals[slot * num_agents + agent_index].copy()  # the next step writes there
                     info["final_info"] = last
                 info["env_id"] = env_id
-                if agent is not None:
-                    info["agent_id"] = env_id * num_agents + agent
-                found.append(info)
-        return found, nbytes
+                if agent_index is not None:
+                    info["agent_id"] = env_id * num_agents + agent_index
+                infos.append(info)
+        return infos, nbytes
 
 
 def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, 
 
 @dataclasses.dataclass(frozen=True)
 class Deferred:
-    """A source of infos that makes them when they are first read; ``make`` may raise CallError when it is too late."""
+    """A source of infos that makes them at the first read; ``make`` raises CallError if they are no longer valid."""
 
     make: Callable[[], list[dict[str, Any]]]
     count = None
@@ -102,4 +102,4 @@ class Deferred:
         """Return None, as a column is read from the infos."""
 
     def keys(self) -> None:
-        """Return None, for the same reason."""
+        """Return None, as keys are read from the infos."""

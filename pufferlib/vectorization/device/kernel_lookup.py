@@ -1,4 +1,4 @@
-"""What a kernel plays with: which one a name stands for, its reference, its arguments and its device."""
+"""The kernel for the arguments of make, its reference, its arguments and its device."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["device_of", "kernel_of", "kernel_of_all", "reference_of", "same_args
 
 
 def kernel_of(env: Any) -> Any:
-    """Return the KernelEnv that a name stands for. Raises RegistryError for one without a kernel."""
+    """Return the KernelEnv for a name or object. Raises RegistryError if there is no kernel for it."""
     kind = importlib.import_module("cuda_ext.schema").KernelEnv
     stems = importlib.import_module("cuda_ext.sources").stems()
     if isinstance(env, str) and env.replace("/", "_") in stems:
         return named(f"cuda_ext.{env.replace('/', '_')}:KERNEL")
-    found = named(env) if isinstance(env, str) and ":" in env else env
-    if isinstance(found, kind):
-        return found
+    kernel = named(env) if isinstance(env, str) and ":" in env else env
+    if isinstance(kernel, kind):
+        return kernel
     names = [named(f"cuda_ext.{stem}:KERNEL").name for stem in stems]
     raise RegistryError(
         f'{env!r} has no kernel, which backend "cuda" needs; these have one: {", ".join(names)}; '
@@ -29,7 +29,7 @@ def kernel_of(env: Any) -> Any:
 
 
 def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
-    """Return the KernelEnv and the number of environments; env may be a list that names one kernel for each of them.
+    """Return the KernelEnv and the number of environments; env may be a list with the same kernel for each.
 
     Raises PlanError for a list of different kernels or of another length, RegistryError for one without a kernel.
     """
@@ -39,8 +39,8 @@ def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
         raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
     if not env:
         raise PlanError("env is an empty list; give at least one creator")
-    kernels = [kernel_of(each) for each in env]
-    others = [each for each in kernels if each != kernels[0]]
+    kernels = [kernel_of(item) for item in env]
+    others = [kernel for kernel in kernels if kernel != kernels[0]]
     if others:
         raise PlanError(
             f'env lists "{kernels[0].name}" and "{others[0].name}", but one kernel plays all environments; '
@@ -69,27 +69,28 @@ def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
     """Return the arguments of every environment. Raises PlanError for a list of them that differ."""
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         return dict(env_kwargs or {})
-    if not (isinstance(env_kwargs, Sequence) and all(isinstance(each, Mapping) for each in env_kwargs)):
+    if not (isinstance(env_kwargs, Sequence) and all(isinstance(item, Mapping) for item in env_kwargs)):
         raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
     if len(env_kwargs) != num_envs:
         raise PlanError(f"env_kwargs lists {len(env_kwargs)} dicts for {num_envs} environments; give one for all")
-    if any(each != env_kwargs[0] for each in env_kwargs):
+    if any(item != env_kwargs[0] for item in env_kwargs):
         raise PlanError("env_kwargs differ, but one kernel plays all environments alike; give one dict for all")
     return dict(env_kwargs[0])
 
 
 def device_of(torch: Any, device: Any) -> Any:
-    """Return the torch.device; of "host" that is the CPU. Raises PlanError for one that is not there."""
+    """Return the torch.device; "host" is the CPU. Raises PlanError for a device that does not exist."""
     way_out = 'use device="host", which plays the same kernels on the CPU'
     try:
-        found = torch.device({None: "cuda", "host": "cpu"}.get(device, device))
+        torch_device = torch.device({None: "cuda", "host": "cpu"}.get(device, device))
     except (RuntimeError, TypeError) as error:
         raise PlanError(f"device={device!r} is none: {str(error).splitlines()[0]}; {way_out}") from None
-    if found.type == "cpu":
+    if torch_device.type == "cpu":
         return torch.device("cpu")
-    if found.type != "cuda":
+    if torch_device.type != "cuda":
         raise PlanError(f'device={device!r} runs no kernels; use "cuda", or {way_out[4:]}')
     count = torch.cuda.device_count()
-    if (found.index or 0) >= count:
-        raise PlanError(f'device="{found}": torch {torch.__version__} sees {count} CUDA devices; {way_out}')
-    return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)
+    if (torch_device.index or 0) >= count:
+        raise PlanError(f'device="{torch_device}": torch {torch.__version__} sees {count} CUDA devices; {way_out}')
+    index = torch.cuda.current_device() if torch_device.index is None else torch_device.index
+    return torch.device("cuda", index)

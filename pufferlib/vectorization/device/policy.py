@@ -1,4 +1,4 @@
-"""Choosing actions on a device: of a learner's logits, or by a small network between the steps of one launch."""
+"""Choice of actions on a device: from a learner's logits, or by a small network between the steps of one launch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NO_POLICY, LOGITS, NETWORK = range(3)  # of policy.cuh
 
 
 class Chosen(NamedTuple):
-    """What was chosen for each row, as tensors on the device.
+    """The actions chosen for each row, as tensors on the device.
 
-    actions: int64, as ``send`` takes them. log_probs, entropies: float32 (rows,), of whole actions.
+    actions: int64, for ``send``. log_probs, entropies: float32 (rows,), of whole actions.
     """
 
     actions: Any
@@ -25,9 +25,9 @@ class Chosen(NamedTuple):
 
 
 class Policies:
-    """What launches of a CUDA have to know to choose actions.
+    """The arguments with which launches choose actions.
 
-    nvec: the options of each choice. num_options: of all together, a logit each.
+    nvec: the number of options of each discrete action. num_options: their sum, the number of logits of a row.
     """
 
     def __init__(self, vec: Any, torch: Any) -> None:
@@ -35,17 +35,17 @@ class Policies:
         space = vec.single_action_space
         self.nvec = np.asarray(getattr(space, "nvec", getattr(space, "n", None)), np.int32).reshape(-1)
         self.num_options = int(self.nvec.sum())
-        self._kept: list[Any] = []
+        self._tensors: list[Any] = []
         self._layers: dict[Any, int] = {}
         self.fixed = {
-            "policy_nvec": vec._carried(self.nvec, self._kept),
+            "policy_nvec": vec._carried(self.nvec, self._tensors),
             "policy_num_choices": len(self.nvec),
             "policy_num_options": self.num_options,
             "actions_nbytes": 8,
         }
 
     def chosen(self, num_rows: int) -> Chosen:
-        """Return where choices for so many rows go."""
+        """Return new tensors for the choices of this many rows."""
         torch, device = self._torch, self._vec.device
         shape = (num_rows, *(self._vec.single_action_space.shape or ()))
         log_probs, entropies = torch.zeros((2, num_rows), dtype=torch.float32, device=device)
@@ -62,9 +62,9 @@ class Policies:
         }
 
     def layers(self, layers: Any) -> int:
-        """Return the address of a network's layers, which are pushed once."""
+        """Return the address of a network's layers, which are copied to the device once."""
         if layers not in self._layers:
-            self._layers[layers] = self._vec._carried(np.array(layers, np.int32), self._kept)
+            self._layers[layers] = self._vec._carried(np.array(layers, np.int32), self._tensors)
         return self._layers[layers]
 
     def checked(self, logits: Any, masks: Any, num_envs: int) -> tuple[Any, Any]:
@@ -80,10 +80,10 @@ class Policies:
             masks = masks.contiguous()
         return logits.to(self._torch.float32).contiguous(), masks
 
-    def _on_device(self, name: str, given: Any, shape: tuple[int, int]) -> Any:
+    def _on_device(self, name: str, values: Any, shape: tuple[int, int]) -> Any:
         torch, vec = self._torch, self._vec
         try:
-            tensor = given.detach() if isinstance(given, torch.Tensor) else torch.from_numpy(np.array(given))
+            tensor = values.detach() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
         except (TypeError, ValueError) as error:
             raise ActionError(f"{name} cannot be read as an array: {error}") from error
         if tuple(tensor.shape) != shape:

@@ -1,4 +1,4 @@
-"""Many steps in one launch: with random actions, a table of them, or a small network that chooses them."""
+"""Many steps in one launch: with random actions, a table of actions, or a small network that chooses them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Rollout", "played"]
 
 
 class Rollout(NamedTuple):
-    """The rows of a rollout with a policy: those of a Batch, (num_steps, rows, …), and what was chosen, alike.
+    """The rows of a rollout with a policy: the fields of a Batch and of Chosen, each (num_steps, rows, …).
 
-    ``actions[k]`` led to ``observations[k]`` and were chosen by ``observations[k - 1]``, at first by those of the
-    batch before.
+    ``actions[k]`` led to ``observations[k]``. They were chosen from ``observations[k - 1]``, the first from those of
+    the previous batch.
     """
 
     observations: Any
@@ -35,7 +35,7 @@ class Rollout(NamedTuple):
 
 
 def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, keep: bool) -> Batch | Rollout:
-    """Play a rollout of a CUDA, whose method of this name says the rest."""
+    """Play a rollout; see ``CUDA.rollout``."""
     vec._refuse_closed()
     vec._stream()
     if not vec._plan.synchronous or vec._states.all != WAITING:
@@ -55,12 +55,12 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
     if actions is not None:
         actions = vec._actions.checked(actions, range(num_envs), num_steps)
     chosen = None
-    kept: list[Any] = []  # what the launch reads
+    tensors: list[Any] = []  # read by the launch
     if policy is None:
         launcher = vec._launcher_of()
         launcher.set({"actions": 0 if actions is None else actions.data_ptr()})
     else:
-        launcher = _launcher_with(vec, policy, kept)
+        launcher = _launcher_with(vec, policy, tensors)
         chosen = vec._policies.chosen(rows * num_steps if all_rows else rows)
         launcher.set({**vec._policies.addresses(chosen), "policy_greedy": greedy})
         launcher.set({"policy_inputs": vec._leased[-1].observations.data_ptr()})
@@ -69,7 +69,7 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
     block = vec._open_block()
     wide = Block(vec, vec._torch, num_envs * num_steps) if all_rows else block
     launcher.set({**dict(wide.addresses), "num_steps": num_steps, "step_slots": num_envs * all_rows, "by_env": 1})
-    with block.on_stream(kept) as stream:
+    with block.on_stream(tensors) as stream:
         launcher.launch(num_envs, stream)
     if all_rows:
         for name, _ in block.addresses:
@@ -103,11 +103,11 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
     return last  # type: ignore[no-any-return]
 
 
-def _launcher_with(vec: Any, policy: Any, kept: list[Any]) -> Any:
-    """Return what launches steps with a policy, told all of it. kept: what the launch reads is added to it."""
+def _launcher_with(vec: Any, policy: Any, tensors: list[Any]) -> Any:
+    """Return a launcher with a policy's network set; add the tensors that it reads to tensors."""
     num_inputs = vec._leased[-1].observations[0].numel()
-    made = importlib.import_module("cuda_ext.network").Network
-    network = made.of(policy, num_inputs, vec._policies.num_options, vec.device)
+    kind = importlib.import_module("cuda_ext.network").Network
+    network = kind.of(policy, num_inputs, vec._policies.num_options, vec.device)
     launcher = vec._launcher_of(policy=NETWORK, network_width=network.width, num_weights=len(network.weights))
     launcher.set(
         {
@@ -117,5 +117,5 @@ def _launcher_with(vec: Any, policy: Any, kept: list[Any]) -> Any:
             "policy_num_layers": len(network.layers),
         }
     )
-    kept.append(network.weights)
+    tensors.append(network.weights)
     return launcher

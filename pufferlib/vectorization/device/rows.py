@@ -24,40 +24,40 @@ NEW, WAITING, FLYING = range(3)  # of an environment: never reset, received, sen
 
 
 class States:
-    """Where each environment is: NEW, WAITING or FLYING. As a rule all are the same, which costs nothing to say.
+    """The state of each environment: NEW, WAITING or FLYING. If all are the same, reading and setting cost little.
 
-    all: what all are, or None where they differ.
+    all: the state of all, or None if they differ.
     """
 
     def __init__(self, num_envs: int) -> None:
         self.all: int | None = NEW
-        self._each = np.full(num_envs, NEW, np.int8)
+        self._states = np.full(num_envs, NEW, np.int8)
 
     def of(self, ids: Ids) -> Array:
-        self._tell_apart()
-        found: Array = self._each[_indices(ids)]
-        return found
+        self._expand()
+        states: Array = self._states[_indices(ids)]
+        return states
 
     def where(self, state: int) -> Array:
         """Return the environments that are in a state."""
-        self._tell_apart()
-        return np.flatnonzero(self._each == state)
+        self._expand()
+        return np.flatnonzero(self._states == state)
 
     def set(self, ids: Ids, state: int) -> None:
-        if len(ids) == len(self._each):
+        if len(ids) == len(self._states):
             self.all = state
         else:
-            self._tell_apart()
+            self._expand()
             self.all = None
-            self._each[_indices(ids)] = state
+            self._states[_indices(ids)] = state
 
-    def _tell_apart(self) -> None:
+    def _expand(self) -> None:
         if self.all is not None:
-            self._each[:] = self.all
+            self._states[:] = self.all
 
 
 class Block:
-    """The rows of a batch, on the device, and which environments they are of.
+    """The rows of a batch on the device, and their environments.
 
     vec: the CUDA whose launches fill them.
     """
@@ -94,19 +94,19 @@ class Block:
         columns = {name: getattr(self, name) for name in names}
         columns["final_observations"] = self.final_observations
         columns["slot_ids"] = None if vec._plan.synchronous else self.env_ids
-        self.addresses = [(name, 0 if each is None else each.data_ptr()) for name, each in columns.items()]
+        self.addresses = [(name, 0 if column is None else column.data_ptr()) for name, column in columns.items()]
         flags = self.terminations, self.truncations
         ids = self.env_ids, self.agent_ids
         self._columns = (self.observations, self.rewards, *flags, *ids, self.masks)  # in the order of ``Batch.of``
-        self._places = torch.arange(num_agents, dtype=torch.int64, device=device)
+        self._agent_indices = torch.arange(num_agents, dtype=torch.int64, device=device)
         self._actions: Any = None
-        self._arguments: Any = None  # of the plain case
+        self._arguments: Any = None  # of a step of all environments
         self._play: Any = None
-        self._choosing: Any = None  # the same where the kernel chooses actions
+        self._choosing: Any = None  # the same for a kernel that chooses actions
         self._choose: Any = None
         self._chosen: Chosen | None = None
         self._arrays: tuple[Array, ...] | None = None
-        self._handed: tuple[Array, ...] | None = None  # the arrays that the batch was handed over as
+        self._handed: tuple[Array, ...] | None = None  # the arrays that the batch was returned as
         self.ids: Ids = range(0)
         self.num_filled = 0
         self.buffer_index = 0
@@ -119,12 +119,12 @@ class Block:
         return bool(self._vec.closed)
 
     def begin(self) -> None:
-        """Be filled anew."""
+        """Start filling the block again."""
         self.ids, self.num_filled = range(0), 0
         self.buffer_index += 1
 
     def fill(self, ids: Ids) -> None:
-        """Note whose rows were launched last."""
+        """Record the environments of the rows that were just launched."""
         if self._vec._plan.synchronous:
             self.ids = range(self._vec.num_envs)
         elif self.num_filled == 0:
@@ -136,9 +136,9 @@ class Block:
         self.num_filled += len(ids)
 
     def play_all(self, actions: Any) -> bool:
-        """Launch a step of all environments of a synchronous object, with actions read from where they are.
+        """Launch a step of all environments of a synchronous object; the launch reads the actions without a copy.
 
-        Return False, and play nothing, if the launch has found an action that is not in the space.
+        Return False, and play nothing, if the launch finds an action outside the space.
         """
         if self._arguments is None:
             self._arguments, self._play = self._prepared(self._vec._launcher)
@@ -147,7 +147,7 @@ class Block:
         return not self._play(self._vec._stream())
 
     def choose_all(self, logits: Any, masks: Any, greedy: bool) -> Chosen:
-        """Launch the same with actions that the kernel chooses of logits; return them."""
+        """Launch such a step with actions that the kernel chooses from logits; return them."""
         policies = self._vec._policies
         if self._chosen is None:
             launcher = self._vec._launcher_of(policy=LOGITS, num_steps=1, step_slots=0)
@@ -161,7 +161,7 @@ class Block:
         return self._chosen
 
     def _prepared(self, launcher: Any) -> tuple[Any, Any]:
-        """Return the arguments of a step of all environments, and what launches with them."""
+        """Return the arguments of a step of all environments, and the function that launches with them."""
         arguments = launcher.arguments.copy()
         for name, address in self.addresses:
             arguments[name] = address
@@ -171,7 +171,7 @@ class Block:
         return arguments, launcher.bound(arguments)
 
     def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
-        """Copy actions to where the launch looks for them: in the slots to be filled, or those of environments."""
+        """Copy actions to the rows that the launch reads: of the slots to fill, or of these environments."""
         vec = self._vec
         num_agents = vec.agents_per_env
         if self._actions is None or self._actions.dtype != actions.dtype:
@@ -187,7 +187,7 @@ class Block:
         return self._actions
 
     def copy_rows(self, source: Block, env_ids: Array) -> None:
-        """Take over the rows of environments as another block has them, masks False; slots are environments."""
+        """Copy rows of environments from another block, with masks False; slot i is environment i."""
         rows = (env_ids[:, None] * self._vec.agents_per_env + np.arange(self._vec.agents_per_env)).reshape(-1)
         chosen = self._torch.as_tensor(rows, device=self._vec.device)
         for name in ("observations", "rewards", "terminations", "truncations"):
@@ -195,23 +195,23 @@ class Block:
         self.masks[chosen] = False
         self.ended[self._torch.as_tensor(env_ids, device=self._vec.device)] = False
 
-    def on_stream(self, kept: Sequence[Any]) -> _Launching:
-        return _Launching(self, kept)
+    def on_stream(self, tensors: Sequence[Any]) -> _Launching:
+        return _Launching(self, tensors)
 
     def is_done(self) -> bool:
         return self._event is None or self._event.query()
 
     def wait(self) -> None:
-        """Have the caller's stream wait until all rows are there."""
+        """Make the caller's stream wait until all rows are written."""
         if self._event is not None:
             self._torch.cuda.current_stream(self._vec.device).wait_event(self._event)
 
     def batch(self, *, copied: bool, as_arrays: bool) -> Batch:
-        """Return the rows. copied: they are valid for good. as_arrays: as NumPy arrays, with infos made at once."""
+        """Return the rows. copied: they stay valid for ever. as_arrays: as NumPy arrays, with infos made at once."""
         vec = self._vec
         if not vec._plan.synchronous:
-            own = self.env_ids[:, None] * vec.agents_per_env + self._places
-            self.agent_ids.copy_(own.reshape(-1))
+            agent_ids = self.env_ids[:, None] * vec.agents_per_env + self._agent_indices
+            self.agent_ids.copy_(agent_ids.reshape(-1))
         if not (copied or as_arrays):
             infos = self._infos(None, Deferred(functools.partial(self._read_in_time, self.buffer_index)))
             return Batch(*self._columns[:4], infos, *self._columns[4:])
@@ -229,9 +229,9 @@ class Block:
         return Infos(dicts, self.ids, self._vec.agents_per_env, source)
 
     def arrays(self) -> tuple[Array, ...]:
-        """Return the same as arrays: on the host over the same memory, the same objects each time, else copied.
+        """Return the rows as arrays: on the host views, the same objects each time; from a GPU copies.
 
-        Ids that are the same in each batch are read-only, as the other backends have them.
+        Ids that are the same in each batch are read-only, as in the other backends.
         """
         if self._arrays is not None:
             return self._arrays
@@ -247,13 +247,13 @@ class Block:
         return arrays
 
     def expire(self, debug: bool) -> None:
-        """Be valid no longer."""
+        """End the validity of the batch; with debug, overwrite it."""
         if debug:
             for column in (self.observations, self.rewards):
                 column.fill_(float("nan"))
             for column in (self.terminations, self.truncations, self.masks):
                 column.fill_(True)
-            if self._handed is not None:  # which a GPU's rows were copied to
+            if self._handed is not None:  # the copies of a GPU's rows
                 poison(self._handed)
         self._handed = None
 
@@ -276,14 +276,14 @@ class Block:
         )
 
     def _read(self, endings: Endings) -> list[dict[str, Any]]:
-        """Return the infos of these endings, and count what went to the host, as long as anybody can ask for that."""
+        """Return the infos of these endings, and count the bytes copied to the host while the CUDA is open."""
         infos, nbytes = endings.infos()
         if not self._vec.closed:
             self._vec._data.device_to_host_nbytes += nbytes
         return infos
 
     def _read_in_time(self, buffer_index: int) -> list[dict[str, Any]]:
-        """Return the infos of the batch that the block held when its number was this. Raises CallError."""
+        """Return the infos of the batch with this buffer index. Raises CallError if the block has been filled again."""
         if self.buffer_index != buffer_index:
             raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
         if self._vec.closed:
@@ -293,16 +293,16 @@ class Block:
 
 
 def array_of(tensor: Any) -> Array:
-    """Return a tensor as an array, over the same memory where it is on the host. Waits for a device."""
-    found: Array = tensor.detach().cpu().numpy()
-    return found
+    """Return a tensor as an array: a view if it is on the host, else a copy, which waits for the device."""
+    array: Array = tensor.detach().cpu().numpy()
+    return array
 
 
 class _Launching:
-    """The stream of a block, as a context: it waits for what the caller's does, and notes when the rows are there."""
+    """A context with a block's stream: it waits for the caller's stream, and records when the rows are written."""
 
-    def __init__(self, block: Block, kept: Sequence[Any]) -> None:
-        self._block, self._kept = block, kept
+    def __init__(self, block: Block, tensors: Sequence[Any]) -> None:
+        self._block, self._tensors = block, tensors
 
     def __enter__(self) -> int:
         torch, vec, stream = self._block._torch, self._block._vec, self._block._stream
@@ -317,7 +317,7 @@ class _Launching:
             "in no order that a graph could hold; capture with batch_size=num_envs",
         )
         stream.wait_stream(caller)
-        for tensor in self._kept:
+        for tensor in self._tensors:
             tensor.record_stream(stream)
         return int(stream.cuda_stream)
 

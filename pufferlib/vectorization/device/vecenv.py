@@ -1,7 +1,7 @@
-"""CUDA: environments that are kernels, with all that they know, and all that learners see, on one device.
+"""CUDA: environments that run as kernels, with their state and all that learners read on one device.
 
-A launch plays some environments, whose rows fill slots of a block; a full block is the next batch. Nothing is copied to
-the device or from it, and nothing is waited for: a batch can be used on the device before it is there.
+A launch steps environments, whose rows fill slots of a block; a full block is the next batch. Nothing is copied to or
+from the device, and the host does not wait: work on the device can use a batch before it is complete.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pufferlib.vectorization.core.plan import (
     checked_count,
     checked_mode,
     checked_seed,
-    given_seeds,
+    reset_seeds,
 )
 from pufferlib.vectorization.core.tensors import imported_torch
 from pufferlib.vectorization.core.vecenv import VecEnv
@@ -62,13 +62,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class KernelStats:
-    """What a device has done. seconds: since counting began; on a device, launches may still be under way."""
+    """Counts of launches, steps and bytes. seconds: since counting began; launches may still be under way."""
 
     num_launches: int
     num_env_steps: int
     seconds: float
     host_to_device_nbytes: int  # by the data manager, seeds and actions
-    device_to_host_nbytes: int  # by what was asked for: infos, attributes
+    device_to_host_nbytes: int  # infos and attributes that were read
 
     @property
     def env_steps_per_s(self) -> float:
@@ -76,7 +76,7 @@ class KernelStats:
 
     @property
     def steps_per_s(self) -> float:
-        """The same under the name that the other backends' statistics have for it."""
+        """The same as ``env_steps_per_s``, under the name in the statistics of other backends."""
         return self.env_steps_per_s
 
     def __str__(self) -> str:
@@ -88,22 +88,22 @@ class KernelStats:
 
 
 class CUDA(VecEnv):
-    """A VecEnv whose environments are one kernel. Batches are torch tensors on the device, or for "host" on the CPU.
+    """A VecEnv whose environments run as one kernel. Batches are torch tensors on the device, or for "host" on the CPU.
 
-    as_torch: False returns NumPy arrays and a list of infos, as the other backends do; a GPU is then waited for.
-    device: "cuda" (the default), "cuda:1", or "host": the same kernel, played by this process.
-    backend_kwargs: threads: how many play on the host, by default one for each CPU at hand. checked: play on the host
-        as a device would, in shuffled order, barriers checked: slow (cuda_ext/checking.py).
+    as_torch: False returns NumPy arrays and a list of infos, as the other backends do, which waits for a GPU.
+    device: "cuda" (the default), "cuda:1", or "host": the same kernel, run by this process.
+    backend_kwargs: threads: the number of threads on the host, by default one for each available CPU. checked: run on
+        the host in the order of a device, shuffled, with checked barriers: slow (cuda_ext/checking.py).
 
-    Each environment takes the same arguments, and resets take only options that make no difference to the reference.
-    Actions are checked on the host at every step. Those that are tensors on a GPU are checked at each environment's
+    All environments take the same arguments, and resets accept only options that do not change the reference's first
+    state. Actions on the host are checked at every step. Actions in tensors on a GPU are checked at each environment's
     first step, and at every step with ``check="always"`` or ``debug=True``, which waits for the GPU; at other steps an
-    action that is not in the space is played as action 0. ``infos`` are made when they are read, which copies some
-    columns of the batch to the host; ``info["episode"]["t"]`` is the episode's share of the time that ``stats`` counts.
-    With ``autoreset_mode="disabled"`` an environment whose episode is over stays as it is, its masks False, until it is
-    reset: nobody waits for the device to find out. ``get_attr`` and ``set_attr`` reach the fields of the kernel's
-    schema, ``call`` and ``render`` a reference environment that is given an environment's state; ``states`` and
-    ``twin`` are these two steps apart, for those who keep states and draw later. One thread at a time.
+    action outside the space is played as action 0. ``infos`` are made when they are read, which copies some columns of
+    the batch to the host; ``info["episode"]["t"]`` is the episode's share of the time that ``stats`` counts. With
+    ``autoreset_mode="disabled"`` an environment whose episode is over stays unchanged, with masks False, until it is
+    reset, so that the host need not wait for the device. ``get_attr`` and ``set_attr`` access the fields of the
+    kernel's schema; ``call`` and ``render`` use a reference environment set to an environment's state. ``states`` and
+    ``twin`` are these two steps separately, to store states and render them later. One thread at a time.
     """
 
     backend = "cuda"
@@ -137,7 +137,9 @@ class CUDA(VecEnv):
         self._plan = plan = Plan.of(num_envs, num_workers, batch_size)
         autoreset_mode = checked_mode(autoreset_mode)
         require_known("check", check, CHECKS)
-        checked_limits(step_timeout, reset_timeout)  # of no use here, but no less wrong than elsewhere
+        checked_limits(
+            step_timeout, reset_timeout
+        )  # unused here, but a wrong value is an error as in the other backends
         checked_restarts(on_error, max_restarts)
         if context is not None:
             start_method(context)
@@ -160,7 +162,7 @@ class CUDA(VecEnv):
         try:
             self._reference = reference = make_reference()
             env_spec = EnvSpec.of(emulate(reference))
-        except Exception as error:  # whatever an environment raises
+        except Exception as error:  # any error of the user's environment
             raise Failed.of(0, 0, "__init__", error).error() from error
         self._look_like(env_spec, plan.num_envs, plan.batch_size, autoreset_mode)
         self._check_spaces(kernel.name)
@@ -191,7 +193,7 @@ class CUDA(VecEnv):
         )
         self._copy, self._debug, self._as_arrays = copy, debug, as_torch is not None and not as_torch
         self._batch: Batch | None = None
-        self._last: Ids | None = None  # whose rows the last batch holds
+        self._last: Ids | None = None  # the environments of the last batch
         self._only_resets = False
         self._closed = False
         self._clear_stats()
@@ -208,29 +210,31 @@ class CUDA(VecEnv):
             "policy": NO_POLICY,
         }
 
-        def made(**more: Any) -> Any:
-            place: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        def make_launcher(**more: Any) -> Any:
+            context: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
             if not self._on_host:
-                place = self._torch.cuda.device(self.device)
+                context = self._torch.cuda.device(self.device)
                 require_uncaptured(
                     self._torch,
                     self._torch.cuda.current_stream(self.device),
                     "this call is the first that needs its kernel, which is compiled and loaded then, and a capture "
                     "holds none of that; make it once before the capture",
                 )
-            with place:
-                found = launcher.Launcher(kernel, self._data, {**fixed, **more}, num_threads, checked)
-            self._launchers.append(found)
-            return found
+            with context:
+                instance = launcher.Launcher(kernel, self._data, {**fixed, **more}, num_threads, checked)
+            self._launchers.append(instance)
+            return instance
 
         self._launchers: list[Any] = []
-        self._launcher = made(num_steps=1, step_slots=0)
-        self._launcher_of = functools.cache(made)  # what is compiled where it is used
+        self._launcher = make_launcher(num_steps=1, step_slots=0)
+        self._launcher_of = functools.cache(make_launcher)  # variants, compiled at their first use
 
     def _check_spaces(self, name: str) -> None:
         observed, acted = self.single_observation_space, self.single_action_space
         if observed.dtype != np.float32:
-            raise KernelError(f'"{name}" observes {observed.dtype}, and kernels write float32; have it observe that')
+            raise KernelError(
+                f'"{name}" observes {observed.dtype}, and kernels write float32; make its observations float32'
+            )
         if not isinstance(acted, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
             raise KernelError(f'"{name}" takes {acted}, and kernels take Discrete or MultiDiscrete actions')
         if np.any(getattr(acted, "start", 0)):
@@ -242,7 +246,7 @@ class CUDA(VecEnv):
         self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
     ) -> None:
         self._refuse_closed()
-        self._stream()  # which may be refused, while nothing has changed
+        self._stream()  # it may raise, while nothing has changed
         ids: Ids
         if env_ids is None:
             ids = range(self.num_envs)
@@ -251,29 +255,29 @@ class CUDA(VecEnv):
             flying = ids[self._states.of(ids) == FLYING].tolist()
             if flying:
                 raise CallError(f"cannot reset: environments {flying[:8]} are in flight; recv first")
-        seeds, anew = given_seeds(seed, ids, self.num_envs)
-        wrong = [each for each in seeds if each is not None and each >= 2**32]
+        seeds, new_seeds = reset_seeds(seed, ids, self.num_envs)
+        wrong = [value for value in seeds if value is not None and value >= 2**32]
         if wrong:
             raise PlanError(f"seeds {wrong[:8]} are none for a kernel; give each environment 0 to 2**32 - 1, or None")
         if options is not None:
             self._host_view.require_no_effect(options_per_env(options, len(ids)), _listed(ids))
         if env_ids is None:
             self._drop()
-            self._seeds = anew or self._seeds
+            self._seeds = new_seeds or self._seeds
         self._only_resets = env_ids is not None and (self._only_resets or not len(self._states.where(FLYING)))
         if self._states.all in (None, NEW):
             fresh = (self._states.of(ids) == NEW).tolist()
             seeds = [
-                self._first_seed(env_id) if new and each is None else each
-                for env_id, new, each in zip(ids, fresh, seeds, strict=True)
+                self._first_seed(env_id) if new and value is None else value
+                for env_id, new, value in zip(ids, fresh, seeds, strict=True)
             ]
-        seeded = np.array([each is not None for each in seeds])
+        seeded = np.array([value is not None for value in seeds])
         if seeded.all():
             self._launch(ids, None, seeds=np.array(seeds, np.uint32), resets=True)
         elif not seeded.any():
             self._launch(ids, None, resets=True)
         else:
-            some = np.array([each for each in seeds if each is not None], np.uint32)
+            some = np.array([value for value in seeds if value is not None], np.uint32)
             self._launch(np.asarray(ids)[seeded], None, seeds=some, resets=True)
             self._launch(np.asarray(ids)[~seeded], None, resets=True)
 
@@ -295,7 +299,7 @@ class CUDA(VecEnv):
         self._launch(ids, tensor)
 
     def _ids_of(self, env_ids: Sequence[int] | None) -> Ids:
-        """Return the environments that a call is about: those named, or those of the last batch."""
+        """Return the environments of a call: those named, or those of the last batch."""
         self._refuse_closed()
         self._stream()
         if env_ids is not None:
@@ -313,9 +317,9 @@ class CUDA(VecEnv):
             )
 
     def _send_all(self, actions: Any) -> bool:
-        """Have all environments play actions that fit: the plain case, which is to cost no more than its launch.
+        """Step all environments with actions that need no conversion: the plain case, as cheap as its launch.
 
-        Return False, and change nothing, where the launch refuses an action.
+        Return False, and change nothing, if the launch refuses an action.
         """
         block = self._free[0]
         block.begin()
@@ -325,7 +329,7 @@ class CUDA(VecEnv):
         return played
 
     def _all_sent(self, block: Block) -> None:
-        """Note that a block's rows, those of all environments, have been launched."""
+        """Record that a block with the rows of all environments has been launched."""
         self._free.popleft()
         block.ids, block.num_filled = self._everyone, self.num_envs
         self._full.append(block)
@@ -352,11 +356,11 @@ class CUDA(VecEnv):
     def send_logits(
         self, logits: Any, masks: Any = None, env_ids: Sequence[int] | None = None, *, greedy: bool = False
     ) -> Chosen:
-        """Choose actions and send them: for all environments, in the launch that plays them.
+        """Choose actions from logits and send them; for all environments, in the launch that plays them.
 
-        logits: float32 (rows, options of all choices). masks: bool or uint8 of this shape, what is allowed.
-        greedy: choose the likeliest. Returned is what was chosen, valid as long as the batch that follows.
-        ``cuda_ext/references/sampling.py`` says how, and what becomes of NaN. Raises ActionError.
+        logits: float32 (rows, options of all discrete actions). masks: bool or uint8 of this shape, True if allowed.
+        greedy: choose the likeliest action. The returned Chosen is valid as long as the next batch.
+        ``cuda_ext/references/sampling.py`` defines the sampling, and the result for NaN. Raises ActionError.
         """
         if env_ids is None and self._states.all == WAITING and self._plan.synchronous:
             logits, masks = self._policies.checked(logits, masks, self.num_envs)
@@ -364,7 +368,7 @@ class CUDA(VecEnv):
             block.begin()
             chosen = block.choose_all(logits, masks, greedy)
             self._all_sent(block)
-            return self._handed(Chosen(*(each.clone() for each in chosen)) if self._copy else chosen)
+            return self._handed(Chosen(*(tensor.clone() for tensor in chosen)) if self._copy else chosen)
         ids, chosen = self._sampled(logits, masks, env_ids, greedy)
         self._only_resets = False
         self._launch(ids, chosen.actions)
@@ -373,29 +377,29 @@ class CUDA(VecEnv):
     def sample(
         self, logits: Any, masks: Any = None, env_ids: Sequence[int] | None = None, *, greedy: bool = False
     ) -> Chosen:
-        """Choose the actions that ``send_logits`` would, in one launch, and send none. They stay valid.
+        """Choose the actions that ``send_logits`` would choose, in one launch, without sending them. They stay valid.
 
-        logits, masks, greedy: as there.
+        logits, masks, greedy: see ``send_logits``.
         """
         return self._handed(self._sampled(logits, masks, env_ids, greedy)[1])
 
     def _handed(self, chosen: Chosen) -> Chosen:
-        """Return what was chosen as the user gets it: arrays in place of tensors where they were asked for."""
+        """Return chosen actions for the user: as arrays if ``as_torch`` is False."""
         return Chosen(*map(array_of, chosen)) if self._as_arrays else chosen
 
     def _sampled(self, logits: Any, masks: Any, env_ids: Sequence[int] | None, greedy: bool) -> tuple[Ids, Chosen]:
-        """Choose actions of environments that wait; return these and what was chosen."""
+        """Choose actions for waiting environments; return the environments and the choices."""
         ids = self._ids_of(env_ids)
         logits, masks = self._policies.checked(logits, masks, len(ids))
         self._refuse_busy(ids, env_ids, "sample")
         contiguous = isinstance(ids, range)
-        kept: list[Any] = []
+        tensors: list[Any] = []
         chosen = self._policies.chosen(len(logits))
         launcher = self._launcher_of(policy=LOGITS, num_steps=0, step_slots=0)
         launcher.set({**self._policies.fixed, **self._policies.addresses(chosen), "policy_greedy": greedy})
         launcher.set({"policy_logits": logits.data_ptr(), "policy_masks": 0 if masks is None else masks.data_ptr()})
         launcher.set({"first_env": ids[0] if contiguous else 0})
-        launcher.set({"env_ids": 0 if contiguous else self._carried(np.asarray(ids, np.int32), kept)})
+        launcher.set({"env_ids": 0 if contiguous else self._carried(np.asarray(ids, np.int32), tensors)})
         launcher.launch(len(ids), self._stream())
         self._num_launches += 1
         return ids, chosen
@@ -407,21 +411,21 @@ class CUDA(VecEnv):
     def rollout(
         self, num_steps: int, actions: Any = None, *, policy: Any = None, greedy: bool = False, keep: bool = True
     ) -> Batch | Rollout:
-        """Play many steps in one launch, and return their rows: (num_steps, rows, …) of each column, valid for good.
+        """Play many steps in one launch, and return their rows, each column (num_steps, rows, …), valid for ever.
 
-        actions: (num_steps, rows, …), a table; None: random ones, uniform, of the environments' own generators. Where
-            an episode starts anew (next_step), the action of that step is ignored.
+        actions: a table (num_steps, rows, …); None: uniform random actions from the environments' generators. The
+            action of a step that starts an episode (next_step) is ignored.
         policy: a torch.nn.Sequential of Linear, Tanh and ReLU, from a row's observation to the logits of its action;
-            what it chooses comes beside the rows. greedy: choose the likeliest.
-        keep: False returns the rows of the last step alone, (rows, …), and, without a table, writes no others.
-        Afterwards ``batch`` holds the last step's rows, and ``send`` goes on. It tells no infos: ``terminations`` and
-        ``truncations`` are there. Raises CallError unless all environments wait, and for batches of fewer than all,
-        KernelError for a policy that no kernel plays.
+            the result then holds its choices as well. greedy: choose the likeliest action.
+        keep: False returns only the rows of the last step, (rows, …), and, without a table, writes no others.
+        Afterwards ``batch`` holds the last step's rows, and ``send`` continues from there. There are no infos; read
+        ``terminations`` and ``truncations``. Raises CallError unless all environments wait and batches hold all of
+        them, KernelError for a policy that no kernel can run.
         """
         return played(self, num_steps, actions, policy, greedy, keep)
 
     def _finished(self) -> Block:
-        """Take the full block that is done first, or the oldest, for which the caller's stream then waits."""
+        """Take a full block that is done, or the oldest one, for which the caller's stream then waits."""
         if not self._full:
             flying = len(self._states.where(FLYING))
             raise CallError(
@@ -431,7 +435,7 @@ class CUDA(VecEnv):
         if self._plan.synchronous:
             self._stream()
             return self._full.popleft()
-        block = next((each for each in self._full if each.is_done()), self._full[0])
+        block = next((full for full in self._full if full.is_done()), self._full[0])
         self._full.remove(block)
         block.wait()
         return block
@@ -439,7 +443,7 @@ class CUDA(VecEnv):
     # ------------------------------------------------------------------------------------------------- launches
 
     def _launch(self, ids: Ids, actions: Any, *, seeds: Array | None = None, resets: bool = False) -> None:
-        """Play environments, whose rows go to the next free slots."""
+        """Step or reset environments, whose rows fill the next free slots."""
         num_sent, size = 0, self._plan.batch_size
         while num_sent < len(ids):
             block = self._filling or self._open_block()
@@ -470,12 +474,12 @@ class CUDA(VecEnv):
         arguments = launcher.arguments
         synchronous = self._plan.synchronous
         contiguous = isinstance(ids, range)
-        kept: list[Any] = []  # what the launch reads, until it has been launched
+        tensors: list[Any] = []  # read by the launch; referenced until it has been launched
         for name, address in block.addresses:
             arguments[name] = address
         arguments["first_env"] = ids[0] if contiguous else 0
-        arguments["env_ids"] = 0 if contiguous else self._carried(np.asarray(ids, np.int32), kept)
-        arguments["seeds"] = 0 if seeds is None else self._carried(seeds.view(np.int32), kept)
+        arguments["env_ids"] = 0 if contiguous else self._carried(np.asarray(ids, np.int32), tensors)
+        arguments["seeds"] = 0 if seeds is None else self._carried(seeds.view(np.int32), tensors)
         arguments["resets"] = resets
         arguments["by_env"] = synchronous
         arguments["first_slot"] = 0 if synchronous else block.num_filled
@@ -483,8 +487,8 @@ class CUDA(VecEnv):
             if not (synchronous and contiguous):
                 actions = block.take_actions(actions, ids if synchronous else None)
             arguments["actions"], arguments["actions_nbytes"] = actions.data_ptr(), actions.element_size()
-            kept.append(actions)
-        with block.on_stream(kept) as stream:
+            tensors.append(actions)
+        with block.on_stream(tensors) as stream:
             launcher.launch(num, stream)
         block.fill(ids)
         self._states.set(ids, FLYING)
@@ -495,7 +499,7 @@ class CUDA(VecEnv):
             self._full.append(block)
 
     def _settle(self) -> None:
-        """Have the current stream wait for all that was launched."""
+        """Make the current stream wait for all launches."""
         self._stream()
         for block in self._blocks:
             block.wait()
@@ -504,15 +508,15 @@ class CUDA(VecEnv):
         """Return the block of the last batch."""
         return self._leased[-1] if self._leased else None
 
-    def _carried(self, array: Array, kept: list[Any]) -> int:
-        """Copy an array to the device; return its address."""
+    def _carried(self, array: Array, tensors: list[Any]) -> int:
+        """Copy an array to the device; add the tensor to tensors, and return its address."""
         tensor = self._torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
         self._data.host_to_device_nbytes += array.nbytes
-        kept.append(tensor)
+        tensors.append(tensor)
         return int(tensor.data_ptr())
 
     def _fill_with_unchanged(self) -> None:
-        """Complete a partial reset of a synchronous object: copy the rows of environments that still wait."""
+        """Complete a partial reset of a synchronous object: copy the last rows of the other environments."""
         block = self._filling
         if block is None or not (self._plan.synchronous and self._only_resets) or len(self._states.where(NEW)):
             return
@@ -523,7 +527,7 @@ class CUDA(VecEnv):
         self._full.append(block)
 
     def _drop(self) -> None:
-        """Forget the rows of what is in flight."""
+        """Discard the rows of environments in flight."""
         for block in (*self._full, *([self._filling] if self._filling is not None else [])):
             block.wait()
             self._free.append(block)
@@ -573,9 +577,9 @@ class CUDA(VecEnv):
         return list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
 
     def states(self, env_ids: Any = None) -> dict[str, Any]:
-        """Return the state of environments by its fields: tensors of their own on the device, (env_ids, …).
+        """Return the state of environments by field, as new tensors on the device, (env_ids, …).
 
-        env_ids: an int64 tensor on the device, with which nothing crosses the bus or waits, or a sequence.
+        env_ids: a sequence, or an int64 tensor on the device, which needs no copy to the device and no wait.
         """
         self._refuse_closed()
         self._settle()
@@ -584,14 +588,14 @@ class CUDA(VecEnv):
         return self._host_view.states(env_ids)
 
     def twin(self, state: Mapping[str, Array]) -> Any:
-        """Return a reference environment that is in a state: NumPy's arrays of what ``states`` has of one."""
+        """Return a reference environment in a state: the fields of ``states`` for one environment, as NumPy arrays."""
         self._refuse_closed()
-        return self._host_view.twin(state)
+        return self._host_view.environment(state)
 
     def stats(self, *, reset: bool = False) -> KernelStats:
-        """Return what the device has done since the beginning, or since ``stats(reset=True)``; print it."""
+        """Return counts of launches, steps and bytes since the beginning, or since ``stats(reset=True)``."""
         self._refuse_closed()
-        found = KernelStats(
+        stats = KernelStats(
             self._num_launches,
             self._num_env_steps,
             time.perf_counter() - self._start_s,
@@ -600,19 +604,19 @@ class CUDA(VecEnv):
         )
         if reset:
             self._clear_stats()
-        return found
+        return stats
 
     def episode_stats(self, *, reset: bool = False) -> EpisodeStats:
-        """Return means over the episodes that have ended since the beginning, or the last reset; print it.
+        """Return means over the episodes that have ended since the beginning, or since the last reset=True; print them.
 
-        They are of what was launched, received or not. Waits for the device: see ``episode_sums``.
+        They include steps launched but not received. This waits for the device; see ``episode_sums``.
         """
         sums = self.episode_sums(reset=reset)
         self._data.device_to_host_nbytes += sums.nbytes
         return sums.stats()
 
     def episode_sums(self, *, reset: bool = False) -> EpisodeSums:
-        """Return what ``episode_stats`` is made of, on the device, without waiting for it: ``.stats()`` waits."""
+        """Return the sums behind ``episode_stats``, on the device, without waiting; ``.stats()`` on them waits."""
         self._refuse_closed()
         self._settle()
         return EpisodeSums.of(self._data.arrays, self.agent_names, reset=reset)
@@ -623,18 +627,18 @@ class CUDA(VecEnv):
         self._before = (self._data.host_to_device_nbytes, self._data.device_to_host_nbytes)
 
     def close(self, grace_s: float = 0.0) -> None:
-        """Close all environments. Safe to call again. grace_s: for workers elsewhere; means nothing here."""
+        """Close all environments. Safe to call again. grace_s: unused, for the signature of other backends."""
         if self._closed:
             return
         self._closed = True
-        self._states.all = None  # so that nothing is plain
+        self._states.all = None  # so that no call takes the plain path
         if self.device.type == "cuda":
-            self._torch.cuda.synchronize(self.device)  # kernels that still run write to what is freed next
+            self._torch.cuda.synchronize(self.device)  # running kernels write to memory that is freed next
         for launcher in self._launchers:
             launcher.close()
         self._blocks, self._batch, self._filling = [], None, None
-        for each in (self._free, self._leased, self._full):
-            each.clear()
+        for blocks in (self._free, self._leased, self._full):
+            blocks.clear()
         del (
             self._data,
             self._actions,
@@ -664,7 +668,7 @@ class CUDA(VecEnv):
 
 
 def _host_stream() -> int:
-    """Return the address of the stream of launches on the host, which has none."""
+    """Return 0, the address of a stream on the host, which has none."""
     return 0
 
 

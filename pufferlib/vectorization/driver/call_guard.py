@@ -1,8 +1,7 @@
-"""Turns: one thread at a time uses a VecEnv, and no process but the one that made it.
+"""CallGuard: one thread at a time uses a VecEnv, and only in the process that made it.
 
-Whoever enters a call leaves its number as the ``owner``, and whoever finds another's there goes no further. The
-compiled and the portable lane are turns as well, so that the plain case of ``send`` and ``recv`` pays no more than a
-comparison.
+A thread entering a call stores its id in ``owner``; any other thread that finds it set raises CallError. Both fast
+paths are call guards themselves, so that the plain case of ``send`` and ``recv`` costs only a comparison.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ __all__ = ["LEAVE_S", "NOBODY", "CallGuard", "exclusive", "refuse", "shut"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-LEAVE_S = 1.0  # whoever waits for rows leaves within a tenth of this when asked to
-NOBODY = 1  # the owner for good: it is closed, or this process was forked from its own; no thread has this number
+LEAVE_S = 1.0  # a thread that waits for rows leaves within a tenth of this
+NOBODY = 1  # the owner once it is closed, or in a forked process; no thread has this id
 
 
 class CallGuard:
-    """owner: the id of the thread that is inside a call, 0 if none is. ``exclusive`` sets and clears it."""
+    """The guard of one VecEnv. owner: the id of the thread inside a call, or 0; ``exclusive`` sets and clears it."""
 
     __slots__ = ("owner",)
 
@@ -34,16 +33,16 @@ class CallGuard:
 
 
 def exclusive(method: Method) -> Method:
-    """Have one thread at a time in a method of a WorkerVecEnv, and note where Ctrl-C ends it in the middle.
+    """Allow one thread at a time in a method of a WorkerVecEnv, and record an interruption by Ctrl-C.
 
-    That is anywhere but in a wait, and only a full reset mends it.
+    Anywhere but in a wait, Ctrl-C leaves the call half done, and only a reset of all environments repairs that.
     """
 
     @functools.wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
         backend, call_guard, me = self._backend, self._call_guard, threading.get_ident()
         if not call_guard.owner:
-            call_guard.owner = me  # nothing is called since the comparison, so no other thread comes between
+            call_guard.owner = me  # no call since the comparison, so no other thread runs in between
         else:
             refuse(call_guard, type(self).__name__)
         try:
@@ -63,7 +62,7 @@ def exclusive(method: Method) -> Method:
 
 
 def refuse(call_guard: Any, name: str) -> None:
-    """Raise CallError: this VecEnv, a ``name``, cannot be called just now, or not from here."""
+    """Raise CallError with the reason why this VecEnv, of class ``name``, cannot be called now, or in this process."""
     owner = call_guard.owner
     if owner == NOBODY:
         raise CallError(
@@ -83,7 +82,7 @@ def refuse(call_guard: Any, name: str) -> None:
 
 
 def shut(call_guard: Any, timeout_s: float) -> bool:
-    """Wait until no other thread is in a call, and let none in any more; False if one still is after timeout_s."""
+    """Wait until no other thread is in a call, and refuse further calls; False if one still is after timeout_s."""
     deadline, me = time.monotonic() + timeout_s, threading.get_ident()
     while call_guard.owner not in (0, me, NOBODY):
         if time.monotonic() > deadline:

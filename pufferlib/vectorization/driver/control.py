@@ -1,4 +1,4 @@
-"""Control: methods and attributes of the environments, wherever they run: questions to workers, and their replies."""
+"""Control: call methods and read attributes of the environments in workers, by requests and their replies."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Control", "each_value"]
 
 
 class Control:
-    """Asks workers, and collects what they reply.
+    """The calls sent to workers, and the replies so far.
 
-    pump(deadline): waits for whatever the workers say; False if nothing came in time. raise_error: raises what they
-    have said of failures.
+    pump(deadline): waits for messages and handles them; False if none came in time. raise_error: raises the failures
+    that workers have reported.
     """
 
     def __init__(self, backend: Backend, pump: Callable[[float | None], bool], raise_error: Callable[[], None]) -> None:
@@ -28,14 +28,14 @@ class Control:
         self._num_calls = 0
 
     def take(self, reply: Reply) -> None:
-        """Keep a reply if anybody waits for it."""
+        """Store a reply if its call is still awaited."""
         replies = self._replies.get(reply.ticket)
         if replies is not None:
             replies.append(reply)
             replies.awaited.discard(reply.worker)
 
     def lose(self, died: Died) -> None:
-        """A worker has died: what it was asked is not going to be answered."""
+        """Record a dead worker: it will not answer its calls."""
         for replies in self._replies.values():
             if died.worker in replies.awaited:
                 replies.lost = died.text
@@ -43,10 +43,10 @@ class Control:
     def ask(
         self, action: str, name: str, env_ids: list[int], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Callable[[float | None], list[Any]]:
-        """Have environments do something. Return what waits for their results, up to a number of seconds.
+        """Send a call to environments; return a function that waits for the results, up to a number of seconds.
 
-        action: "call", "get" or "set"; args: of the call, or one value an environment to set. Waiting raises
-        RecvTimeout, and may then be tried again. Who needs no results need not wait.
+        action: "call", "get" or "set". args: the arguments of the call, or the values to set, one an environment.
+        The returned function raises RecvTimeout, and may then be called again. It need not be called at all.
         """
         backend = self._backend
         by_worker: dict[int, list[int]] = {}
@@ -57,12 +57,12 @@ class Control:
             raise CallError(f"workers {gone} have died; call reset, which starts them again, or close")
         self._num_calls += 1
         ticket = self._num_calls
-        replies = self._replies[ticket] = Replies()  # gone once nobody waits for them
+        replies = self._replies[ticket] = Replies()  # removed once no caller refers to them
         replies.awaited = set(by_worker)
         sealed, values = {}, dict(zip(env_ids, args, strict=True)) if action == "set" else {}
         for worker, share in by_worker.items():
-            own = tuple(values[env_id] for env_id in share) if values else tuple(args)
-            sealed[worker] = backend.seal(Call(ticket, action, name, share, own, kwargs))
+            worker_args = tuple(values[env_id] for env_id in share) if values else tuple(args)
+            sealed[worker] = backend.seal(Call(ticket, action, name, share, worker_args, kwargs))
         backend.send_each(sealed)
 
         def wait(timeout: float | None) -> list[Any]:
@@ -87,9 +87,9 @@ class Control:
 
 
 class Replies(list[Reply]):
-    """The answers to one Call so far. (A plain list cannot be referred to weakly.)
+    """The answers to one Call so far. (A plain list has no weak references.)
 
-    awaited: the workers that have not answered yet. lost: why one of them never will.
+    awaited: the workers that have not answered yet. lost: why one of them never will, "" if none.
     """
 
     awaited: set[int]
@@ -97,7 +97,7 @@ class Replies(list[Reply]):
 
 
 def each_value(values: Any, num: int) -> Sequence[Any]:
-    """Return one value for each of ``num`` environments, from a list or tuple of them or from one for all."""
+    """Return ``num`` values, one an environment, from a list or tuple of them, or from one value for all."""
     if not isinstance(values, (list, tuple)):
         return (values,) * num
     if len(values) != num:

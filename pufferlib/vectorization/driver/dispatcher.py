@@ -1,4 +1,4 @@
-"""Dispatcher: handle the workers' messages: arrived rows, infos, failures and deaths."""
+"""Dispatcher: handling of the workers' messages: finished rows, infos, failures and deaths."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["Dispatcher", "make_scheduler"]
 
 
 class Dispatcher:
-    """Takes messages of the workers.
+    """The messages of the workers, and what follows from them.
 
-    flight: where the environments are; set once it exists. errors: those that the user has not been told yet.
-    ring: the shared words of the compiled path, which keeps the infos that came as records; None on the portable one.
+    scheduler: the state of the environments; set once it exists. errors: those not raised yet. ring: the Ring of the
+    compiled path, which stores the infos that came as records; None on the portable path.
     """
 
     scheduler: PortableScheduler | RingScheduler
@@ -66,7 +66,7 @@ class Dispatcher:
         del self.scheduler, self.control
 
     def forget(self) -> None:
-        """Forget all that has come; all environments are about to be made anew."""
+        """Discard all messages, before all environments are made again."""
         self._messages.clear()
         self.forget_infos()
         self.errors.clear()
@@ -221,7 +221,7 @@ class Dispatcher:
             self._forget_infos_of(env_id)
 
     def _crash(self, env_ids: Iterable[int], cause: str) -> None:
-        """Have environments that are lost restarted: their episodes end in crash rows, those now that are due now."""
+        """Restart lost environments: their episodes end in crash rows, which are written now if they are due."""
         flying = set(self.scheduler.of_state(FLYING))
         self.scheduler.hold(True)
         for env_id in env_ids:

@@ -1,4 +1,4 @@
-"""The plain case of ``send`` and ``recv`` on the portable path: one array of actions for all, one answer a worker.
+"""FastPath: the plain case of ``send`` and ``recv`` on the portable path: one array of actions, one answer a worker.
 
 Like the compiled ``_native.fast_path``, it returns before it has changed anything where a call is not plain; the
 careful code takes over from there.
@@ -22,11 +22,10 @@ __all__ = ["FastPath"]
 
 
 class FastPath:
-    """The short way of synchronous batches. midway: whether Ctrl-C would leave something half done.
+    """The plain case of synchronous batches. half_done: whether Ctrl-C would now leave a call half done.
 
-    actions: the slab's. values: which they may hold. disabled: whether autoreset_mode is "disabled", so that a finished
-    episode takes no action.
-    owner: as in turns; whoever else finds somebody there is sent the careful way, which refuses.
+    actions: the slab's. values: the checks of their values. disabled: whether autoreset_mode is "disabled", so that a
+    finished episode takes no action. owner: as in CallGuard; if it is set, the general path raises the error.
     """
 
     def __init__(

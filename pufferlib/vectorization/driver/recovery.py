@@ -1,4 +1,4 @@
-"""Recovery: which environments have to be made anew, with which seeds, and what answers their next action meanwhile."""
+"""Recovery: which environments must be made again, with which seeds, and which rows answer their next action."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Recovery"]
 class Recovery:
     """The environments that raised, or lost their worker.
 
-    counts: how often each has been made anew, over all. doomed: those that were lost while they waited, and why: a
-    crash row answers their next action. reborn: those whose crash row is on its way or received: a reset of the new
-    environment answers their next action. Both are empty where ``on_error`` is "raise".
+    counts: how often each has been made again. crash_due: those lost while they waited, with the reason: a crash row
+    answers their next action. reset_due: those whose crash row has been written: a reset of the new environment
+    answers their next action. Both are empty if ``on_error`` is "raise".
     """
 
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
@@ -24,17 +24,17 @@ class Recovery:
         self.counts = [0] * num_envs
         self.crash_due: dict[int, str] = {}
         self.reset_due: set[int] = set()
-        self._unmade: set[int] = set()  # whose next reset makes them first
-        self._first_seeds = {env_id: seeds[env_id] for env_id in range(num_envs)}  # of those still to be reset
+        self._unmade: set[int] = set()  # environments that their next reset makes first
+        self._first_seeds = {env_id: seeds[env_id] for env_id in range(num_envs)}  # of environments not reset yet
         self._restarts, self._max_restarts = on_error == "restart", max_restarts
 
     @property
     def pending(self) -> bool:
-        """Whether there are environments that a plain step must not be sent to."""
+        """Whether some environments must not receive a plain step."""
         return bool(self.crash_due or self.reset_due)
 
     def refusal(self, env_ids: Iterable[int]) -> str | None:
-        """Return why these may not be restarted by themselves, "" if that was not asked for; None if they may."""
+        """Return why these may not be restarted automatically, "" if on_error is "raise"; None if they may."""
         if not self._restarts:
             return ""
         most = self._max_restarts
@@ -45,22 +45,22 @@ class Recovery:
         return f"{which} been restarted {most} times, which is max_restarts"
 
     def lose(self, env_id: int) -> None:
-        """This environment is lost: the next reset makes it anew, and seeds it as no other was."""
+        """Record a lost environment: the next reset makes it again, with a seed that no other had."""
         self.counts[env_id] += 1
         self._first_seeds[env_id] = self.seeds.draw(env_id, self.counts[env_id])
         self._unmade.add(env_id)
 
     def retry_seed(self, env_id: int, seed: int) -> None:
-        """A reset with this seed has failed: the next one has it again, if it is given none."""
+        """Record a failed reset: the next one without a seed uses this seed."""
         self._first_seeds.setdefault(env_id, seed)
 
     def order(self, env_id: int, slot: int, seed: int | None = None, options: Any = None) -> ResetOrder:
-        """Return the order to reset an environment. seed: None for the one that is due, or for none."""
-        own_seed = self._first_seeds.get(env_id) if seed is None else seed
-        return ResetOrder(env_id, slot, own_seed, options, env_id in self._unmade)
+        """Return the order to reset an environment. seed: None for the first seed, if it is due, else for none."""
+        order_seed = self._first_seeds.get(env_id) if seed is None else seed
+        return ResetOrder(env_id, slot, order_seed, options, env_id in self._unmade)
 
     def begun(self, env_ids: Sequence[int]) -> None:
-        """These environments were sent the order."""
+        """Record that these environments were sent their orders."""
         for env_id in env_ids:
             self._first_seeds.pop(env_id, None)
             self.crash_due.pop(env_id, None)

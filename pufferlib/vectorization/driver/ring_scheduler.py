@@ -1,7 +1,7 @@
 """RingScheduler: the scheduler of the compiled path, where rows arrive in shared memory without a message.
 
-The plain case is ``send`` and ``recv`` of the compiled ``FastPath``. This file has the rest, resets and failures, over
-the same shared words.
+The compiled ``FastPath`` handles the plain case of ``send`` and ``recv``. This file handles resets and failures, on the
+same shared words.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SYNCHRONOUS, ORDERED, FIRST_FINISHED = range(3)
 
 
 class RingScheduler(States):
-    """As PortableScheduler, for workers that commit rows to the ring.
+    """The PortableScheduler's counterpart for workers that commit rows to the ring.
 
-    Where batches come in the order of sending, or hold everything, an environment that fails keeps its slot: the batch
-    waits for its reset. In a pool the others go on without it.
+    If batches are in the order of sending, or hold all environments, a failed environment keeps its slot, and the batch
+    waits for its reset. In a pool, the other environments continue without it.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class RingScheduler(States):
         self._slab, self._batches, self._ring, self._dead = slab, batches, ring, dead
         self.states = bytearray(shape.num_envs)
         self.overs = bytearray(shape.num_envs)
-        self._lost: set[int] = set()  # of those that have landed, whose worker has died since
-        self._reserved: dict[int, int] = {}  # slots that environments which failed have kept
-        self._short: set[int] = set()  # blocks whose counts a death may have left short; one goes by the words, then
-        self._held = False  # whether the plain case has to wait
-        self.stuck_reason = ""  # why nothing but a reset of all environments helps
+        self._lost: set[int] = set()  # READY environments whose worker has died since
+        self._reserved: dict[int, int] = {}  # by env id: the slot that a failed environment keeps
+        self._short: set[int] = set()  # blocks whose count a death may have left too low; their words are read instead
+        self._held = False  # whether the fast path is disabled
+        self.stuck_reason = ""  # why only a reset of all environments helps
         synchronous = shape.block_size == shape.num_envs
         self._mode = SYNCHRONOUS if synchronous else FIRST_FINISHED if first_finished else ORDERED
         if synchronous:
@@ -95,23 +95,23 @@ class RingScheduler(States):
 
     @property
     def last_slots(self) -> Sequence[int]:
-        """Where the rows of the last batch lie."""
+        """The slots of the last batch."""
         first = (self.fast_path.head - 1) % self._slab.shape.num_blocks * self._block_size
         return range(first, first + self._block_size)
 
     @property
     def num_coming(self) -> int:
-        """How many environments were sent something and have not been received."""
+        """The number of environments that were sent an action or reset, and whose rows have not been received."""
         coming: int = self.fast_path.coming
         return coming
 
     @property
     def num_ready(self) -> int:
-        """How many of them have finished."""
+        """The number of those that have finished."""
         return len(self.fast_path.landed())
 
     def is_settled(self) -> bool:
-        """Whether all that was sent has been done, and no worker has rows that it has written but not counted yet."""
+        """Return whether no environment is in flight, and no worker has written rows that it has not counted yet."""
         if not self._short:
             return self.num_coming == int(self.fast_path.counted())
         live = set(range(self._slab.shape.num_workers)) - self._dead
@@ -122,30 +122,30 @@ class RingScheduler(States):
         return super().of_state(*states)
 
     def _refresh(self) -> None:
-        """Tell those that have finished from those that have not, which nobody needs to know from step to step."""
+        """Mark finished environments as READY, which the fast path does not need."""
         for env_id in self.fast_path.landed():
             self.states[env_id] = READY
 
     def coming_slots(self, env_ids: Sequence[int]) -> list[int]:
-        """Return the slots that the next rows of these environments go to."""
+        """Return the slots of these environments' next rows."""
         fresh = iter(self.fast_path.coming_slots([env_id for env_id in env_ids if env_id not in self._reserved]))
         return [self._reserved[env_id] if env_id in self._reserved else next(fresh) for env_id in env_ids]
 
     def depart(self, env_ids: Iterable[int]) -> list[int]:
-        """These environments are sent something to do; return the slots that their rows go to."""
+        """Mark environments as in flight; return the slots for their rows."""
         slots = []
         for env_id in env_ids:
-            kept = self._reserved.pop(env_id, None)
-            if kept is None:
+            slot = self._reserved.pop(env_id, None)
+            if slot is None:
                 slots += self.fast_path.depart([env_id])
             else:
                 self.states[env_id] = FLYING
                 self.fast_path.coming += 1
-                slots.append(kept)
+                slots.append(slot)
         return slots
 
     def fail(self, env_id: int, *, died: bool = False) -> None:
-        """This environment raised, or lost its worker (died). Rows that it wrote before it did still count."""
+        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote before remain valid."""
         self._refresh()
         state = self.states[env_id]
         if state == READY and (died or self._mode == FIRST_FINISHED):
@@ -153,7 +153,7 @@ class RingScheduler(States):
             self._clear_if_sound()
             return
         if state in (FLYING, READY):
-            if state == READY:  # its infos cannot be read, and without them its rows do not count
+            if state == READY:  # its infos cannot be read; without them its rows are invalid
                 self._ring.revoke(self.fast_path.slot_of(env_id))
             self.fast_path.coming -= 1
             if self._mode == ORDERED:
@@ -163,7 +163,7 @@ class RingScheduler(States):
         self.states[env_id] = FAILED
 
     def crash(self, env_id: int) -> None:
-        """Answer what this environment was sent by crash rows, in place of its worker, which is dead or gave it up."""
+        """Write crash rows as the environment's answer, in place of its worker, which is dead or gave it up."""
         slot = self.fast_path.claimed_slot(env_id) if self._mode == FIRST_FINISHED else self.fast_path.slot_of(env_id)
         if slot is None:
             slot = self._ring.claim(env_id)
@@ -176,21 +176,21 @@ class RingScheduler(States):
         self.states[env_id] = READY
 
     def asked(self, worker: int, share: range) -> Any:
-        """Return what this worker was asked for and has not taken up, another value each time; None for nothing."""
+        """Return a worker's request that it has not begun, a different value for each; None if there is none."""
         return self.fast_path.asked(worker)
 
-    def hold(self, held: bool) -> None:
-        """Say whether the plain case is to wait, as there are environments that a plain step must not be sent to."""
-        self._held = held
+    def hold(self, hold: bool) -> None:
+        """Disable the fast path while some environments must not receive a plain step, or enable it again."""
+        self._held = hold
         self._clear_if_sound()
 
     def mark_dirty(self) -> None:
-        """A worker has died, perhaps between writing rows and counting them."""
+        """Distrust all counts: a worker has died, perhaps between writing rows and counting them."""
         self._short = set(range(self._slab.shape.num_blocks))
         self._clear_if_sound()
 
     def _repair_counts(self, head: int) -> None:
-        """Set right the count of the block that was received last, if nobody can be about to add to it."""
+        """Repair the count of the block that was received last, if no worker can still add to it."""
         if self._ring.repair_count(head):
             self._short.discard(head % self._slab.shape.num_blocks)
             self._clear_if_sound()
@@ -199,42 +199,42 @@ class RingScheduler(States):
         self.fast_path.clear = not (self._lost or self._short or self._held)
 
     def has_news(self) -> bool:
-        """Whether something has come beside rows that is to be seen to before they are received."""
+        """Return whether messages have come that must be handled before the rows are received."""
         news: bool = self.fast_path.has_news()
         return news
 
     def wants_a_look(self) -> bool:
-        """Whether it is time to look for dead workers, though rows keep coming."""
+        """Return whether it is time to look for dead workers, although rows keep arriving."""
         wants: bool = self.fast_path.wants_a_look()
         return wants
 
     def look(self) -> None:
-        """Note what has come so far; what comes after this ends a wait."""
+        """Record the messages so far; later ones end a wait."""
         self.fast_path.look()
 
     def await_block(self, timeout_s: float) -> None:
-        """Wait a little for the next block to be full or for urgent news."""
+        """Wait a bounded time for the next block to be full, or for an urgent message."""
         if self._short:
-            if not self.fast_path.is_full(True):  # what came before ``look`` would not end the wait
+            if not self.fast_path.is_full(True):  # rows from before ``look`` would not end the wait
                 self.fast_path.await_row(timeout_s)
         else:
             self.fast_path.await_block(timeout_s)
 
     def await_settling(self, timeout_s: float) -> None:
-        """Wait a little for what keeps things from being settled."""
+        """Wait a bounded time for a row, unless all is settled."""
         if not self.is_settled():
             self.fast_path.await_row(timeout_s)
 
     def await_row(self, timeout_s: float) -> None:
-        """Wait a little for any row or for urgent news."""
+        """Wait a bounded time for any row, or for an urgent message."""
         self.fast_path.await_row(timeout_s)
 
     def arrive(self, env_ids: Iterable[int], overs: Iterable[bool]) -> None:
-        """Rows come without a message here."""
+        """Raise AssertionError: on the compiled path rows come without a message."""
         raise AssertionError(f"a worker announced the rows of environments {list(env_ids)}")
 
     def obstacle(self) -> str:
-        """Return what keeps the next batch from ever being full, and the way out; "" if nothing does."""
+        """Return why the next batch can never be full, and the way out; "" if it can."""
         if self.stuck_reason:
             return self.stuck_reason
         block = self.fast_path.head % self._slab.shape.num_blocks
@@ -244,18 +244,18 @@ class RingScheduler(States):
         return ""
 
     def fill(self, env_id: int) -> None:
-        """This waiting environment takes part in the next batch with the rows that it had in the last one."""
+        """Repeat a waiting environment's rows of the last batch in the next one."""
         (slot,) = self.fast_path.depart([env_id])
         repeat_rows(self._slab, (slot - self._block_size) % self._slab.shape.num_slots, slot)
         self._ring.commit(slot, bool(self.overs[env_id]))
 
     def batch_is_ready(self) -> bool:
-        """Whether the environments of the next batch have all arrived."""
+        """Return whether all environments of the next batch have arrived."""
         full: bool = self.fast_path.is_full(bool(self._short))
         return full
 
     def land(self, gather: Gather) -> Batch:
-        """Return the next batch, whose environments now wait (unless they lost their workers meanwhile)."""
+        """Return the next batch and mark its environments as waiting, or as failed if their workers have died."""
         self.fast_path.land()
         if self._lost:
             lost = self._lost.intersection(self.fast_path.last_ids)
@@ -269,7 +269,7 @@ class RingScheduler(States):
         return batch
 
     def drop(self) -> None:
-        """Forget the rows that have arrived; their environments are about to be reset. Only when all is settled."""
+        """Discard the rows that have arrived, before their environments are reset. Call it only when all is settled."""
         self._lost.clear()
         self._reserved.clear()
         self._short.clear()
@@ -279,10 +279,10 @@ class RingScheduler(States):
         self._clear_if_sound()
 
     def let_go(self) -> None:
-        """It is closed; nothing holds this in turn."""
+        """Do nothing: there is no reference cycle."""
 
-    def begin_anew(self) -> None:
-        """Forget everything; all environments are about to be made anew."""
+    def forget_all(self) -> None:
+        """Discard all state, before all environments are made again."""
         self.drop()
         self.states[:] = bytes(self._num_envs)
         self.fast_path.forget()

@@ -15,15 +15,15 @@ __all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Gather", "PortableSch
 NEW, WAITING, FLYING, READY, FAILED = range(5)
 _WORDS = ("has never been reset", "waits for an action", "is in flight", "has finished but was not received", "failed")
 
-Gather = Callable[[Sequence[int]], list[dict[str, Any]]]  # the infos that have come from these environments
+Gather = Callable[[Sequence[int]], list[dict[str, Any]]]  # returns the infos received from these environments
 
 
 class States:
-    """The state of every environment; what the two kinds of flight have in common.
+    """The state of every environment: the common part of both schedulers.
 
-    states: one of NEW, WAITING (its rows were received), FLYING (an action or reset was sent), READY (its rows are
-    written), FAILED (it raised or its worker died; only a reset helps). overs: whose episode was over on arrival.
-    batch: the last one. last_ids: its environments, None before the first.
+    states: for each environment NEW, WAITING (its rows were received), FLYING (an action or reset was sent), READY (its
+    rows are written) or FAILED (it raised or its worker died; only a reset helps). overs: 1 if its episode was over on
+    arrival. batch: the last one. last_ids: its environments, None before the first.
     """
 
     states: bytearray
@@ -41,9 +41,9 @@ class States:
 
 
 class PortableScheduler(States):
-    """The portable path: workers announce what has arrived, one message after another.
+    """The scheduler of the portable path, where workers announce finished environments by messages.
 
-    An environment's n-th rows go to its slot of lap n % 3.
+    An environment writes its n-th rows to its slot of buffer n % 3.
     """
 
     def __init__(self, slab: Slab, batches: Batches, batch_size: int, *, first_finished: bool) -> None:
@@ -61,33 +61,33 @@ class PortableScheduler(States):
         self._batch_size = batch_size
         self.synchronous = batch_size == num_envs
         self._first_finished = first_finished
-        self._buffer_indices = [0] * num_envs  # where each environment's next rows go
-        self._lost: set[int] = set()  # of those READY, whose worker has died since: they fail once received
-        self._order: deque[int] = deque()  # of departure, or of arrival; unused where batches hold everything
+        self._buffer_indices = [0] * num_envs  # of each environment's next rows
+        self._lost: set[int] = set()  # READY environments whose worker has died since: they fail once received
+        self._order: deque[int] = deque()  # of departure, or of arrival; unused if batches hold all environments
         self._in_order = list(range(num_envs))
         self._all_wait, self._all_fly, self._none_over = (bytes([state]) * num_envs for state in (WAITING, FLYING, 0))
 
     @property
     def last_slots(self) -> Sequence[int]:
-        """Where the rows of the last batch lie."""
-        laps, num_envs = self._buffer_indices, self._num_envs
-        return [(laps[env_id] - 1) % NUM_BUFFERS * num_envs + env_id for env_id in self.last_ids or ()]
+        """The slots of the last batch."""
+        indices, num_envs = self._buffer_indices, self._num_envs
+        return [(indices[env_id] - 1) % NUM_BUFFERS * num_envs + env_id for env_id in self.last_ids or ()]
 
     @property
     def num_coming(self) -> int:
-        """How many environments were sent something and have not been received."""
+        """The number of environments that were sent an action or reset, and whose rows have not been received."""
         return self.num_flying + self.num_ready
 
     def is_settled(self) -> bool:
-        """Whether all that was sent has been done."""
+        """Return whether no environment is in flight."""
         return self.num_flying == 0
 
     def coming_slots(self, env_ids: Iterable[int]) -> list[int]:
-        """Return the slots that the next rows of these environments go to."""
+        """Return the slots of these environments' next rows."""
         return [self._buffer_indices[env_id] * self._num_envs + env_id for env_id in env_ids]
 
     def depart(self, env_ids: Iterable[int]) -> list[int]:
-        """These environments are sent something to do; return the slots that their rows go to."""
+        """Mark environments as in flight; return the slots for their rows."""
         env_ids = list(env_ids)
         for env_id in env_ids:
             self.states[env_id] = FLYING
@@ -97,7 +97,7 @@ class PortableScheduler(States):
         return self.coming_slots(env_ids)
 
     def arrive(self, env_ids: Iterable[int], overs: Iterable[bool]) -> None:
-        """The rows of these environments are written."""
+        """Mark environments as finished: their rows are written."""
         for env_id, over in zip(env_ids, overs, strict=True):
             self.states[env_id] = READY
             self.overs[env_id] = over
@@ -107,26 +107,26 @@ class PortableScheduler(States):
                 self._order.append(env_id)
 
     def all_wait(self) -> bool:
-        """Whether all environments wait for an action."""
+        """Return whether all environments wait for an action."""
         return self.states == self._all_wait
 
     def all_fly(self) -> bool:
-        """Whether all have been sent something and none has finished."""
+        """Return whether all environments are in flight."""
         return self.states == self._all_fly
 
     def depart_all(self) -> int:
-        """``depart`` for all of a synchronous batch; return the lap that their rows go to."""
+        """Mark all environments of a synchronous batch as in flight; return the buffer index of their rows."""
         self.states[:] = self._all_fly
         self.num_flying = self._num_envs
         return self._buffer_indices[0]
 
     def arrive_all(self) -> None:
-        """``arrive`` for all of a synchronous batch, of which no episode is over."""
+        """Mark all environments of a synchronous batch as finished, with no episode over."""
         self.overs[:] = self._none_over
         self.num_flying, self.num_ready = 0, self._num_envs
 
     def fail(self, env_id: int, *, died: bool = False) -> None:
-        """This environment raised, or lost its worker (died). Rows that it wrote before it did still count."""
+        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote before remain valid."""
         if self.states[env_id] == READY:
             self._lost.add(env_id)
             return
@@ -137,46 +137,46 @@ class PortableScheduler(States):
         self.states[env_id] = FAILED
 
     def crash(self, env_id: int) -> None:
-        """Answer what this environment was sent by crash rows, in place of its worker."""
+        """Write crash rows as the environment's answer, in place of its worker."""
         (slot,) = self.coming_slots([env_id])
         write_crash(self._slab, slot)
         self.arrive([env_id], [False])
 
     def asked(self, worker: int, share: range) -> Any:
-        """Return what this worker was asked for and has not done, another value each time; None for nothing."""
+        """Return a worker's unfinished requests, a different value for each request; None if there are none."""
         return [(env_id, self._buffer_indices[env_id]) for env_id in share if self.states[env_id] == FLYING] or None
 
-    def hold(self, held: bool) -> None:
-        """Say whether the plain case is to wait, as there are environments that a plain step must not be sent to."""
+    def hold(self, hold: bool) -> None:
+        """Disable the fast path while some environments must not receive a plain step, or enable it again."""
         if self.fast_path is not None:
-            self.fast_path.clear = not held
+            self.fast_path.clear = not hold
 
     def mark_dirty(self) -> None:
-        """A worker has died; it may have left counts short, of which there are none here."""
+        """Do nothing: the portable path has no counts that a dead worker could leave wrong."""
 
     def has_news(self) -> bool:
-        """Whether something has come beside rows that is to be seen to before they are received."""
+        """Return whether messages have come that must be handled before the rows are received."""
         return False
 
-    stuck_reason = ""  # why nothing but a reset of all environments helps
-    fast_path: Any = None  # the short way of the plain case
+    stuck_reason = ""  # why only a reset of all environments helps
+    fast_path: Any = None  # the FastPath, or None
 
     def wants_a_look(self) -> bool:
-        """Whether it is time to look for dead workers, though rows keep coming."""
+        """Return whether it is time to look for dead workers, although rows keep arriving."""
         return False
 
     def obstacle(self) -> str:
-        """Return what keeps the next batch from ever being full, and the way out; "" if nothing does."""
+        """Return why the next batch can never be full, and the way out; "" if it can."""
         return ""
 
     def await_block(self, timeout_s: float) -> None:
-        """Wait for rows that come without a message: here there are none."""
+        """Do nothing: on the portable path no rows come without a message."""
 
     def await_settling(self, timeout_s: float) -> None:
-        """The same."""
+        """Do nothing, as ``await_block``."""
 
     def fill(self, env_id: int) -> None:
-        """This waiting environment takes part in the next batch with the rows that it had in the last one."""
+        """Repeat a waiting environment's rows of the last batch in the next one."""
         buffer_index = self._buffer_indices[env_id]
         slots = self._num_envs
         repeat_rows(self._slab, ((buffer_index - 1) % NUM_BUFFERS) * slots + env_id, buffer_index * slots + env_id)
@@ -184,7 +184,7 @@ class PortableScheduler(States):
         self.num_ready += 1
 
     def batch_is_ready(self) -> bool:
-        """Whether the environments of the next batch have all arrived."""
+        """Return whether all environments of the next batch have arrived."""
         if self.num_ready < self._batch_size:
             return False
         if self.synchronous or self._first_finished:
@@ -192,7 +192,7 @@ class PortableScheduler(States):
         return all(self.states[self._order[index]] == READY for index in range(self._batch_size))
 
     def land(self, gather: Gather) -> Batch:
-        """Return the next batch, whose environments now wait (unless they lost their workers meanwhile)."""
+        """Return the next batch and mark its environments as waiting, or as failed if their workers have died."""
         if self.synchronous:
             env_ids, buffer_index = self._in_order, self._buffer_indices[0]
             self._buffer_indices = [(buffer_index + 1) % NUM_BUFFERS] * self._num_envs
@@ -215,17 +215,17 @@ class PortableScheduler(States):
         return self.batch
 
     def drop(self) -> None:
-        """Forget the rows that have arrived; their environments are about to be reset."""
+        """Discard the rows that have arrived, before their environments are reset."""
         self._order.clear()
         self._lost.clear()
         self.num_ready = 0
 
     def let_go(self) -> None:
-        """It is closed: let go of what holds this in turn, so that the slab's memory goes when its last user does."""
+        """Break the reference cycle of a closed VecEnv, so that the slab's memory is freed with its last user."""
         self.fast_path = None
 
-    def begin_anew(self) -> None:
-        """Forget everything; all environments are about to be made anew."""
+    def forget_all(self) -> None:
+        """Discard all state, before all environments are made again."""
         self.drop()
         self.num_flying = 0
         self.states[:] = bytes(self._num_envs)
@@ -234,7 +234,7 @@ class PortableScheduler(States):
 
 
 def write_crash(slab: Slab, slot: int) -> None:
-    """Write the rows that end an episode whose environment is lost: cut off, and no transition leads into them."""
+    """Write the rows that end the episode of a lost environment: truncated, and with mask False."""
     rows = slab.rows(slot)
     for array in rows[:5]:
         array[...] = 0
@@ -242,7 +242,7 @@ def write_crash(slab: Slab, slot: int) -> None:
 
 
 def repeat_rows(slab: Slab, old: int, new: int) -> None:
-    """Copy the rows of one slot to another, where no transition leads into them."""
+    """Copy the rows of one slot to another, with mask False."""
     old_rows, new_rows = slab.rows(old), slab.rows(new)
     for old_array, new_array in zip(old_rows[:4], new_rows[:4], strict=True):
         new_array[...] = old_array

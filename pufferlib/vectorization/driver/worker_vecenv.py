@@ -1,4 +1,4 @@
-"""WorkerVecEnv: the VecEnv whose environments are stepped by a backend of workers. A row's way from send to recv."""
+"""WorkerVecEnv: the VecEnv whose environments are stepped by the workers of a backend."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from pufferlib.vectorization.core.arguments import (
 from pufferlib.vectorization.core.backend import CLOSE_S, Backend
 from pufferlib.vectorization.core.batch import Batch, Batches
 from pufferlib.vectorization.core.infos import Infos
-from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder, summary_of, told_once
-from pufferlib.vectorization.core.plan import Plan, Seeds, checked_mode, checked_seed, given_seeds
+from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder, failure_texts, summary_of
+from pufferlib.vectorization.core.plan import Plan, Seeds, checked_mode, checked_seed, reset_seeds
 from pufferlib.vectorization.core.sharing import Claims
 from pufferlib.vectorization.core.slab import SlabShape
 from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
@@ -58,7 +58,7 @@ Array = np.ndarray[Any, Any]
 class WorkerVecEnv(VecEnv):
     """Many environments stepped by workers.
 
-    Serial, Multiprocessing, Pool and Ray are this class with another backend of workers and another rule for which
+    Serial, Multiprocessing, Pool and Ray are this class with different backends, and with different rules for which
     finished environments form the next batch.
     """
 
@@ -103,7 +103,7 @@ class WorkerVecEnv(VecEnv):
         seeds = Seeds(checked_seed(seed), plan.num_envs)
         self._tensors = tensors_of(as_torch, device, copy=copy)
 
-        each = not plan.synchronous
+        announce_each = not plan.synchronous
         emulation = {**(wrap_kwargs or {}), "check": check}
         backend = self._make_backend(
             plan,
@@ -113,8 +113,8 @@ class WorkerVecEnv(VecEnv):
                 [creators[env_id] for env_id in share],
                 emulation,
                 autoreset_mode,
-                each,
-                each and self.first_finished,
+                announce_each,
+                announce_each and self.first_finished,
                 limits,
             ),
             context=context,
@@ -124,7 +124,7 @@ class WorkerVecEnv(VecEnv):
         env_spec = backend.start()
         self._claims = Claims()
         if not backend.near:  # where they are near, the worker has claimed them itself
-            for env_id, error in self._claims.claim_originals(creators, backend.found):
+            for env_id, error in self._claims.claim_originals(creators, backend.held_envs):
                 backend.close()
                 self._claims.release()
                 worker = next(index for index, share in enumerate(backend.shares) if env_id in share)
@@ -231,12 +231,12 @@ class WorkerVecEnv(VecEnv):
             if busy:
                 text = "; ".join(self._scheduler.describe(env_id) for env_id in busy[:8])
                 raise CallError(f"cannot reset: {text}; recv first")
-        seeds, anew = given_seeds(seed, ids, self.num_envs)
-        each_options = options_per_env(options, len(ids))
+        seeds, new_seeds = reset_seeds(seed, ids, self.num_envs)
+        env_options = options_per_env(options, len(ids))
         if options is not None:  # what cannot be sent is refused before anything has changed
-            self._sealed(map(self._recovery.order, ids, ids, seeds, each_options))
+            self._sealed(map(self._recovery.order, ids, ids, seeds, env_options))
         if env_ids is None:
-            self._recovery.seeds = anew or self._recovery.seeds
+            self._recovery.seeds = new_seeds or self._recovery.seeds
             if not self._interrupted:
                 self._drain()
         if self._interrupted:
@@ -244,7 +244,7 @@ class WorkerVecEnv(VecEnv):
         else:
             backend.revive()
         order, slots = self._recovery.order, self._scheduler.coming_slots(ids)
-        sealed = self._sealed(map(order, ids, slots, seeds, each_options))
+        sealed = self._sealed(map(order, ids, slots, seeds, env_options))
         self._recovery.begun(ids)
         alone = self._scheduler.num_coming == 0
         self._only_resets = env_ids is not None and (alone or self._only_resets)
@@ -306,7 +306,7 @@ class WorkerVecEnv(VecEnv):
         self._recording.note_send(start_s)
 
     def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
-        """Have environments step, but those that crashed end their episodes, or begin anew."""
+        """Step environments; those that crashed end their episodes, or start again."""
         backend, recovery, scheduler = self._backend, self._recovery, self._scheduler
         over = scheduler.overs if self.autoreset_mode == "next_step" else bytes(self.num_envs)
         crashed = [env_id for env_id in ids if env_id in recovery.crash_due and not over[env_id]]
@@ -386,7 +386,7 @@ class WorkerVecEnv(VecEnv):
     def _ask(
         self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Callable[[float | None], list[Any]]:
-        """Have environments do something; return what waits for their results (see ``Control.ask``)."""
+        """Send a call to environments; return a function that waits for the results (see ``Control.ask``)."""
         self._refuse_interrupted()
         ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
         return functools.partial(self._await, self._dispatcher.control.ask(action, name, ids, args, kwargs))
@@ -439,7 +439,7 @@ class WorkerVecEnv(VecEnv):
         if not within:
             self._dispatcher.let_go()
             self._scheduler.let_go()
-        for text in told_once(message for message in messages if isinstance(message, Failed)):
+        for text in failure_texts(message for message in messages if isinstance(message, Failed)):
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         if self._tensors is not None:
             self._tensors.close()
@@ -482,10 +482,10 @@ class WorkerVecEnv(VecEnv):
             warnings.warn(f"dropped by reset: {summary_of(dropped)}", RuntimeWarning, stacklevel=4)
 
     def _recover(self) -> None:
-        """Begin anew where Ctrl-C left things half done."""
+        """Restart all workers if Ctrl-C has left a call half done."""
         for env_id in self._backend.recover():
             self._recovery.lose(env_id)
-        self._scheduler.begin_anew()
+        self._scheduler.forget_all()
         self._dispatcher.forget()
         self._interrupted = False
         self._fast_path = self._scheduler.fast_path
@@ -509,7 +509,7 @@ class WorkerVecEnv(VecEnv):
 
     def _refuse_interrupted(self) -> None:
         if self._interrupted:
-            raise CallError("Ctrl-C has ended a call in the middle; call reset, which begins anew, or close")
+            raise CallError("Ctrl-C has ended a call in the middle; call reset, which starts again, or close")
 
     @property
     def _backend(self) -> Backend:

@@ -1,10 +1,10 @@
-"""Workers in processes of their own: the backends multiprocessing and pool.
+"""Workers in processes: the backends multiprocessing and pool.
 
 backend           the backend, and the two classes of VecEnv
-start             start a worker process
-serve             what runs in it
-lifetime          end it with its parent, whatever ends the parent
-thread_caps       limit its threads
+start             starting a worker process
+serve             the main function of a worker process
+lifetime          ending it with its parent, however the parent ends
+thread_caps       limits on its threads
 channel           frames over a socket pair
-deferred_signals  delay Ctrl-C while a process starts or ends
+deferred_signals  delay of Ctrl-C while a process starts or ends
 """

@@ -1,4 +1,4 @@
-"""Multiprocessing and Pool: workers in processes of their own, over shared memory and one socket pair each."""
+"""Multiprocessing and Pool: workers in processes, connected by shared memory and one socket pair each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pufferlib.vectorization.core.frames import (
 )
 from pufferlib.vectorization.core.messages import Call, Died, EnvSpec, Failed, Played, Ready, Reset
 from pufferlib.vectorization.core.plan import Plan, available_cpus, checked_count
-from pufferlib.vectorization.core.sharing import Found
+from pufferlib.vectorization.core.sharing import HeldEnv
 from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab, SlabShape, ring_of
 from pufferlib.vectorization.core.step_watchdog import STARTING, doing_of
 from pufferlib.vectorization.driver.call_guard import LEAVE_S, NOBODY, CallGuard, shut
@@ -43,15 +43,15 @@ from pufferlib.vectorization.processes.serve import Launch
 from pufferlib.vectorization.processes.start import Process, start_method
 from pufferlib.vectorization.worker.worker import WorkerTask, require_same_spec
 
-__all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessBackend", "default_spin", "open_crews"]
+__all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessBackend", "default_spin", "open_backends"]
 
-SPIN = 50  # a wait that ends within them costs no wake-up of a sleeping core (30-40 us on a virtual machine)
+SPIN = 50  # yields; a wait that ends within them needs no wake-up of a sleeping core (30-40 us on a virtual machine)
 
 
 def default_spin(num_workers: int) -> int:
-    """Return how often who waits yields its core before it sleeps.
+    """Return how often a waiting process yields its core before it sleeps.
 
-    With more workers than cores the portable path does not at all, as it asks its selector before each yield.
+    It is 0 on the portable path with more workers than cores, as that path polls its selector before each yield.
     """
     return SPIN if _native.available or num_workers <= available_cpus() else 0
 
@@ -67,20 +67,20 @@ class _Processes(WorkerVecEnv):
 
 
 class Multiprocessing(_Processes):
-    """A VecEnv whose workers are processes; batches come in the order in which their actions were sent.
+    """A VecEnv whose workers are processes; batches are returned in the order in which their actions were sent.
 
-    backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None to
-    leave them alone (but OpenCV's, of which a forked worker has one); ``spin``: how often a waiting process yields its
-    core before it sleeps, by default 50, or 0 on the portable path where workers outnumber cores.
+    backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None for
+    no limit (OpenCV has one thread in a forked worker even then); ``spin``: how often a waiting process yields its core
+    before it sleeps, by default 50, or 0 on the portable path with more workers than cores.
     """
 
     backend = "multiprocessing"
 
 
 class Pool(_Processes):
-    """A VecEnv whose workers are processes; batches hold the first environments to finish.
+    """A VecEnv whose workers are processes; a batch holds the first environments to finish.
 
-    Its use begins where ``num_envs`` is more than ``batch_size``. backend_kwargs: as for Multiprocessing.
+    It is of use if ``num_envs`` is more than ``batch_size``. backend_kwargs: see Multiprocessing.
     """
 
     backend = "pool"
@@ -88,9 +88,9 @@ class Pool(_Processes):
 
 
 class Line(NamedTuple):
-    """How to hear one worker alone. is_ready(ms): waits for data, or for the worker's end; receive: of its socket.
+    """The socket of one worker. is_ready(ms): waits for data, or for the worker's end; receive: reads the socket.
 
-    incoming: what has come of frames that are not whole yet.
+    incoming: bytes of incomplete frames.
     """
 
     worker: int
@@ -100,14 +100,14 @@ class Line(NamedTuple):
 
 
 def checked_settings(worker_threads: Any, spin: Any) -> tuple[int | None, int | None]:
-    """Return both; None is left to processes. Raises PlanError for what they cannot be given."""
+    """Return both settings, checked; None stays None. Raises PlanError."""
     if worker_threads is not None:
         worker_threads = checked_count("worker_threads", worker_threads, 1, ", or None for no limit")
     return worker_threads, None if spin is None else checked_count("spin", spin, 0)
 
 
 class ProcessBackend(Backend):
-    """Workers as processes. One socket pair each carries requests there and answers back."""
+    """Workers in processes. A socket pair for each carries requests to it and answers back."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class ProcessBackend(Backend):
         self._worker_of = [worker for worker, share in enumerate(self.shares) for _ in share]
         self._tasks = tasks
         self._context = start_method(context)
-        self._by_value = self._context != "fork"  # some worker has not our __main__
+        self._by_value = self._context != "fork"  # a worker may have another __main__
         self._entropy = entropy
         self._worker_threads = worker_threads
         self.spin = spin
@@ -141,21 +141,21 @@ class ProcessBackend(Backend):
             raise not_startable("the parent's end of the workers", error) from error
         self._channels: dict[int, Channel] = {}
         self._processes: dict[int, Process] = {}
-        self._generations = [0] * len(tasks)  # how many processes have had each worker's place
+        self._generations = [0] * len(tasks)  # the number of processes each worker has had
         self._causes: dict[int, str] = {}  # of workers that were killed on purpose
         self._flushing: set[int] = set()  # workers whose socket was full
         self._slab: Slab | None = None
-        self._kept: list[Any] = []  # messages that came while something else was awaited, for the next poll
-        self._lines: list[Line] = []  # to the workers, in the order in which ``all_played`` hears them
-        self._played: list[int] = []  # workers that it has heard so far
-        self._rested = False  # whether it has slept already, so that the next poll need not stay awake
+        self._deferred: list[Any] = []  # messages received outside ``poll``, for the next poll
+        self._lines: list[Line] = []  # of the workers, in the order in which ``all_played`` reads them
+        self._played: list[int] = []  # workers that it has read so far
+        self._slept = False  # whether it has slept already, so that the next poll need not spin
         self._ring: Any = None
         self._env_spec = tasks[0].env_spec
-        self.found: dict[int, Found] = {}
+        self.held_envs: dict[int, HeldEnv] = {}
         self._owner = os.getpid()
         self._closed = False
         self.call_guard = CallGuard()
-        open_crews.add(self)
+        open_backends.add(self)
         _close_before_joining()
 
     # ------------------------------------------------------------------------------------------- beginning
@@ -165,10 +165,10 @@ class ProcessBackend(Backend):
             for worker in range(len(self._tasks)):
                 self._start_worker(worker, self._context)
             if self._env_spec is None:
-                faces = self._await_ready()
+                specs = self._await_ready()
                 for worker in range(1, len(self._tasks)):
-                    require_same_spec(faces[0], self.shares[0][0], faces[worker], self.shares[worker][0])
-                self._env_spec = faces[0]
+                    require_same_spec(specs[0], self.shares[0][0], specs[worker], self.shares[worker][0])
+                self._env_spec = specs[0]
         except BaseException:
             self.close()
             raise
@@ -211,17 +211,17 @@ class ProcessBackend(Backend):
             self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
 
     def _await_ready(self) -> dict[int, EnvSpec]:
-        """Return the workers' faces, once all have one."""
-        faces: dict[int, EnvSpec] = {}
-        while len(faces) < len(self._tasks):
+        """Wait until all workers are ready, and return their EnvSpecs."""
+        specs: dict[int, EnvSpec] = {}
+        while len(specs) < len(self._tasks):
             for message in self.poll(None):
                 if not isinstance(message, Ready):
                     assert isinstance(message, (Failed, Died)), message
                     self.refusal = message
                     raise message.error()
-                faces[message.worker] = message.env_spec
-                self.found.update(message.found)
-        return faces
+                specs[message.worker] = message.env_spec
+                self.held_envs.update(message.held_envs)
+        return specs
 
     def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
         self._slab = Slab.shared(shape)
@@ -233,23 +233,23 @@ class ProcessBackend(Backend):
     def _give_slab(self, worker: int) -> None:
         assert self._slab is not None and self._slab.fd is not None
         channel = self._channels[worker]
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the next poll says so
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the next poll reports it
             socket.send_fds(channel.sock, [b"s"], [self._slab.fd])
             channel.post(pickled_frame(self._slab.shape))
 
     def restart(self, worker: int) -> None:
-        # A process that has grown threads meanwhile must not be forked.
+        # A process that has started threads since must not be forked.
         context = start_method(None) if self._context == "fork" else self._context
         self._by_value = self._by_value or context != "fork"
         assert self._slab is not None
         self._slab.doing[worker] = STARTING
         self._start_worker(worker, context)
-        self._give_slab(worker)  # it lies in the socket until the worker looks, as do the requests that follow
+        self._give_slab(worker)  # the socket holds it, and later requests, until the worker reads them
         self.dead.discard(worker)
 
     def kill(self, worker: int, cause: str) -> None:
         process = self._processes.get(worker)
-        if process is not None:  # else it has died by itself meanwhile
+        if process is not None:  # else it has died already
             self._causes[worker] = cause
             process.kill()
 
@@ -259,14 +259,14 @@ class ProcessBackend(Backend):
         by_worker: dict[int, tuple[list[int], list[int]]] = {}
         worker_of = self._worker_of
         for env_id, slot in zip(env_ids, slots, strict=True):
-            ids, own_slots = by_worker.setdefault(worker_of[env_id], ([], []))
+            ids, worker_slots = by_worker.setdefault(worker_of[env_id], ([], []))
             ids.append(env_id)
-            own_slots.append(slot)
-        for worker, (ids, own_slots) in by_worker.items():
+            worker_slots.append(slot)
+        for worker, (ids, worker_slots) in by_worker.items():
             if self._ring is None:
-                self._post(worker, step_frame(ids, own_slots))
+                self._post(worker, step_frame(ids, worker_slots))
             else:
-                self._request(worker, ids, own_slots)
+                self._request(worker, ids, worker_slots)
 
     def step_all(self, buffer_index: int) -> None:
         frame = SHARE_FRAMES[buffer_index]
@@ -274,7 +274,7 @@ class ProcessBackend(Backend):
             self._post(worker, frame)
 
     def all_played(self, timeout_s: float) -> bool:
-        if self._kept or self.dead:
+        if self._deferred or self.dead:
             return False
         lines, played = self._lines or self._listed(), self._played
         deadline = time.monotonic() + min(timeout_s, SLICE_S)
@@ -286,7 +286,7 @@ class ProcessBackend(Backend):
             self.interruptible = True  # what can be read stays readable
             while not line.is_ready(0 if yields else max(0.0, 1000 * (deadline - time.monotonic()))):
                 if not yields:
-                    self._rested = timeout_s > 0
+                    self._slept = timeout_s > 0
                     return False
                 yields -= 1
                 yield_core()
@@ -294,18 +294,18 @@ class ProcessBackend(Backend):
             if self._closed:  # by a signal handler
                 return False
             data = b""
-            with contextlib.suppress(BlockingIOError, ConnectionResetError):  # it is dead, as ``poll`` will find
+            with contextlib.suppress(BlockingIOError, ConnectionResetError):  # it is dead, as ``poll`` will report
                 data = line.receive(len(PLAYED_FRAME), socket.MSG_DONTWAIT)
             if data != PLAYED_FRAME:
                 for frame in self._channels[line.worker].take(data):
-                    self._kept += messages_of(frame, line.worker)
+                    self._deferred += messages_of(frame, line.worker)
                 return False
             played.append(line.worker)
         played.clear()
         return True
 
     def _listed(self) -> list[Line]:
-        """List the workers, the last one first: it is as a rule the last to finish, and then all others are there."""
+        """List the workers, the last first: it is usually the last to finish, so that all others are then done."""
         for worker in sorted(self._channels, reverse=True):
             channel, death_fd, poll = self._channels[worker], self._processes[worker].death_fd, select.poll()
             for descriptor in (channel, death_fd):
@@ -315,18 +315,18 @@ class ProcessBackend(Backend):
         return self._lines
 
     def _request(self, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        """On the compiled path: post words to a worker, waiting for room where very many calls are under way."""
+        """Post words to a worker's mailbox, on the compiled path; wait for room if very many calls are under way."""
         while worker in self._channels and not self._ring.request(worker, env_ids, slots):
-            self._kept += self._answers(self._selector.select(SLICE_S / 100))
+            self._deferred += self._answers(self._selector.select(SLICE_S / 100))
 
     def _summon(self, worker: int) -> None:
-        """On the compiled path: have a worker read its socket."""
+        """Request a worker to read its socket, on the compiled path."""
         self._request(worker, [_native.ring.CONTROL], [0])
 
     def seal(self, request: Reset | Call) -> bytes:
         try:
             return sealed_frame(request, by_value=self._by_value)
-        except Exception as error:  # whatever a user's object raises when it is pickled
+        except Exception as error:  # any error of the user's object
             raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
 
     def send(self, worker: int, sealed: bytes) -> None:
@@ -346,15 +346,15 @@ class ProcessBackend(Backend):
         return [processes[worker].pid if worker in processes else 0 for worker in range(len(self.shares))]
 
     def poll(self, timeout: float | None) -> list[Any]:
-        if self._played or self._kept:
-            messages = [*map(Played, self._played), *self._kept]
+        if self._played or self._deferred:
+            messages = [*map(Played, self._played), *self._deferred]
             self._played.clear()
-            self._kept = []
+            self._deferred = []
             return messages
         deadline = None if timeout is None else time.monotonic() + timeout
-        yields = 0 if timeout == 0 or self._rested else self.spin
-        self._rested = False
-        while not self._closed:  # as a signal handler may
+        yields = 0 if timeout == 0 or self._slept else self.spin
+        self._slept = False
+        while not self._closed:  # a signal handler may close it
             left = SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline - time.monotonic()))
             self.interruptible = True  # what can be read stays readable
             events = self._selector.select(0 if yields else left)
@@ -363,7 +363,7 @@ class ProcessBackend(Backend):
                 yield_core()
                 continue
             self.interruptible = False
-            messages = self._answers(events)  # events may bring no more than a part of a long one
+            messages = self._answers(events)  # an event may bring only a part of a long message
             if messages or (deadline is not None and time.monotonic() >= deadline):
                 return messages
         return []
@@ -386,10 +386,10 @@ class ProcessBackend(Backend):
         return messages
 
     def _bury(self, worker: int) -> list[Any]:
-        """Forget a worker that has ended, or has closed its end, which it does at no other time; say what is left."""
+        """Remove a worker that has ended, or closed its socket; return its last messages and its Died."""
         exitcode, share, doing = self._forget(worker, grace_s=1.0), self.shares[worker], None
         self.dead.add(worker)
-        # Rows that it has finished stand, and so do their infos.
+        # Rows that it has finished remain valid, and so do their infos.
         messages = [] if self._ring is None else infos_messages(self._ring.take_infos())
         if self._slab is not None:
             doing = doing_of(int(self._slab.doing[worker, 0]), self._slab.shape.num_envs)
@@ -397,7 +397,7 @@ class ProcessBackend(Backend):
         return [*messages, Died(worker, exitcode, share, doing, self._causes.pop(worker, ""))]
 
     def _clean(self, worker: int) -> None:
-        """Remove from shared memory what a worker that has ended left of requests and words."""
+        """Remove the requests and the activity word of a worker that has ended from shared memory."""
         assert self._slab is not None
         self._slab.doing[worker] = 0
         if self._ring is not None:
@@ -418,7 +418,7 @@ class ProcessBackend(Backend):
         for worker in list(self._channels):
             self._forget(worker, grace_s=0.0)
             self._clean(worker)
-        self._kept.clear()
+        self._deferred.clear()
         self._played.clear()
         self._causes.clear()
         self.dead.update(range(len(self.shares)))
@@ -428,19 +428,19 @@ class ProcessBackend(Backend):
     # ---------------------------------------------------------------------------------------------- ending
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
-        if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, not the workers
+        if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, but not the workers
             return []
-        grace_s = 0.0 if self.closing else grace_s  # Ctrl-C has ended this once: the workers have had their time
+        grace_s = 0.0 if self.closing else grace_s  # after an interrupted close, the workers have had their time
         self.closing = True
-        if not shut(self.call_guard, max(grace_s, LEAVE_S)):  # it is stuck in something of the user's
+        if not shut(self.call_guard, max(grace_s, LEAVE_S)):  # a thread is stuck in user code
             for process in self._processes.values():
                 process.kill()
             return []
-        messages = self._part(grace_s)
+        messages = self._end_workers(grace_s)
         for worker in list(self._channels):
             pid = self._processes[worker].pid
             self._forget(worker, grace_s=0.0)
-            if grace_s > 0:  # else that was asked for
+            if grace_s > 0:  # else killing them was intended
                 warnings.warn(
                     f"worker {worker} (process {pid}) did not close its environments in {grace_s:.0f} s and was killed",
                     RuntimeWarning,
@@ -451,13 +451,13 @@ class ProcessBackend(Backend):
         if self._slab is not None:
             self._slab.close()
         self._closed = True
-        self.call_guard = CallGuard()  # the lane, which was it, holds these workers in turn
+        self.call_guard = CallGuard()  # the fast path, which was the guard, refers to these workers
         self._lines = []
-        open_crews.discard(self)
+        open_backends.discard(self)
         return [message for message in messages if isinstance(message, Failed)]
 
-    def _part(self, grace_s: float) -> list[Any]:
-        """Have workers close their environments and end, and wait for that; return what they have to say."""
+    def _end_workers(self, grace_s: float) -> list[Any]:
+        """Request all workers to close their environments and end, wait for that, and return their messages."""
         messages: list[Any] = []
         for channel in self._channels.values():
             with contextlib.suppress(OSError):
@@ -465,13 +465,13 @@ class ProcessBackend(Backend):
         unaware = list(self._channels) if self._ring is not None else []
         deadline = time.monotonic() + grace_s
         while self._channels and time.monotonic() < deadline:
-            # A mailbox may be full, of a worker that never empties it.
+            # The mailbox of a worker that never empties it may be full.
             unaware = [worker for worker in unaware if not self._ring.request(worker, [_native.ring.CONTROL], [0])]
             messages += self.poll(max(0.0, min(SLICE_S, deadline - time.monotonic())))
         return messages
 
     def leave_in_child(self) -> None:
-        """In a forked child: close the ends that only the parent may hold, so that its death is seen."""
+        """Close, in a forked child, the ends that only the parent may hold, so that workers notice its death."""
         self.call_guard.owner = NOBODY
         for channel in self._channels.values():
             channel.close()
@@ -479,7 +479,7 @@ class ProcessBackend(Backend):
 
 
 def not_startable(who: str, error: OSError) -> PlatformError:
-    """Return what to raise where the system refuses a process, or what one needs."""
+    """Return the error for a process, or a resource for one, that the system refuses."""
     files, processes = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
     which = "on" if processes == resource.RLIM_INFINITY else f"of {processes}"
     ways_out = {
@@ -495,27 +495,27 @@ def not_startable(who: str, error: OSError) -> PlatformError:
 
 SHARE_FRAMES = [share_frame(buffer_index) for buffer_index in range(NUM_BUFFERS)]
 
-open_crews: weakref.WeakSet[Any] = weakref.WeakSet()
+open_backends: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _leave_all_in_child() -> None:
-    for backend in list(open_crews):
+    for backend in list(open_backends):
         backend.leave_in_child()
-    open_crews.clear()
+    open_backends.clear()
 
 
 def _close_all() -> None:
-    for backend in list(open_crews):
+    for backend in list(open_backends):
         backend.close()
 
 
 def _close_before_joining() -> None:
-    """In a process that multiprocessing started: have all closed when it ends.
+    """Register the closing of all backends at the end of a process that multiprocessing started.
 
-    Such a process runs no exit handlers of atexit, but joins its children, which would wait for it in turn.
+    Such a process runs no atexit handlers, but joins its children, which would wait for it in turn.
     """
     global _closing_pid
-    if _closing_pid != os.getpid():  # a forked one has forgotten what its parent has registered
+    if _closing_pid != os.getpid():  # a fork loses the parent's registrations
         _closing_pid = os.getpid()
         multiprocessing.util.Finalize(None, _close_all, exitpriority=10)
 

@@ -1,4 +1,4 @@
-"""Channel: frames over a socket pair, for a parent that must never block on one worker alone."""
+"""Channel: frames over a socket pair, for a parent that must never block on a single worker."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ yield_core = getattr(os, "sched_yield", _sleep_none)  # macOS has no sched_yield
 
 
 class Channel:
-    """One end of a socket pair that carries frames. The other end's death is the end of its frames."""
+    """One end of a socket pair that carries frames. When the other end closes or dies, its frames end."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.incoming = bytearray()  # frames that are not whole yet
+        self.incoming = bytearray()  # bytes of incomplete frames
         self._outgoing = bytearray()
 
     def fileno(self) -> int:
@@ -36,7 +36,7 @@ class Channel:
     # ------------------------------------------------------------------------- for the parent: never blocks
 
     def post(self, frame: bytes) -> None:
-        """Send a frame, keeping what the socket does not take at once for ``flush``."""
+        """Send a frame; store what the socket does not accept at once for ``flush``."""
         if self._outgoing:
             self._outgoing += frame
         else:
@@ -44,7 +44,7 @@ class Channel:
             self._outgoing += frame[sent:]
 
     def flush(self) -> bool:
-        """Send more of what is kept; True once nothing is."""
+        """Send more of the stored bytes; return whether all have been sent."""
         if self._outgoing:
             sent = self._send_some(self._outgoing)
             del self._outgoing[:sent]
@@ -59,12 +59,12 @@ class Channel:
             return len(data)
 
     def take(self, data: bytes) -> list[Frame]:
-        """Return the frames that are whole with this data, which has come past ``arrived``."""
+        """Append data that was read outside ``arrived``; return the frames that are then complete."""
         self.incoming += data
         return list(complete_frames(self.incoming))
 
     def arrived(self) -> tuple[list[Frame], bool]:
-        """Return the frames that have arrived whole, and whether the other end is closed. Never waits."""
+        """Return the complete frames that have arrived, and whether the other end is closed. Never waits."""
         closed = False
         while True:
             try:
@@ -84,20 +84,20 @@ class Channel:
     # ------------------------------------------------------------------------------ for the worker: blocks
 
     def send(self, frame: bytes) -> None:
-        """Send a whole frame, waiting as long as it takes."""
+        """Send a frame, waiting until the socket has accepted all of it."""
         self.sock.sendall(frame)
 
     def send_and_tell(self, frame: bytes, announce: Callable[[bool], None], *, urgent: bool) -> None:
-        """Send a whole frame to a parent that looks only when told: ``announce(urgent)``.
+        """Send a frame to a parent that reads its socket only after ``announce(urgent)``.
 
-        What does not fit into the socket at once is urgent, or the parent would never make room for the rest.
+        A frame that does not fit into the socket at once is urgent, or the parent would never make room for the rest.
         """
         rest = memoryview(frame)
         while rest:
             try:
                 rest = rest[self.sock.send(rest, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
-                announce(True)  # the parent may sleep until a block is full, and has to make room first
+                announce(True)  # the parent may sleep until a block is full, but must make room first
                 room = select.poll()
                 room.register(self.sock, select.POLLOUT)
                 room.poll()
@@ -107,8 +107,8 @@ class Channel:
     def frames(self, spin: int) -> Iterator[Frame]:
         """Yield frames until the other end is closed.
 
-        spin: how often to offer the core to others before sleeping: waking a process that sleeps on another
-            core costs tens of microseconds, so a short wait is cheaper awake.
+        spin: how often to yield the core before sleeping. Waking a process that sleeps on another core takes tens of
+            microseconds, so that a short wait costs less awake.
         """
         sock, incoming = self.sock, self.incoming
         while True:

@@ -1,4 +1,4 @@
-"""Signals that have to wait: Ctrl-C in the middle of starting or ending a process would leave one that nobody ends."""
+"""Delay of signals: Ctrl-C during the start or end of a process would leave a process behind."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from typing import Any
 
 __all__ = ["as_before", "deferred_signals"]
 
-_held: dict[int, Any] = {}  # the handlers of signals that wait just now
+_deferred: dict[int, Any] = {}  # the handlers of the signals delayed now
 
 
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Have all handlers of signals in Python run only afterwards; any of them may raise. For milliseconds.
+    """Delay all Python signal handlers until the end of this context; any of them may raise there. For milliseconds.
 
-    Blocking the signals would not do: another thread, of NumPy's BLAS say, takes them, and the handler runs here. In
-    other threads than the main one nothing has to be done, as no handler runs there.
+    Blocking the signals would not suffice: another thread, such as one of NumPy's BLAS, receives them, and the handler
+    runs in the main thread. In other threads this does nothing, as no handler runs there.
     """
-    if _held or threading.current_thread() is not threading.main_thread():
+    if _deferred or threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
-    python = {each: handler for each in signal.valid_signals() if callable(handler := signal.getsignal(each))}
+    python = {number: handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))}
     try:
-        for each, handler in python.items():
-            _held[each] = handler
-            signal.signal(each, lambda number, frame: came.append(number))
+        for signal_number, handler in python.items():
+            _deferred[signal_number] = handler
+            signal.signal(signal_number, lambda number, frame: came.append(number))
         yield
     finally:
         try:
             as_before()
         finally:
             for number in dict.fromkeys(came):
-                _thread.interrupt_main(number)  # type: ignore[arg-type]  # as if it came now
+                _thread.interrupt_main(number)  # type: ignore[arg-type]  # as if it arrived now
 
 
 def as_before() -> None:
-    """Put the handlers back, also in a process that was forked meanwhile."""
+    """Restore the handlers, also in a process that was forked in between."""
     try:
-        while _held:
-            number, handler = next(iter(_held.items()))
+        while _deferred:
+            number, handler = next(iter(_deferred.items()))
             signal.signal(number, handler)
-            _held.pop(number, None)
+            _deferred.pop(number, None)
     finally:
-        if _held:  # one that was back already has raised
+        if _deferred:  # a restored handler has raised
             as_before()

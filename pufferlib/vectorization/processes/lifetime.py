@@ -1,4 +1,4 @@
-"""The end of worker processes: with their parent at the latest, whatever ends it."""
+"""The end of worker processes: at the latest with their parent, however it ends."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["LifePipe", "death_of", "die_with_parent", "end_group"]
 
 
 class LifePipe:
-    """A pipe that nobody writes to and whose write end only the parent holds: its end is the parent's end."""
+    """A pipe without data, whose write end only the parent holds: it closes when the parent ends."""
 
     def __init__(self) -> None:
         self.reader, self._writer = multiprocessing.connection.Pipe(duplex=False)
 
     def leave(self) -> None:
-        """In a child: close the write end, whose last holder the parent must be."""
+        """Close the write end in a child, so that the parent is its last holder."""
         self._writer.close()
 
     def close(self) -> None:
@@ -30,49 +30,49 @@ class LifePipe:
 
 
 def death_of(pid: int) -> int | None:
-    """Return a descriptor that is readable once a process has ended; None where the platform has none."""
+    """Return a descriptor that is readable once a process has ended; None if the platform has none."""
     with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or not Linux
         return os.pidfd_open(pid)
     return None
 
 
 def end_group(process: Any, death_fd: int | None, grace_s: float) -> int | None:
-    """Wait for a process for grace_s, kill it and the group that it has founded, and return its exit code.
+    """Wait for a process up to grace_s, kill it and its process group, and return its exit code.
 
-    process: multiprocessing's, which nobody has joined yet. death_fd: of ``death_of``. The code is negative for a
-    signal, and None where nobody knows how it ended.
+    process: a multiprocessing process that has not been joined yet. death_fd: of ``death_of``. The code is negative for
+    a signal, and None if it is unknown.
     """
     if death_fd is None:
         process.join(grace_s)
-    else:  # not joined yet, so that its number, which is its group's too, can't have been given to another
+    else:  # not joined yet, so that no other process or group has its id
         ended = select.poll()  # select.select refuses descriptors above 1023
         ended.register(death_fd, select.POLLIN)
         ended.poll(1000 * grace_s)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what was started in it goes too
+        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
     if process.exitcode is None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)  # it may have had no time yet to found its group
+            os.kill(process.pid, signal.SIGKILL)  # it may not have created its group yet
     process.join()
     exitcode: int | None = process.exitcode
     return exitcode
 
 
 def die_with_parent(life: Any) -> None:
-    """Found a process group, and have the kernel kill it when the parent ends, however it does.
+    """Create a process group that the kernel kills when the parent ends, however it ends.
 
-    The life pipe's end raises a signal for whoever asked for one, within milliseconds, also while the GIL is held and
-    also if the process is stopped. PR_SET_PDEATHSIG would follow the thread that created us instead.
+    The closing of the life pipe raises a signal in this process within milliseconds, even while the GIL is held or the
+    process is stopped. PR_SET_PDEATHSIG would instead react to the end of the thread that created this process.
     """
     os.setpgid(0, 0)
     if hasattr(fcntl, "F_SETSIG"):
-        own = os.open(f"/proc/self/fd/{life.fileno()}", os.O_RDONLY)  # opened anew: flags belong to an opening
-        fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpid())
-        fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
+        life_fd = os.open(f"/proc/self/fd/{life.fileno()}", os.O_RDONLY)  # opened again, as flags belong to an opening
+        fcntl.fcntl(life_fd, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(life_fd, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC)
         poll = select.poll()
-        poll.register(own, select.POLLIN)
-        if poll.poll(0):  # it had ended before we asked
+        poll.register(life_fd, select.POLLIN)
+        if poll.poll(0):  # the parent had ended before F_SETOWN
             os.killpg(0, signal.SIGKILL)
         life.close()
     else:

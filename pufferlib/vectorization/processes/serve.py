@@ -1,4 +1,4 @@
-"""What a worker process does: read requests from its channel until that closes, and send back messages."""
+"""The main function of a worker process: read requests from its channel until it closes, and send messages."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ __all__ = ["Launch", "frames_of", "run_worker"]
 
 
 class Launch(NamedTuple):
-    """What a worker process is given."""
+    """The arguments of a worker process."""
 
     worker: int
-    task: Any  # WorkerTask; packed by ``portable`` unless the process is forked
+    task: Any  # a WorkerTask; bytes from ``portable`` unless the process is forked
     sock: socket.socket
     life: Any  # a Connection: the read end of the life pipe
     entropy: Any
     worker_threads: int | None
     spin: int
-    generation: int  # how many processes had this worker's place before
+    generation: int  # the number of earlier processes of this worker
 
 
 def run_worker(launch: Launch) -> None:
-    """Serve requests until they end. The target of a worker process."""
+    """Serve requests until the channel closes. The target of a worker process."""
     die_with_parent(launch.life)
-    as_before()  # once a Ctrl-C in the terminal, which goes to the parent's whole group, does not come here
+    as_before()  # after it is in another group than the parent, to which a terminal sends Ctrl-C
     sys.stdout = _NamedStream(1, f"worker {launch.worker}")
     sys.stderr = _NamedStream(2, f"worker {launch.worker}")
     channel = Channel(launch.sock)
@@ -61,18 +61,18 @@ def run_worker(launch: Launch) -> None:
     def emit(message: Any) -> bool:
         if isinstance(message, InfosMessage) and _put_infos(ring, launch.worker, message):
             return True
-        frames, as_meant = frames_of(message, launch.worker)
+        frames, complete = frames_of(message, launch.worker)
         for frame in frames:
             if ring is None:
                 channel.send(frame)
             else:
-                channel.send_and_tell(frame, ring.announce, urgent=not (as_meant and isinstance(message, InfosMessage)))
-        return as_meant
+                channel.send_and_tell(frame, ring.announce, urgent=not (complete and isinstance(message, InfosMessage)))
+        return complete
 
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has closed its end altogether
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has closed its end
         try:
             worker = _begin(launch, emit)
-        except Exception as error:  # the creators can't be unpickled here, say
+        except Exception as error:  # such as creators that cannot be unpickled here
             emit(Failed.of(None, launch.worker, "start", error))
             return
         if worker.task.env_spec is None:
@@ -97,11 +97,11 @@ def _begin(launch: Launch, emit: Callable[[Any], bool]) -> Worker:
         task = transfer.loads(task)
     seed_globals(launch.entropy, launch.worker, launch.generation)
 
-    return Worker(task, emit, made=lambda: limit_imported(launch.worker_threads))
+    return Worker(task, emit, make_hook=lambda: limit_imported(launch.worker_threads))
 
 
 def _take_slab(channel: Channel, worker: int) -> Slab | None:
-    """Return the slab, which comes first of all; None if the parent closes instead."""
+    """Receive the slab, which is sent first; return None if the parent closes instead."""
     data, fds, _, _ = socket.recv_fds(channel.sock, 1, 1)
     if not data:
         return None
@@ -117,7 +117,7 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
     frames = channel.frames(0 if worker.step_loop is not None else spin)
     while True:
         if worker.step_loop is not None:
-            worker.step_loop.serve(spin)  # steps come past the socket, and each frame in it is announced there
+            worker.step_loop.serve(spin)  # steps come through the ring, which also announces each frame in the socket
             frame = next(frames, None)
         else:
             worker.clock(timeline.BUSY)
@@ -137,24 +137,24 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
                 worker.reset(request)
             elif isinstance(request, Call):
                 worker.call(request)
-            else:  # it could not be unpickled here, as this answer says
+            else:  # a failure to unpickle it
                 worker.emit(request)
 
 
 def _put_infos(ring: Any, worker: int, message: InfosMessage) -> bool:
-    """Send infos through shared memory; False if they do not fit, or cannot be pickled."""
+    """Send infos through shared memory; return False if they do not fit, or cannot be pickled."""
     (env_id,) = message.env_ids
     try:
         put: bool = ring.put_info(worker, env_id, infos_payload(message.infos))
-    except Exception:  # whatever a user's object raises when it is pickled; the frame's maker knows what to say
+    except Exception:  # any error of the user's object; ``frames_of`` reports it
         return False
     return put
 
 
 def frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
-    """Return the frames of a message, and whether they say what it says.
+    """Return the frames of a message, and whether they hold all of it.
 
-    What can't be pickled becomes a failure of its environment alone.
+    Infos that cannot be pickled become a failure of their environment only.
     """
     if isinstance(message, Played):
         return [PLAYED_FRAME], True
@@ -169,7 +169,7 @@ def frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
         if isinstance(message, Done):
             return [done_frame(message)], True
         return [sealed_frame(message) if isinstance(message, InfosMessage) else pickled_frame(message)], True
-    except Exception as error:  # whatever a user's object raises when it is pickled
+    except Exception as error:  # any error of the user's object
         if isinstance(message, Reply):
             failed = Failed(None, message.worker, "reply", f"the result cannot be pickled: {error}", "", None)
             return [pickled_frame(message._replace(results=[], failed=failed))], False
@@ -200,7 +200,7 @@ def _portable(error: BaseException | None) -> BaseException | None:
 
 
 class _NamedStream(io.TextIOBase):
-    """A stream to a descriptor that puts the worker's name before each line, and writes whole lines at once."""
+    """A stream to a descriptor that writes complete lines, each after the worker's name."""
 
     encoding = "utf-8"
 

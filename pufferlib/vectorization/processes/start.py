@@ -27,10 +27,10 @@ FORKED = ", or use context='fork', which copies all (not safe beside other threa
 
 
 def start_method(context: str | None) -> str:
-    """Return "fork", "spawn" or "forkserver": the one asked for, else fork where it is safe and spawn elsewhere.
+    """Return the start method for this context; for None, "fork" if that is safe, else "spawn". Raises PlanError.
 
-    Forking is safe while the process has one Python thread, no CUDA context and no JAX, whose threads are none of
-    Python's; then it takes milliseconds.
+    Forking is safe while the process has one Python thread, no CUDA context and no JAX, whose threads Python does not
+    list. It takes milliseconds.
     """
     available = multiprocessing.get_all_start_methods()
     if context is not None:
@@ -46,9 +46,9 @@ def start_method(context: str | None) -> str:
 
 
 def running_threads() -> list[threading.Thread]:
-    """Return the Python threads that run.
+    """Return the Python threads that are running.
 
-    A thread of C++ that called Python once stays in Python's own list after its end (before 3.13); Linux's knows.
+    Before Python 3.13, threading.enumerate() still lists a C++ thread that called Python and has ended; Linux does not.
     """
     tasks = "/proc/self/task"
     if not os.path.isdir(tasks):
@@ -58,9 +58,10 @@ def running_threads() -> list[threading.Thread]:
 
 
 class Process:
-    """One worker process, in a process group of its own.
+    """One worker process, the leader of a process group.
 
-    death_fd: readable once the process has ended; None where the platform has none (the socket's end tells, then).
+    death_fd: a descriptor that is readable once the process has ended; None if the platform has none: then the end of
+    its socket shows it.
     """
 
     def __init__(self, launch: Launch, context: str) -> None:
@@ -81,14 +82,14 @@ class Process:
         self.death_fd = death_of(self.pid)
 
     def kill(self) -> None:
-        """Kill the process, also one that is stopped; ``end`` then sees to the rest."""
+        """Kill the process, even if it is stopped; call ``end`` afterwards."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float) -> int | None:
         """Wait for the process for grace_s, kill its group, and return its exit code, negative for a signal."""
         exitcode = end_group(self._process, self.death_fd, grace_s)
-        with contextlib.suppress(ValueError):  # SIGCHLD is ignored, or another has waited: nobody knows how it ended
+        with contextlib.suppress(ValueError):  # SIGCHLD is ignored, or other code has waited: the exit code is unknown
             self._process.close()
         if self.death_fd is not None:
             os.close(self.death_fd)
@@ -98,21 +99,21 @@ class Process:
 
 @functools.cache
 def _ready_to_fork() -> None:
-    """Import what every worker needs, and find the libraries that have threads, once for all workers forked later.
+    """Import what every worker needs, and find the libraries with threads, once for all workers forked later.
 
-    A worker that does so itself takes 10 ms of a processor, more than the rest of its start.
+    In a worker this would take 10 ms of CPU time, more than the rest of its start.
     """
     import cloudpickle  # noqa: F401
     import threadpoolctl
 
-    threadpoolctl.ThreadpoolController()  # it keeps the paths that it has resolved
+    threadpoolctl.ThreadpoolController()  # it caches the resolved paths
 
 
 def portable(task: Any, needs: str, more: str = "") -> bytes:
-    """Return a task for a process that has not our memory. Raises PlanError, with who needs that and other ways out."""
+    """Serialize a task for a process without this one's memory. Raises PlanError; needs and more extend its text."""
     try:
         return transfer.dumps(task)
-    except Exception as error:  # whatever a user's object raises when it is pickled
+    except Exception as error:  # any error of the user's object
         raise PlanError(
             f"what makes the environments cannot be pickled, as {needs}: {error}; create such things in the "
             f"env_creator{more}"
@@ -121,31 +122,36 @@ def portable(task: Any, needs: str, more: str = "") -> bytes:
 
 @contextlib.contextmanager
 def starting(context: str) -> Any:
-    """Start a process of multiprocessing within this: it neither runs the user's script, nor warns of threads, nor
-    waits for threads of OpenCV's that only its parent has."""
-    # A fork imports nothing, and what its environments define in __main__ has to be found there.
-    prepared = _opencv_at_rest() if context == "fork" else transfer.main_hidden()
+    """Prepare for the start of a multiprocessing process inside this context.
+
+    The process does not run the user's script, does not warn about threads, and does not wait for OpenCV's threads,
+    which only its parent has.
+    """
+    # A fork imports nothing; it must find what its environments define in __main__.
+    prepared = _opencv_paused() if context == "fork" else transfer.main_hidden()
     with _parenthood(), prepared, warnings.catch_warnings():
         # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
         warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
         yield
 
 
-_resting: dict[int, threading.Lock] = {}  # by process, for whoever is forked has a copy that nobody will release
+_opencv_locks: dict[int, threading.Lock] = {}  # by process, as no thread would release a forked copy
 
 
 @contextlib.contextmanager
-def _opencv_at_rest() -> Any:
-    """Let OpenCV have no threads of its own: one that was at work when this process was forked may hold a lock, for
-    which OpenCV would wait in the child for ever. There it has one thread from then on, here as many as before."""
+def _opencv_paused() -> Any:
+    """End OpenCV's threads during a fork: one that is at work may hold a lock, which the child would await for ever.
+
+    OpenCV then has one thread in the child, and its former number in this process.
+    """
     limit = imported_function("cv2", "setNumThreads")
     if limit is None:
         yield
         return
-    with _resting.setdefault(os.getpid(), threading.Lock()):  # else two threads that fork would put back each other's 1
+    with _opencv_locks.setdefault(os.getpid(), threading.Lock()):  # else a second forking thread would restore 1
         threads = sys.modules["cv2"].getNumThreads()
         try:
-            limit(1)  # which ends the others
+            limit(1)  # ends all others
             yield
         finally:
             limit(threads)
@@ -153,9 +159,9 @@ def _opencv_at_rest() -> Any:
 
 @contextlib.contextmanager
 def _parenthood() -> Any:
-    """Let this process have children even if it is a daemon of multiprocessing.
+    """Allow this process to have children even if it is a daemon of multiprocessing.
 
-    Those may not, as they would leave orphans behind; ours end with their parent, whatever ends it.
+    multiprocessing forbids that, as orphans could remain; worker processes end with their parent, however it ends.
     """
     config: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     daemon = config.pop("daemon", None)
@@ -167,7 +173,7 @@ def _parenthood() -> Any:
 
 
 def _close_forgotten_pipes(error: OSError) -> None:
-    """Close the pipes of a process that could not be forked, which multiprocessing leaves open."""
+    """Close the pipes that multiprocessing leaves open when a fork fails."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code is multiprocessing.popen_fork.Popen._launch.__code__:  # type: ignore[attr-defined]
             for name in ("parent_r", "parent_w", "child_r", "child_w"):

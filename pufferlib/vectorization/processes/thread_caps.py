@@ -1,4 +1,4 @@
-"""Limits on the threads of a worker process: workers share the cores among themselves."""
+"""Limits on the threads of a worker process: all workers together use the cores."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def limit_threads(threads: int) -> None:
-    """Cap the threads of BLAS and OpenMP, loaded already or later: workers share the cores among themselves.
+    """Limit the threads of BLAS and OpenMP libraries, loaded already or later.
 
-    No thread of this process may be in BLAS meanwhile.
+    No thread of this process may be in BLAS during the call.
     """
     import threadpoolctl
 
@@ -24,14 +24,14 @@ def limit_threads(threads: int) -> None:
     controller.limit(limits=threads)
     for library in controller.lib_controllers:
         # In a forked process OpenBLAS starts all its threads again to change their number, and each spins for 10 ms.
-        # They end here; those that are allowed start when there is work for them.
+        # End them here; the allowed ones start when there is work.
         loaded = library.dynlib if hasattr(library, "dynlib") else library._dynlib  # threadpoolctl before 3.2
         if library.internal_api == "openblas" and hasattr(loaded, "blas_thread_shutdown_"):
             loaded.blas_thread_shutdown_()
 
 
 def limit_imported(threads: int | None) -> None:
-    """Cap the threads of torch and OpenCV, which an environment may have imported; None for no limit."""
+    """Limit the threads of torch and OpenCV, if an environment has imported them; None for no limit."""
     if threads is not None:
         for module, name in (("torch", "set_num_threads"), ("cv2", "setNumThreads")):
             if (limit := imported_function(module, name)) is not None:
@@ -39,8 +39,8 @@ def limit_imported(threads: int | None) -> None:
 
 
 def imported_function(module: str, name: str) -> Any:
-    """Return what a module that is imported already has by a name, else None.
+    """Return a module's attribute if the module is imported and has it, else None.
 
-    Not all of one may be: another thread is about to, or it is a folder that an uninstalled package has left behind.
+    The module may be incomplete: another thread is importing it, or it is a folder left by an uninstalled package.
     """
     return getattr(sys.modules.get(module), name, None)

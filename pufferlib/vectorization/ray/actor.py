@@ -1,9 +1,9 @@
-"""What runs in an actor of Ray: the workers of its share, and one call that carries a batch to them and back.
+"""The Ray actor: the workers of its share, and one call that carries actions to them and rows back.
 
-An actor's workers are processes of its node over a slab of their own, or the actor itself is the only one. Here they
-are numbered from 0, and so are their environments; ``moved`` gives them the numbers that the VecEnv has. What fails is
-told to the VecEnv, which decides what becomes of it; the slot that is left over is filled with crash rows and thrown
-away, so that everybody else's rows come as always.
+An actor's workers are processes of its node with a slab in its shared memory, or the actor itself is the only worker.
+Here workers and environments are numbered from 0; ``moved`` converts to the VecEnv's numbers. Failures are reported to
+the VecEnv, which handles them. Crash rows fill the slot of a failed environment and are discarded, so that the rows of
+all others arrive as usual.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ Array = np.ndarray[Any, Any]
 
 
 class Format(NamedTuple):
-    """What of the slab's shape the environments do not say."""
+    """The parts of a slab's shape that the environments do not determine."""
 
     reward_dtype: str
     telemetry: bool
 
 
 class ActorTask(NamedTuple):
-    """What an actor is told at its start.
+    """The arguments of an actor.
 
-    tasks: of its workers, with the VecEnv's numbers. in_place: the only one plays in the actor's own process.
-    synchronous: the VecEnv's batches hold all environments. generation: how many actors had this one's place before.
+    tasks: of its workers, with the VecEnv's numbers. in_place: its only worker runs in the actor's process.
+    synchronous: the VecEnv's batches hold all environments. generation: the number of earlier actors in its position.
     """
 
     tasks: list[WorkerTask]
@@ -91,21 +91,21 @@ class ActorTask(NamedTuple):
 
 
 # A request is a tuple of what Ray passes without pickling: (STEPS, env_ids or None for all, the bytes of each array of
-# actions), (TOLD, worker, a sealed frame: a Reset or a Call) or (REVIVE, worker).
+# actions), (REQUEST, worker, a sealed frame: a Reset or a Call) or (REVIVE, worker).
 STEPS, REQUEST, REVIVE = range(3)
 
 
 class Answer(NamedTuple):
-    """What a call brings back; it travels as ``sealed`` makes it.
+    """The answer to a call, before ``sealed`` serializes it.
 
-    env_ids: whose rows, None for all in order. observations: (rows, …). outcomes: the bytes of ``outcomes_of``. quiet:
-    these are rows of all, and there is nothing to say beyond that; else a message says so. frames: messages. more:
-    whether anything is still under way, for which another call has to come.
+    env_ids: the environments of the rows, None for all in order. observations: (rows, …). outcome_bytes: rewards and
+    flags, as ``outcomes_of`` reads them. quiet: the rows are of all environments, without infos; otherwise a message
+    announces them. frames: messages. more: whether work is under way whose results need another call.
     """
 
     env_ids: list[int] | None
     observations: Array | None
-    outcomes: bytes
+    outcome_bytes: bytes
     quiet: bool
     frames: bytes
     more: bool
@@ -143,16 +143,17 @@ def own_host() -> str:
 
 
 class ActorDispatcher(Dispatcher):
-    """Takes what the workers of a group say, and keeps what the VecEnv is to be told.
+    """The Dispatcher of an actor: it handles its workers' messages, and collects those for the VecEnv.
 
-    lost: environments whose rows in the slab are nobody's. num_asked: of each worker, calls that it has to answer.
+    outgoing: those messages. lost: environments whose rows in the slab are invalid. num_asked: by worker, its
+    unanswered calls.
     """
 
     def __init__(self, backend: Backend, ring: Any, watchdog: StepWatchdog) -> None:
         super().__init__(
             backend, ring, Recovery(0, Seeds(0, 0), on_error="raise", max_restarts=0), watchdog, "RolloutActor"
         )
-        self.told: list[Any] = []
+        self.outgoing: list[Any] = []
         self.lost: set[int] = set()
         self.num_asked: Counter[int] = Counter()
 
@@ -168,7 +169,7 @@ class ActorDispatcher(Dispatcher):
         else:
             super()._take(message)
             return
-        self.told.append(message)
+        self.outgoing.append(message)
 
     def _replace(self, env_ids: Sequence[int]) -> None:
         """Fill the slots of environments that will not."""
@@ -180,7 +181,7 @@ class ActorDispatcher(Dispatcher):
 
 
 class RolloutActor:
-    """The actor. Ray wraps each method of its class, whoever calls it, so there are none but those that Ray calls."""
+    """The actor. Ray wraps every method of its class, so that it only has methods that Ray calls."""
 
     def __init__(self) -> None:
         self._service = ActorService()
@@ -214,20 +215,20 @@ class ActorService:
     """What the actor does. ``exchange`` is called over and over, by calls that are numbered from 1."""
 
     def __init__(self) -> None:
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._number = -1  # of the call that was taken up last
         self._answered = 0  # of the one that was answered last
-        self._place = ""
+        self._location = ""
 
     def where(self) -> str:
         """Return where this is, in words."""
         import ray
 
-        self._place = f" on node {ray.get_runtime_context().get_node_id()[:8]} at {own_host()}"
-        return self._place
+        self._location = f" on node {ray.get_runtime_context().get_node_id()[:8]} at {own_host()}"
+        return self._location
 
     def listen(self, key: bytes) -> Address | None:
-        """Return where calls may be sent to directly by whoever knows the key; None where nobody can listen."""
+        """Return the address for direct calls by clients with the key; None if this process cannot listen."""
         try:
             self._server = SocketServer(own_host(), key, self._exchange_bytes, NUM_THREADS)
         except OSError:
@@ -254,8 +255,8 @@ class ActorService:
         tasks = self._task.tasks
         self._first_env, self._first_worker = tasks[0].env_ids.start, tasks[0].worker
         self._num_envs = tasks[-1].env_ids.stop - self._first_env
-        whole = self._task.synchronous and self._task.in_place
-        self._plan = plan = Plan.of(self._num_envs, len(tasks), None if whole else 1)
+        synchronous = self._task.synchronous and self._task.in_place
+        self._plan = plan = Plan.of(self._num_envs, len(tasks), None if synchronous else 1)
         self._backend = backend = self._make_backend(plan)
         try:
             self._env_spec = backend.start()
@@ -266,17 +267,23 @@ class ActorService:
         self._limit_imported()
         if format is not None:
             self.attach(format)
-        found = {
-            env_id + self._first_env: where._replace(env_id=where.env_id + self._first_env)
-            for env_id, where in backend.found.items()
+        held_envs = {
+            env_id + self._first_env: held_env._replace(env_id=held_env.env_id + self._first_env)
+            for env_id, held_env in backend.held_envs.items()
         }
-        return self._frames(Ready(self._first_worker, self._env_spec, found))
+        return self._frames(Ready(self._first_worker, self._env_spec, held_envs))
 
     def _make_backend(self, plan: Plan) -> Backend:
-        task, each = self._task, not plan.synchronous
+        task, first_finished = self._task, not plan.synchronous
         tasks = [
-            own._replace(worker=worker, env_ids=share, each=each, first_finished=each, first_env=self._first_env)
-            for worker, (own, share) in enumerate(zip(task.tasks, plan.shares, strict=True))
+            worker_task._replace(
+                worker=worker,
+                env_ids=share,
+                announce_each=first_finished,
+                first_finished=first_finished,
+                first_env=self._first_env,
+            )
+            for worker, (worker_task, share) in enumerate(zip(task.tasks, plan.shares, strict=True))
         ]
         if task.in_place:
             if task.worker_threads is not None:
@@ -343,9 +350,9 @@ class ActorService:
         self._rows: list[tuple[int, int, bool]] = []  # environments that have landed, their slots, who is over
         self._infos: list[dict[str, Any]] = []  # of these rows
         self._clocked_s = time.perf_counter()
-        with self._told:
+        with self._changed:
             self._number = 0
-            self._told.notify_all()
+            self._changed.notify_all()
 
     # ------------------------------------------------------------------------------------------------- calls
 
@@ -357,22 +364,22 @@ class ActorService:
         there: so that one is always there, and never two.
         """
         number, requests, num_back = pickle.loads(call)
-        with self._told:
-            self._told.wait_for(lambda: self._number == number - 1)
+        with self._changed:
+            self._changed.wait_for(lambda: self._number == number - 1)
             self._clock(WAITED)
             self._number = number
-            self._told.notify_all()
+            self._changed.notify_all()
             try:
                 if self._ring is not None:
                     self._ring.announce(urgent=True)  # the call before is to leave
                 for request in requests:
                     self._do(*request)
-                self._told.wait_for(lambda: self._answered == number - 1)  # at the ring's door there is room for one
+                self._changed.wait_for(lambda: self._answered == number - 1)  # at the ring's door there is room for one
                 answer = self._await(number, num_back, linger_s)
             finally:
-                self._told.wait_for(lambda: self._answered == number - 1)  # at once, unless this one has failed
+                self._changed.wait_for(lambda: self._answered == number - 1)  # at once, unless this one has failed
                 self._answered = number
-                self._told.notify_all()
+                self._changed.notify_all()
             self._clock(BUSY)
             return sealed(answer)
 
@@ -402,20 +409,20 @@ class ActorService:
             except PufferError as error:
                 self._unstarted.add(worker)
                 failed = Failed.of(None, worker, "start", error)
-                self._dispatcher.told += [failed._replace(env_id=env_id) for env_id in backend.shares[worker]]
+                self._dispatcher.outgoing += [failed._replace(env_id=env_id) for env_id in backend.shares[worker]]
         else:
             worker, frame = request
             if worker not in backend.dead or worker in self._unstarted:  # else its death is what the VecEnv is told
                 self._obey(worker, bytearray(frame))
 
     def _obey(self, worker: int, frame: bytearray) -> None:
-        """Have a worker do what a frame says."""
+        """Send a worker the request in a frame."""
         backend, first_env = self._backend, self._first_env
         for message in messages_of(next(iter(complete_frames(frame))), worker):
             if isinstance(message, Reset):
                 orders = [order._replace(env_id=order.env_id - first_env) for order in message.orders]
                 if worker in self._unstarted:
-                    self._dispatcher.told += [
+                    self._dispatcher.outgoing += [
                         Failed(order.env_id, worker, "reset", "its worker could not be started", "", None)
                         for order in orders
                     ]
@@ -428,11 +435,12 @@ class ActorService:
 
                 self._post(ids, reset)
             elif isinstance(message, (Failed, Reply)):  # it could not be unpickled here, with the VecEnv's numbers
-                self._dispatcher.told.append(moved(message, -first_env if isinstance(message, Failed) else 0, 0, ""))
+                shift = -first_env if isinstance(message, Failed) else 0
+                self._dispatcher.outgoing.append(moved(message, shift, 0, ""))
             elif worker not in self._unstarted:
-                own = message._replace(env_ids=[env_id - first_env for env_id in message.env_ids])
+                request = message._replace(env_ids=[env_id - first_env for env_id in message.env_ids])
                 self._dispatcher.num_asked[worker] += 1
-                backend.send(worker, backend.seal(own))
+                backend.send(worker, backend.seal(request))
 
     def _post(self, env_ids: list[int], send: Any) -> None:
         """Send environments something to do, whose rows then come to slots."""
@@ -448,7 +456,7 @@ class ActorService:
     # ------------------------------------------------------------------------------------------------ answers
 
     def _await(self, number: int, num_back: int, linger_s: float) -> Answer:
-        outbox, scheduler = self._dispatcher, self._scheduler
+        dispatcher, scheduler = self._dispatcher, self._scheduler
         until_s, lingers = time.monotonic() + SLICE_S, False
         while True:
             if self._backend.closing:
@@ -458,24 +466,24 @@ class ActorService:
             num_rows = len(self._rows)
             if num_rows and not lingers and not self._task.synchronous:
                 lingers, until_s = True, min(until_s, now_s + linger_s)
-            more = scheduler.num_coming > 0 or any(outbox.num_asked.values())
-            if not more or outbox.told or num_rows >= num_back or self._number > number or now_s >= until_s:
+            more = scheduler.num_coming > 0 or any(dispatcher.num_asked.values())
+            if not more or dispatcher.outgoing or num_rows >= num_back or self._number > number or now_s >= until_s:
                 return self._answer(more)
             if isinstance(scheduler, RingScheduler):
-                self._told.release()
+                self._changed.release()
                 try:
                     scheduler.await_row(until_s - now_s)
                 finally:
-                    self._told.acquire()
+                    self._changed.acquire()
             else:
-                self._told.wait(min(GLANCE_S, until_s - now_s))
+                self._changed.wait(min(GLANCE_S, until_s - now_s))
 
     def _take(self) -> None:
         """Take all that has come."""
-        scheduler, outbox = self._scheduler, self._dispatcher
+        scheduler, dispatcher = self._scheduler, self._dispatcher
         while True:
-            outbox.pump(0.0, wait=lambda timeout_s: None)
-            while outbox.may_land():
+            dispatcher.pump(0.0, wait=lambda timeout_s: None)
+            while dispatcher.may_land():
                 self._land()
             if not scheduler.batch_is_ready():
                 return
@@ -494,31 +502,31 @@ class ActorService:
                 self._rows.append((env_id, slot, bool(scheduler.overs[env_id])))
 
     def _answer(self, more: bool) -> Answer:
-        for message in self._dispatcher.told:
+        for message in self._dispatcher.outgoing:
             if isinstance(message, Died):  # rows behind a slot that somebody else still fills would come too late
                 self._dispatcher.lost.update(set(message.env_ids).intersection(self._scheduler.of_state(READY)))
-        rows, infos, told = self._rows, self._infos, self._dispatcher.told
-        self._rows, self._infos, self._dispatcher.told = [], [], []
-        frames, quiet, outcomes = b"", False, b""
+        rows, infos, messages = self._rows, self._infos, self._dispatcher.outgoing
+        self._rows, self._infos, self._dispatcher.outgoing = [], [], []
+        frames, quiet, outcome_bytes = b"", False, b""
         env_ids: list[int] | None = []
         observations = None
         if rows:
             if len(rows) == self._num_envs:
                 rows.sort()
             ids, slots, overs = map(list, zip(*rows, strict=True))
-            place: Any = slots
-            # Whoever steps in place is not asked again before this has been sent, but processes may go on.
+            index: Any = slots
+            # A worker in place gets no request before this has been sent, but processes may continue.
             if self._task.in_place and slots == list(range(slots[0], slots[0] + len(slots))):
-                place = slice(slots[0], slots[0] + len(slots))
-            observations, *others = (column[place].reshape(-1, *column.shape[2:]) for column in self._columns)
-            outcomes = b"".join(column.tobytes() for column in others)
-            whole = ids == self._ids
-            env_ids = None if whole else [env_id + self._first_env for env_id in ids]
-            quiet = whole and not infos and not any(overs)
+                index = slice(slots[0], slots[0] + len(slots))
+            observations, *others = (column[index].reshape(-1, *column.shape[2:]) for column in self._columns)
+            outcome_bytes = b"".join(column.tobytes() for column in others)
+            in_order = ids == self._ids
+            env_ids = None if in_order else [env_id + self._first_env for env_id in ids]
+            quiet = in_order and not infos and not any(overs)
             if not quiet:
                 frames = self._frames(self._moved(Done(ids, overs, infos)))
-        frames += b"".join(self._frames(self._moved(message)) for message in told)
-        return Answer(env_ids, observations, outcomes, quiet, frames, more)
+        frames += b"".join(self._frames(self._moved(message)) for message in messages)
+        return Answer(env_ids, observations, outcome_bytes, quiet, frames, more)
 
     def _placed(self, info: dict[str, Any]) -> dict[str, Any]:
         """Return an info with the numbers that the VecEnv has."""
@@ -528,7 +536,7 @@ class ActorService:
         return info
 
     def _moved(self, message: Any) -> Any:
-        return moved(message, self._first_env, self._first_worker, self._place)
+        return moved(message, self._first_env, self._first_worker, self._location)
 
     def _frames(self, message: Any) -> bytes:
         return b"".join(frames_of(message, self._first_worker)[0])
@@ -541,6 +549,6 @@ class ActorService:
 
     def close(self, grace_s: float = CLOSE_S) -> bytes:
         """Close the environments and end the workers; return frames of what they have to say."""
-        with self._told:
+        with self._changed:
             messages = self._backend.close(grace_s)
         return b"".join(self._frames(self._moved(message)) for message in messages if isinstance(message, Failed))

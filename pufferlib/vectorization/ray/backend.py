@@ -1,8 +1,8 @@
-"""Ray: workers in actors on the machines of a cluster.
+"""RayBackend: workers in actors on the machines of a cluster.
 
-One call carries actions to all environments of an actor, and one brings the rows of many back: directly if they are
-small (ray_wire.py), else through Ray, as arrays in the object store. How calls go to and fro is in ray_calls.py, what
-an actor does with them in ray_actor.py; here it is asked, heard, placed, and replaced.
+One call carries actions to all environments of an actor, and its answer the rows of many: directly if they are small
+(sockets.py), else through Ray, as arrays in the object store. calls.py sends calls and receives answers, actor.py is
+the code in an actor; this file places actors, replaces dead ones, makes calls and reads answers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
 from pufferlib.vectorization.core.frames import complete_frames, messages_of, sealed_frame
 from pufferlib.vectorization.core.messages import Call, Died, Done, EnvSpec, Failed, Ready, Reset
 from pufferlib.vectorization.core.plan import Plan, checked_count
-from pufferlib.vectorization.core.sharing import Found
+from pufferlib.vectorization.core.sharing import HeldEnv
 from pufferlib.vectorization.core.slab import Slab, SlabShape
 from pufferlib.vectorization.core.step_watchdog import Limits
 from pufferlib.vectorization.driver.call_guard import LEAVE_S, NOBODY, CallGuard, shut
 from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
-from pufferlib.vectorization.processes.backend import checked_settings, open_crews
+from pufferlib.vectorization.processes.backend import checked_settings, open_backends
 from pufferlib.vectorization.processes.start import portable, start_method
 from pufferlib.vectorization.ray.actor import (
     REQUEST,
@@ -57,20 +57,20 @@ Array = np.ndarray[Any, Any]
 
 
 class Ray(WorkerVecEnv):
-    """A VecEnv whose workers are in actors of Ray, on any machine of a cluster; batches hold the first to finish.
+    """A VecEnv whose workers are in Ray actors, on any machines of a cluster; a batch holds the first to finish.
 
     num_workers: actors, each with a contiguous share of the environments. backend_kwargs:
 
     address: of the cluster, as ``ray.init`` takes it ("auto", "ray://host:10001"); by default the Ray that this process
-        is connected to, else the one that RAY_ADDRESS names, else one of its own, which ends with the last user.
+        is connected to, else the one that RAY_ADDRESS names, else a new local one, which ends with its last VecEnv.
     resources: what each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name. By default
-        one CPU; nothing in a Ray of our own.
-    placement: "SPREAD" (over nodes, the default), "DEFAULT" (as Ray likes), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by
+        one CPU; nothing in a new local Ray.
+    placement: "SPREAD" (over nodes, the default), "DEFAULT" (Ray decides), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by
         a placement group), or a scheduling strategy of Ray's.
-    local_workers: processes of each actor's node that play its environments; 0 (the default): the actor does by itself.
-        With a timeout there is at least one, to be killed.
-    worker_threads, spin: as for Multiprocessing, but spin is 0 by default. start_timeout: seconds within which an actor
-        has to be placed, None for any number.
+    local_workers: processes on each actor's node that step its environments; 0 (the default): the actor steps them.
+        With a timeout there is at least one process, which can be killed.
+    worker_threads, spin: see Multiprocessing, but spin is 0 by default. start_timeout: seconds within which an actor
+        must be placed, None for no limit.
     """
 
     backend = "ray"
@@ -92,14 +92,14 @@ class Ray(WorkerVecEnv):
 
 
 class Sealed(NamedTuple):
-    """A request on its way. slots: where rows go that it asks for."""
+    """A serialized request. slots: the slots of the rows that it requests, by env id."""
 
     slots: dict[int, int]
     frame: bytes
 
 
 class RayBackend(Backend):
-    """Workers in actors. The slab is the driver's own, and rows are copied there as they come."""
+    """Workers in actors. The slab is private to the driver, and arriving rows are copied there."""
 
     compiled = False
     watched = False  # actors watch over their workers
@@ -135,24 +135,24 @@ class RayBackend(Backend):
         self._actors: list[ActorHandle] = []
         tasks: list[WorkerTask] = []
         for index, share in enumerate(plan.shares):
-            own = Plan.of(len(share), min(max(local_workers, 1), len(share)), None).shares
-            moved = [range(share.start + each.start, share.start + each.stop) for each in own]
+            parts = Plan.of(len(share), min(max(local_workers, 1), len(share)), None).shares
+            shares = [range(share.start + part.start, share.start + part.stop) for part in parts]
             self._actors.append(
-                ActorHandle(index, [task(len(tasks) + number, each) for number, each in enumerate(moved)])
+                ActorHandle(index, [task(len(tasks) + number, part) for number, part in enumerate(shares)])
             )
             tasks += self._actors[-1].tasks
-        self.shares = tuple(each.env_ids for each in tasks)
+        self.shares = tuple(worker_task.env_ids for worker_task in tasks)
         self.dead: set[int] = set()
         self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
         self._actor_of_env = [actor for actor in self._actors for _ in actor.env_ids]  # of each environment
         self._ended: set[int] = set()  # workers that have died in actors that live
-        self._kept: list[Any] = []
+        self._deferred: list[Any] = []
         self._slots = np.zeros(plan.num_envs, np.int64)  # where the next rows of each environment go
         self._counting = np.arange(plan.num_envs)
         self._slab: Slab | None = None
         self._format: Format | None = None
         self._env_spec: EnvSpec | None = None
-        self.found: dict[int, Found] = {}
+        self.held_envs: dict[int, HeldEnv] = {}
         self._closed = False
         self._owner = os.getpid()
         self.call_guard = CallGuard()
@@ -164,7 +164,7 @@ class RayBackend(Backend):
             raise
         self._ray = connection.ray
         self._calls = Calls(connection, self._actors)
-        open_crews.add(self)
+        open_backends.add(self)
 
     # ------------------------------------------------------------------------------------------- beginning
 
@@ -183,12 +183,12 @@ class RayBackend(Backend):
         return faces[0]
 
     def _start_actor(self, actor: ActorHandle) -> None:
-        """Have an actor placed and start its workers, without waiting for it."""
-        actor.more, actor.begun_s, actor.place = False, time.monotonic(), ""
+        """Request an actor and start its workers, without waiting for it."""
+        actor.more, actor.begun_s, actor.location = False, time.monotonic(), ""
         actor.held.clear()
-        self._place(actor)
+        self._request_actor(actor)
 
-    def _place(self, actor: ActorHandle) -> None:
+    def _request_actor(self, actor: ActorHandle) -> None:
         """Ask Ray for an actor, where it is, and to start its workers; what is held for it stays held."""
         self._connection.require()
         kind = self._ray.remote(RolloutActor).options(
@@ -219,7 +219,7 @@ class RayBackend(Backend):
             self._ask_for_client(actor)
 
     def _ask_for_client(self, actor: ActorHandle) -> None:
-        """Have small calls go to an actor directly, if all that it has to say is small."""
+        """Request a direct connection to an actor, if all its answers are small."""
         rows = self._columns[0][: len(actor.env_ids)]
         if rows.nbytes <= SMALL_NBYTES and not self._in_place:  # in place all happens in the actor's main thread
             self._calls.ask_for_client(actor)
@@ -232,7 +232,7 @@ class RayBackend(Backend):
                 if not isinstance(message, Ready):
                     raise message.error()
                 faces[self._actor_of[message.worker].index] = message.env_spec
-                self.found.update(message.found)
+                self.held_envs.update(message.held_envs)
         return faces
 
     def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
@@ -265,8 +265,8 @@ class RayBackend(Backend):
                     raise message.error()
             if time.monotonic() > deadline_s:
                 raise PlatformError(
-                    f"actor {late[0].index}{late[0].place} has made its environments, and then did not answer within "
-                    f"{self._start_s:g} s; is its process stopped, or its machine overloaded?"
+                    f"actor {late[0].index}{late[0].location} has made its environments, and then did not answer "
+                    f"within {self._start_s:g} s; is its process stopped, or its machine overloaded?"
                 )
 
     # ---------------------------------------------------------------------------------------- step by step
@@ -310,7 +310,7 @@ class RayBackend(Backend):
             self._call(self._actors[index], requests)
 
     def _call(self, actor: ActorHandle, requests: list[Any]) -> None:
-        """Have an actor do something, and bring back what there is by then."""
+        """Send requests to an actor; its answer holds the results so far."""
         if actor.handle is None:  # it has died meanwhile, as ``poll`` says
             return
         if actor.begun_s is not None:
@@ -325,7 +325,7 @@ class RayBackend(Backend):
 
     def poll(self, timeout: float | None) -> list[Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
-        messages, self._kept = self._kept, []
+        messages, self._deferred = self._deferred, []
         while not self._closed and not messages:
             self._connection.check()
             left_s = SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline - time.monotonic()))
@@ -348,11 +348,11 @@ class RayBackend(Backend):
             kind, answer = self._calls.take(actor)
         except self._ray.exceptions.RayError as error:
             if actor.begun_s is not None and NODE_DIED in str(error):  # so Ray had not known it yet: nothing is lost
-                self._place(actor)
+                self._request_actor(actor)
                 return []
             return self._bury(actor, f"was lost with its actor ({reason(error)})")
         if kind == "where":
-            actor.place, actor.begun_s = answer, None
+            actor.location, actor.begun_s = answer, None
             held, actor.held = actor.held, []
             for requests in held:
                 self._call(actor, requests)
@@ -360,7 +360,9 @@ class RayBackend(Backend):
             return self._bury(actor, "was lost with the connection to its actor")
         elif kind == "start":
             messages = self._messages(actor, answer)
-            return messages if self._env_spec is None else [each for each in messages if not isinstance(each, Ready)]
+            if self._env_spec is None:
+                return messages
+            return [message for message in messages if not isinstance(message, Ready)]
         elif kind == "exchange":
             return self._take(actor, opened(answer))
         return []
@@ -373,13 +375,13 @@ class RayBackend(Backend):
             assert self._slab is not None and answer.observations is not None
             slots = self._slots[ids.start : ids.stop] if isinstance(ids, range) else self._slots[ids]
             first = int(slots[0])
-            place: Any = slots
+            index: Any = slots
             if np.array_equal(slots, self._counting[: len(slots)] + first):
-                place = slice(first, first + len(slots))
+                index = slice(first, first + len(slots))
             num_rows = len(ids) * self._slab.shape.agents_per_env
-            outcomes = outcomes_of(answer.outcomes, num_rows, self._slab.shape.reward_dtype)
-            for column, rows in zip(self._columns, (answer.observations, *outcomes), strict=True):
-                column[place] = rows.reshape(len(ids), *column.shape[1:])
+            rewards_and_flags = outcomes_of(answer.outcome_bytes, num_rows, self._slab.shape.reward_dtype)
+            for column, rows in zip(self._columns, (answer.observations, *rewards_and_flags), strict=True):
+                column[index] = rows.reshape(len(ids), *column.shape[1:])
         quiet = [Done(list(actor.env_ids), [False] * len(actor.env_ids), [])] if answer.quiet else []
         return [*quiet, *self._messages(actor, answer.frames)]
 
@@ -411,7 +413,7 @@ class RayBackend(Backend):
         self.dead.update(actor.workers)
         self._ended.difference_update(actor.workers)
         self._keep_times(actor)
-        return [Died(task.worker, None, task.env_ids, place=actor.place, how=how) for task in actor.tasks]
+        return [Died(task.worker, None, task.env_ids, location=actor.location, how=how) for task in actor.tasks]
 
     def restart(self, worker: int) -> None:
         actor = self._actor_of[worker]
@@ -423,7 +425,7 @@ class RayBackend(Backend):
         self.dead.discard(worker)
 
     def kill(self, worker: int, cause: str) -> None:
-        self._kept += self._bury(self._actor_of[worker], f"was killed, as {cause}")
+        self._deferred += self._bury(self._actor_of[worker], f"was killed, as {cause}")
 
     def pids(self) -> list[int]:
         return [0] * len(self.shares)  # they are elsewhere
@@ -432,7 +434,7 @@ class RayBackend(Backend):
         for actor in self._actors:
             self._calls.kill(actor)
             self._keep_times(actor)
-        self._kept.clear()
+        self._deferred.clear()
         self._ended.clear()
         self.dead.clear()
         for actor in self._actors:
@@ -487,7 +489,7 @@ class RayBackend(Backend):
         messages: list[Any] = []
         if self._connection.alive():
             if in_time and grace_s > 0:
-                messages = self._part(grace_s)
+                messages = self._end_actors(grace_s)
             for actor in self._actors:
                 self._calls.kill(actor)
             self._placement.remove()
@@ -497,11 +499,11 @@ class RayBackend(Backend):
         self._calls.close()
         self._connection.release()
         self.call_guard = CallGuard()
-        open_crews.discard(self)
+        open_backends.discard(self)
         return messages
 
-    def _part(self, grace_s: float) -> list[Any]:
-        """Have actors close their environments; return what they have to say."""
+    def _end_actors(self, grace_s: float) -> list[Any]:
+        """Request all actors to close their environments; return their messages."""
         messages: list[Any] = []
         actors = [actor for actor in self._actors if actor.handle is not None and actor.begun_s is None]
         refs = {actor.handle.close.remote(grace_s): actor for actor in actors}
@@ -515,8 +517,8 @@ class RayBackend(Backend):
                 continue
         for ref in late:
             warnings.warn(
-                f"actor {refs[ref].index}{refs[ref].place} did not close its environments in {grace_s:.0f} s and was "
-                "killed",
+                f"actor {refs[ref].index}{refs[ref].location} did not close its environments in {grace_s:.0f} s and "
+                "was killed",
                 RuntimeWarning,
                 stacklevel=2,
             )

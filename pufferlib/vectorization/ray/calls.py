@@ -1,6 +1,6 @@
-"""Calls to actors: what is on its way to each, over its wire or through Ray, and whose has come back.
+"""Calls: the calls in flight to each actor, over its socket or through Ray, and their answers.
 
-What calls say is not known here: backend.py makes them and reads their answers.
+backend.py makes the calls and reads the answers; this file does not know their content.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ DEATH_S = 1.0  # for Ray to tell that an actor has died to which there was no co
 
 @dataclass(eq=False)
 class ActorHandle:
-    """One actor as the driver sees it. tasks: of its workers.
+    """The driver's record of one actor. tasks: of its workers.
 
-    handle: None while it is dead. calls: on their way, in their order, each with what it is for. more: whether there is
-    something under way beyond these. begun_s: since when it is to be placed, None once it is. held: what it is to be
-    asked then. key: that it lets us in with. wire: to it, if there is one; calls over it have None for a reference.
-    serving: the call of Ray's that lasts as long.
+    handle: None while it is dead. calls: (kind, Ray's reference) of each call in flight, in order. more: whether it has
+    further work under way. begun_s: when its placement began, None once it is placed. held: requests to send then. key:
+    of its SocketServer. client: the connection to it, if there is one; calls over it have None for a reference.
+    serving: the reference of Ray's call that lasts as long as the connection.
     """
 
     index: int
@@ -42,7 +42,7 @@ class ActorHandle:
     number: int = 0
     calls: deque[tuple[str, Any]] = field(default_factory=deque)
     more: bool = False
-    place: str = ""
+    location: str = ""
     begun_s: float | None = None
     held: list[list[Any]] = field(default_factory=list)
     key: bytes = b""
@@ -59,12 +59,12 @@ class ActorHandle:
 
 
 class Calls:
-    """The calls of one driver to its actors. Those to one actor are answered in their order."""
+    """The calls of one driver to its actors. Those to one actor are answered in order."""
 
     def __init__(self, connection: Connection, actors: Sequence[ActorHandle]) -> None:
         self._connection = connection
         self._ray = connection.ray
-        self._waiting = list(actors)  # whoever was heard last is asked last
+        self._waiting = list(actors)  # the actor that answered last is polled last
         self._clients = selectors.DefaultSelector()
         self._direct = True
         self._asked_s = self._looked_s = 0.0  # when Ray was asked last for answers, and for the ends of wires
@@ -72,7 +72,7 @@ class Calls:
     # ------------------------------------------------------------------------------------------------ there
 
     def send(self, actor: ActorHandle, call: bytes) -> None:
-        """Have an actor ``exchange``: do what a call says, and bring back what there is by then."""
+        """Send an actor an ``exchange`` call, which executes a request and returns the results so far."""
         if actor.client is not None and actor.client.takes(call):
             with suppress(OSError):  # its end is heard where answers are
                 actor.client.send(call)
@@ -81,13 +81,13 @@ class Calls:
             actor.calls.append(("exchange", actor.handle.exchange.remote(call)))
 
     def ask_for_client(self, actor: ActorHandle) -> None:
-        """Have an actor listen, unless one was found that cannot be reached."""
+        """Request an actor to listen, unless an actor turned out to be unreachable."""
         if self._direct:
             actor.key = new_key()
             actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
 
     def _connect(self, actor: ActorHandle, address: Address | None) -> None:
-        """Have small calls go to an actor directly, unless one was found that cannot be reached."""
+        """Connect to an actor for small calls, unless an actor turned out to be unreachable."""
         if address is None or not self._direct:
             return
         serving = actor.handle.serve.remote()
@@ -99,7 +99,7 @@ class Calls:
             self._direct = False
             host, port = address
             warnings.warn(
-                f"actor {actor.index}{actor.place} cannot be reached directly at {host}:{port} ({error}); calls go "
+                f"actor {actor.index}{actor.location} cannot be reached directly at {host}:{port} ({error}); calls go "
                 "through Ray, which takes a millisecond for each. Nodes must be able to connect to each other's ports",
                 RuntimeWarning,
                 stacklevel=2,

@@ -1,4 +1,4 @@
-"""The connection to Ray: which cluster, who ends it, what actors reserve there, and whether its head still answers."""
+"""The connection to Ray: the cluster, the resources that actors reserve, and checks that its head still answers."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
 GUESSES = re.compile(r" (Some common causes include|There are some potential root causes).*")  # behind a death's reason
 
 _users = 0  # of the connection that was made here
-_own = False  # whether that is to a Ray of our own
-_session = 0  # counts the connections, so that who has been left behind by one knows the next from it
+_is_local = False  # whether it is to a Ray that was started here
+_session = 0  # counts the connections, so that users of an ended one can distinguish the next
 
 
 class Connection:
-    """This process's connection to Ray, made if there is none, and then ended with its last user.
+    """This process's connection to Ray; if it was made here, it ends with its last user.
 
-    own: whether this is a Ray that was started here. head: host:port of the cluster's head, None where ray:// stands in
-    between. Raises MissingExtra without Ray, PlatformError if no cluster is
-    where it is said to be.
+    is_local: whether this Ray was started here. head: host:port of the cluster's head, None with a ray:// address.
+    Raises MissingExtra without Ray, PlatformError if no cluster answers at the address.
     """
 
     def __init__(self, address: str | None) -> None:
-        global _users, _own, _session
+        global _users, _is_local, _session
         try:
             import ray
         except ImportError as error:
@@ -50,14 +49,14 @@ class Connection:
         self._looked_s = self._answered_s = time.monotonic()
         if not ray.is_initialized():
             _session += 1
-            _users, _own = 0, address is None and not os.environ.get("RAY_ADDRESS")
-            self._connect("local" if _own else address)
+            _users, _is_local = 0, address is None and not os.environ.get("RAY_ADDRESS")
+            self._connect("local" if _is_local else address)
             self._counted = True
         else:
             self._counted = _users > 0
         _users += self._counted
         self._session = _session
-        self.own = _own and self._counted
+        self.is_local = _is_local and self._counted
         self.head = head_of(ray)
         try:
             require_address(address, self.head)
@@ -67,7 +66,7 @@ class Connection:
 
     def _connect(self, address: str | None) -> None:
         settings: dict[str, Any] = {"logging_level": logging.ERROR}
-        if _own:
+        if _is_local:
             # Workers run at this process's priority, as other backends' do; Ray would have them wait for all others.
             settings.update(include_dashboard=False, num_cpus=available_cpus(), _system_config={"worker_niceness": 0})
         before = os.environ.get("RAY_USAGE_STATS_ENABLED")
@@ -76,7 +75,7 @@ class Connection:
             require_answer(address)
             self.ray.init(address, **settings)
         except Exception as error:  # ConnectionError, OSError, and a plain Exception where a node does not come up
-            if _own:
+            if _is_local:
                 raise PlatformError(f"Ray could not be started here: {error}") from error
             raise PlatformError(
                 f"no Ray cluster answers at address={address!r}: {error}; start one with ray start --head, or leave "
@@ -122,7 +121,7 @@ class Connection:
             raise PlatformError(self._lost)
 
     def release(self) -> None:
-        """Have no more use for it."""
+        """Release this use of the connection, and end it after the last one."""
         global _users
         if self._counted and self._session == _session:
             self._counted = False
@@ -139,8 +138,8 @@ def head_of(ray: Any) -> str | None:
 
 def require_answer(address: str | None) -> None:
     """Raise OSError where nobody answers at an address that names a machine and a port: Ray would try for minutes."""
-    if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address or ""):
-        socket.create_connection((found[1].strip("[]"), int(found[2])), REACH_S).close()
+    if match := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address or ""):
+        socket.create_connection((match[1].strip("[]"), int(match[2])), REACH_S).close()
 
 
 def plain(error: Exception) -> str:
@@ -177,7 +176,7 @@ def _same(asked: str, head: str) -> bool:
 
 
 class Placement:
-    """What each actor reserves, and where it may be. Raises PlanError."""
+    """The resources that each actor reserves, and the nodes it may run on. Raises PlanError."""
 
     def __init__(
         self, connection: Connection, strategy: Any, resources: Mapping[str, float] | None, num_actors: int
@@ -187,16 +186,18 @@ class Placement:
         if isinstance(strategy, str) and strategy not in ("SPREAD", "DEFAULT", *GROUPS):
             known = ("SPREAD", "DEFAULT", *GROUPS)
             raise PlanError(not_one_of("placement", strategy, known, ", nor a scheduling strategy of Ray's"))
-        own: dict[str, float] = {"num_cpus": 0 if connection.own and not grouped else 1}
+        reserved: dict[str, float] = {"num_cpus": 0 if connection.is_local and not grouped else 1}
         if resources is not None:
-            own = dict(resources)
-        if not all(isinstance(name, str) and isinstance(num, (int, float)) and num >= 0 for name, num in own.items()):
+            reserved = dict(resources)
+        items = reserved.items()
+        if not all(isinstance(name, str) and isinstance(num, (int, float)) and num >= 0 for name, num in items):
             raise PlanError(f"resources={resources!r} is not a mapping of names to numbers, 0 or more")
-        own.setdefault("num_cpus", 0)
+        reserved.setdefault("num_cpus", 0)
         names = {"num_cpus": "CPU", "num_gpus": "GPU"}
-        self._asked = {names.get(name, name): num for name, num in own.items() if num}
-        fixed: dict[str, Any] = {name: own.pop(name) for name in ("num_cpus", "num_gpus", "memory") if name in own}
-        self._options: dict[str, Any] = {**fixed, "resources": own}
+        self._asked = {names.get(name, name): num for name, num in reserved.items() if num}
+        names_of_ray = [name for name in ("num_cpus", "num_gpus", "memory") if name in reserved]
+        fixed: dict[str, Any] = {name: reserved.pop(name) for name in names_of_ray}
+        self._options: dict[str, Any] = {**fixed, "resources": reserved}
         if not grouped:
             self._options["scheduling_strategy"] = strategy
             return

@@ -1,11 +1,11 @@
 """A direct connection to an actor, for small calls and answers.
 
-A call of Ray's takes a millisecond there and back, whatever it carries; over a socket it takes a tenth. Ray places
-actors, tells their deaths, and carries what is large, through its object store. An actor that no connection reaches is
-called through Ray alone.
+A round trip through Ray takes a millisecond for any content; over a socket it takes a tenth of that. Ray places actors,
+reports their deaths, and carries large content through its object store. An actor that cannot be reached by a socket is
+called through Ray only.
 
-The actor's end is a ``SocketServer``: it lets in who knows its key, which travels through Ray, and answers calls. The
-driver's end is a ``SocketClient``.
+The actor's end is a ``SocketServer``: it accepts a client that sends its key, which Ray has carried to the driver, and
+answers calls. The driver's end is a ``SocketClient``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Address = tuple[str, int]
 
 
 class SocketClient:
-    """The driver's end, which never waits for an actor once it is let in. key: of the actor's ``SocketServer``.
+    """The driver's end, which never waits for an actor once it is accepted. key: of the actor's ``SocketServer``.
 
-    Raises OSError if nobody is reached within CONNECT_S, or lets us in within LET_IN_S.
+    Raises OSError if there is no connection within CONNECT_S, or it is not accepted within LET_IN_S.
     """
 
     def __init__(self, address: Address, key: bytes) -> None:
@@ -72,17 +72,17 @@ class SocketClient:
     def receive(self) -> bytes | None:
         """Return the next answer, None until it is whole. Raises EOFError or OSError if the other end is gone."""
         if self._due is None:
-            header = self._whole(_HEADER.size)
+            header = self._complete(_HEADER.size)
             if header is None:
                 return None
             (self._due,) = _HEADER.unpack(header)
-        answer = self._whole(self._due)
+        answer = self._complete(self._due)
         if answer is not None:
             self._due = None
             self._unanswered.popleft()
         return answer
 
-    def _whole(self, nbytes: int) -> bytes | None:
+    def _complete(self, nbytes: int) -> bytes | None:
         """Return so many bytes once they have come."""
         incoming = self._incoming
         while len(incoming) < nbytes:
@@ -93,18 +93,18 @@ class SocketClient:
             if not data:
                 raise EOFError
             incoming += data
-        whole = bytes(incoming)
+        data = bytes(incoming)
         incoming.clear()
-        return whole
+        return data
 
     def close(self) -> None:
         self._socket.close()
 
 
 class SocketServer:
-    """The actor's end: answers each call with ``answer(call)``, ``num_threads`` of them at a time.
+    """The actor's end: it answers each call with ``answer(call)``, ``num_threads`` calls at a time.
 
-    host: the address of this machine to listen at. Raises OSError where that is impossible.
+    host: the address of this machine to listen at. Raises OSError if that is impossible.
     """
 
     def __init__(self, host: str, key: bytes, answer: Callable[[bytes], bytes], num_threads: int) -> None:
@@ -116,7 +116,7 @@ class SocketServer:
         self._over: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def serve(self) -> None:
-        """Let one in, answer its calls until it goes, and raise what ``answer`` has raised."""
+        """Accept one client, answer its calls until it disconnects, and raise what ``answer`` has raised."""
         with self._listener:
             theirs = self._let_in()
         make_prompt(theirs)
@@ -171,7 +171,7 @@ class SocketServer:
 
 
 def make_prompt(connected: socket.socket) -> None:
-    """Have a socket wait without an end, and send what it is given at once."""
+    """Set a socket to wait without a timeout, and to send small data at once."""
     connected.settimeout(None)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

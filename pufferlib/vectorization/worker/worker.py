@@ -1,6 +1,6 @@
-"""One worker's environments: make, reset, step, and THE autoreset. It runs in a process, an actor, or in place.
+"""One worker's environments: make, reset, step, and THE autoreset. It runs in a process, an actor, or the caller.
 
-The compiled loop plays the plain case of next-step autoreset by itself, over the same ``over``.
+The compiled loop plays the plain case of next-step autoreset without this file, and shares the set ``over``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pufferlib.errors import PufferError, SpaceError
 from pufferlib.telemetry.timeline import Stopwatch
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.messages import Call, Done, EnvSpec, Failed, InfosMessage, Played, Ready, Reply, Reset
-from pufferlib.vectorization.core.sharing import Claims, Found, Held
+from pufferlib.vectorization.core.sharing import Claims, HeldEnv, HeldEnvs
 from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab
 from pufferlib.vectorization.core.step_watchdog import Limits, word_of
 from pufferlib.vectorization.worker.step_loop import StepLoop
@@ -32,10 +32,10 @@ __all__ = ["Worker", "WorkerTask", "seed_globals"]
 
 
 class WorkerTask(NamedTuple):
-    """What a worker is told at its start. creators: one an environment of the share, called as ``creator()``.
+    """The arguments of a worker. creators: one an environment of the share, called as ``creator()``.
 
-    face: of the first worker, for one that takes a dead one's place: its environments are made as they are reset.
-    first_env: the number of environment 0 in the VecEnv, where workers of a group count from there.
+    env_spec: for a worker that replaces a dead one, the first worker's EnvSpec; it makes environments at their resets.
+    first_env: the env id, in the VecEnv, of the environment that counts as 0 in this worker's group.
     """
 
     worker: int
@@ -43,18 +43,18 @@ class WorkerTask(NamedTuple):
     creators: list[Callable[[], Any]]
     wrap_kwargs: dict[str, Any]
     autoreset_mode: str
-    each: bool  # announce each environment as it finishes, rather than all of a request at once
-    first_finished: bool  # on the compiled path: rows go to slots that are claimed once they exist
+    announce_each: bool  # announce each environment when it finishes, rather than all of a request at once
+    first_finished: bool  # on the compiled path: slots are claimed when rows are finished
     limits: Limits = Limits()
     env_spec: EnvSpec | None = None
     first_env: int = 0
 
 
 class Worker:
-    """The environments of one share. Every answer goes to ``emit``, as a message.
+    """The environments of one share. Every answer is a message passed to ``emit``.
 
-    refuses_late: a step or reset that took longer than the task's limits counts as one that raised, for nobody watches.
-    made: called when an environment has been made.
+    refuses_late: a step or reset that took longer than the task's limits raises afterwards, as no watchdog runs.
+    make_hook: called when an environment has been made.
     """
 
     def __init__(
@@ -63,37 +63,37 @@ class Worker:
         emit: Callable[[Any], bool],
         *,
         refuses_late: bool = False,
-        made: Callable[[], None] = lambda: None,
+        make_hook: Callable[[], None] = lambda: None,
     ) -> None:
         self.task = task
         self.emit = emit
-        self._made = made
+        self._make_hook = make_hook
         limits = task.limits if refuses_late else Limits()
-        self.step_limit_s, self.reset_limit_s = (limit or 0.0 for limit in limits)  # 0 for none
+        self.step_limit_s, self.reset_limit_s = (limit or 0.0 for limit in limits)  # 0 for no limit
         self.envs: dict[int, RowEnv] = {}
         self._claims = Claims(task.first_env)
-        self._held: Held | None = None  # while all environments are made: what their creators held before
-        self._found: dict[int, Found] = {}  # which of the environments were among that
+        self._holdings: HeldEnvs | None = None  # during build: the environments that creators held before it
+        self._held_envs: dict[int, HeldEnv] = {}  # those of them that creators returned
         self._env_spec = task.env_spec
         self._adopt: Callable[[int, RowEnv], None]
-        self._wrapped: set[int] = set()  # environments that users have wrapped themselves
-        self._early: set[int] = set()  # environments that were made before the reset that was to make them
+        self._wrapped: set[int] = set()  # environments that users wrapped themselves
+        self._early: set[int] = set()  # environments made by a call, before the reset that would make them
         self._num_resets = 0
-        self.step_loop: Any = None  # on the compiled path: where requests come in and rows go out
-        self.played = 0  # of what was requested last, how many environments are done
-        self.reset_s = 0.0  # of the step that was played last: how much of its time went into a reset
-        self.over: set[int] = set()  # whose next action starts an episode instead (next_step)
+        self.step_loop: Any = None  # on the compiled path: it receives requests and commits rows
+        self.played = 0  # environments of the last request that are done
+        self.reset_s = 0.0  # seconds of the last step that its reset took
+        self.over: set[int] = set()  # environments whose next action starts an episode instead (next_step)
         self._same_step = task.autoreset_mode == "same_step"
         self._next_step = task.autoreset_mode == "next_step"
         self._actions: dict[int, Any] = {}
         self._plain: StepLoop | None = None  # on the portable path: the plain case of a step
-        self._done = Done([], [], [])  # on the portable path: what has not been announced yet
-        self._quiet: list[int] = []  # and of whom nothing is to be said beyond that
-        self._buffer_indices: list[range] = []  # the slots of the share in each lap
+        self._done = Done([], [], [])  # on the portable path: results not announced yet
+        self._quiet: list[int] = []  # and environments not announced yet that have no infos
+        self._buffer_slots: list[range] = []  # the slots of the share in each buffer
 
     def build(self) -> None:
-        """Make the environments; emits Ready, or Failed."""
-        self._held = Held(dict(zip(self.task.env_ids, self.task.creators, strict=True)))
+        """Make the environments; emit Ready, or Failed."""
+        self._holdings = HeldEnvs(dict(zip(self.task.env_ids, self.task.creators, strict=True)))
         for env_id in self.task.env_ids:
             try:
                 self._make(env_id)
@@ -101,23 +101,23 @@ class Worker:
                 self.failed(env_id, "__init__", error)
                 return
         assert self._env_spec is not None
-        self._held = None
-        self.emit(Ready(self.task.worker, self._env_spec, self._found))
+        self._holdings = None
+        self.emit(Ready(self.task.worker, self._env_spec, self._held_envs))
 
     def _make(self, env_id: int) -> None:
-        """Make an environment, which takes the place of the one that there may be."""
+        """Make an environment, which replaces an existing one."""
         first = self.task.env_ids[0]
         self._unmake(env_id)
-        self._wrapped.add(env_id)  # until it is made: what making it raises is not about make's wrap_kwargs
+        self._wrapped.add(env_id)  # while it is made: its errors do not concern make's wrap_kwargs
         transfer.register()
-        made = self.task.creators[env_id - first]()
-        if not is_wrapped(made):
+        raw_env = self.task.creators[env_id - first]()
+        if not is_wrapped(raw_env):
             self._wrapped.discard(env_id)
-        found = None if self._held is None else self._held.find(made)
-        self._claims.claim(env_id, made, found)
-        if found is not None:
-            self._found[env_id] = found
-        env = self.envs[env_id] = emulate(made, **self.task.wrap_kwargs)
+        held_env = None if self._holdings is None else self._holdings.find(raw_env)
+        self._claims.claim(env_id, raw_env, held_env)
+        if held_env is not None:
+            self._held_envs[env_id] = held_env
+        env = self.envs[env_id] = emulate(raw_env, **self.task.wrap_kwargs)
         env_spec = EnvSpec.of(env)
         if self._env_spec is None:
             self._env_spec = env_spec
@@ -126,20 +126,20 @@ class Worker:
         except SpaceError:
             self._unmake(env_id)
             raise
-        self._made()
+        self._make_hook()
 
     def _unmake(self, env_id: int) -> None:
-        """Close an environment that is of no use, if there is one."""
+        """Close and remove an environment, if there is one."""
         self._claims.release(env_id)
         env = self.envs.pop(env_id, None)
         if env is not None:
             try:
                 env.close()
-            except (Exception, SystemExit) as error:  # something else was wrong with it, as is told
-                warnings.warn(f"environment {env_id}, which is made anew, raised in close: {error!r}", stacklevel=2)
+            except (Exception, SystemExit) as error:  # its first failure is reported elsewhere
+                warnings.warn(f"environment {env_id}, which is made again, raised in close: {error!r}", stacklevel=2)
 
     def attach(self, slab: Slab, ring: Any = None) -> None:
-        """Take the arrays to read actions from and to write rows to. ring: the slab's, on the compiled path."""
+        """Attach the slab, with the actions to read and the rows to write. ring: the slab's, on the compiled path."""
         self._actions = {env_id: slab.action(env_id) for env_id in self.task.env_ids}
         self._doing = slab.doing[self.task.worker].data
         self._num_envs = slab.shape.num_envs
@@ -160,7 +160,7 @@ class Worker:
             self._plain = StepLoop(self, slab, self._stopwatch)
             self._adopt = self._plain.adopt
             first, stop, num_envs = self.task.env_ids[0], self.task.env_ids[-1] + 1, slab.shape.num_envs
-            self._buffer_indices = [
+            self._buffer_slots = [
                 range(first + buffer_index * num_envs, stop + buffer_index * num_envs)
                 for buffer_index in range(NUM_BUFFERS)
             ]
@@ -170,30 +170,30 @@ class Worker:
         self.rest()
 
     def rest(self) -> None:
-        """Say that nothing is being done."""
+        """Clear the activity word: no step or reset is being executed."""
         self._doing[0] = 0
 
     def clock(self, kind: int) -> None:
-        """Note the seconds since the last call as telemetry.BUSY or WAITED; the compiled loop does so by itself."""
+        """Add the seconds since the last call to telemetry.BUSY or WAITED; the compiled loop does so itself."""
         now_s = perf_counter()
         self._worker_times[kind] += now_s - self._clocked_s
         self._clocked_s = now_s
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        """On the portable path: play one step of these environments, in this order; the rows of each go to its slot."""
+        """Step these environments in this order, on the portable path; each writes its rows to its slot."""
         assert self._plain is not None
         self.played = 0
         try:
             self._plain.step(env_ids, slots, self._quiet)
-        finally:  # also where Ctrl-C interrupts an environment of this very process
+        finally:  # also if Ctrl-C interrupts an environment of this process
             self.flush()
 
     def step_share(self, buffer_index: int) -> None:
-        """On the portable path: play one step of all environments; their rows go to a lap of the slab."""
-        self.step(self.task.env_ids, self._buffer_indices[buffer_index])
+        """Step all environments, on the portable path; they write their rows to a buffer of the slab."""
+        self.step(self.task.env_ids, self._buffer_slots[buffer_index])
 
     def advance(self, env_id: int, slot: int) -> bool:
-        """Play one step of an environment, or the reset that is due instead; True if the next may be a fast one."""
+        """Step an environment, or reset it if that is due; return whether its next step may take the fast path."""
         env, stopwatch = self.envs[env_id], self._stopwatch
         self.reset_s = 0.0
         if env_id in self.over:
@@ -219,17 +219,17 @@ class Worker:
         return self._is_plain(env_id)
 
     def check_time(self, phase: str, seconds: float) -> None:
-        """Raise TimeoutError if a step or reset took longer than it may."""
+        """Raise TimeoutError if a step or reset took longer than its limit."""
         if seconds > (self.reset_limit_s if phase == "reset" else self.step_limit_s):
             self.refuse_late(phase, seconds)
 
     def refuse_late(self, phase: str, seconds: float) -> None:
-        """Raise TimeoutError."""
+        """Raise TimeoutError for a step or reset that took this long."""
         limit_s = self.reset_limit_s if phase == "reset" else self.step_limit_s
         raise TimeoutError(f"{phase} took {seconds:.3g} s, longer than {phase}_timeout={limit_s:g} s")
 
     def finish(self, env_id: int, slot: int, result: Any) -> bool:
-        """Go on with a step whose raw ``step`` has returned ``result``; True if the next may be a fast one."""
+        """Finish a step whose raw ``step`` returned ``result``; return whether the next may take the fast path."""
         env = self.envs[env_id]
         self.reset_s = 0.0
         try:
@@ -241,7 +241,7 @@ class Worker:
         return self._is_plain(env_id)
 
     def finish_reset(self, env_id: int, slot: int, result: Any) -> bool:
-        """Go on with a reset whose raw ``reset`` has returned ``result``; True if the next step may be a fast one."""
+        """Finish a reset whose raw ``reset`` returned ``result``; return whether the next step may be fast."""
         env = self.envs[env_id]
         try:
             env.take_reset(result)
@@ -251,9 +251,9 @@ class Worker:
         return self._is_plain(env_id)
 
     def finish_restart(self, env_id: int, slot: int, result: Any, last: dict[str, Any], observation: Any) -> bool:
-        """Go on with a same-step reset whose raw ``reset`` has returned ``result``; True if the next step may be fast.
+        """Finish a same-step reset whose raw ``reset`` returned ``result``; return whether the next step may be fast.
 
-        The step's outcome is in its row already. last, observation: its info and its observation.
+        The outcome of the step is in its row already. last, observation: the info and observation of the step.
         """
         observations = np.asarray(observation)[np.newaxis]
         return self.finish_restart_of_several(env_id, slot, result, [(0, last)], observations)
@@ -261,7 +261,7 @@ class Worker:
     def finish_restart_of_several(
         self, env_id: int, slot: int, result: Any, final: list[tuple[int | None, dict[str, Any]]], observations: Any
     ) -> bool:
-        """Do the same for several agents. final, observations: of their last rows."""
+        """Do the same for several agents. final, observations: the infos and observations of their last rows."""
         env = self.envs[env_id]
         try:
             env.take_reset(result)
@@ -274,7 +274,7 @@ class Worker:
         return env_id not in self.over and env_id in self.envs and self.envs[env_id].settled
 
     def _conclude(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
-        """Write the rows of a step, and start the next episode where that is due: THE autoreset."""
+        """Write the rows of a step, and start the next episode if one is due: THE autoreset."""
         phase = "step"
         try:
             if over and self._next_step:
@@ -294,7 +294,7 @@ class Worker:
             self.failed(env_id, phase, error)
 
     def _deliver(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
-        """Write the rows that an environment holds, and hand them over."""
+        """Write an environment's current rows, and commit them."""
         rows = self._rows(slot)
         env.write_observations(rows)
         env.write_outcome(rows)
@@ -303,7 +303,7 @@ class Worker:
     def _deliver_with_finals(
         self, env_id: int, slot: int, env: RowEnv, final: list[tuple[int | None, dict[str, Any]]], observations: Any
     ) -> None:
-        """Write the first rows of an episode over the last ones of another, and hand them over with its outcome.
+        """Write the first rows of an episode over the last rows of the previous one, and commit them with its outcome.
 
         final, observations: the infos and the observations of the last rows.
         """
@@ -324,16 +324,16 @@ class Worker:
             self.check_time("reset", self.reset_s)
 
     def _announce(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
-        """Hand rows over on the portable path: by message, one for each environment where that is asked for."""
+        """Commit rows on the portable path: by a message, one for each environment if the task asks for that."""
         done = self._done
         done.env_ids.append(env_id)
         done.overs.append(over)
         done.infos.extend(infos)
-        if self.task.each:
+        if self.task.announce_each:
             self.flush()
 
     def flush(self) -> None:
-        """On the portable path: announce what has not been announced yet."""
+        """Announce the results not announced yet, on the portable path."""
         done, quiet = self._done, self._quiet
         self.played += len(quiet)
         if len(quiet) == len(self.task.env_ids):
@@ -347,32 +347,32 @@ class Worker:
             self.emit(done)
 
     def forget(self) -> None:
-        """On the portable path: forget what has not been announced, which an interruption may have left in pieces."""
+        """Discard the results not announced yet, on the portable path: an interruption may have split them."""
         self._done = Done([], [], [])
         self._quiet.clear()
 
     def hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
-        """Hand rows over on the compiled path: they are there at once, and their infos come before or with them."""
+        """Commit rows on the compiled path: at once; their infos arrive before or with them."""
         if not infos or self.step_loop.holds_infos or self.emit(InfosMessage([env_id], infos)):
             self.step_loop.commit(env_id, slot, over, infos)
 
     def reset(self, request: Reset) -> None:
-        """Reset environments, made anew where that is asked for; the rows of each go to its slot."""
+        """Reset environments, made again where the order asks for it; each writes its rows to its slot."""
         self.played = 0
-        for env_id, slot, seed, options, anew in request.orders:
+        for env_id, slot, seed, options, fresh in request.orders:
             self.over.discard(env_id)
             self._num_resets += 1
             self._doing[0] = word_of(self._num_resets, env_id, self._num_envs, is_reset=True)
             phase = "__init__"
             try:
-                if anew:
-                    self._make_anew(env_id)
+                if fresh:
+                    self._make_again(env_id)
                 phase, env = "reset", self.envs[env_id]
                 self._restart(env_id, env, seed, options)
                 self._deliver(env_id, slot, env, False)
             except (Exception, SystemExit) as error:
                 self.failed(env_id, phase, error, seed)
-            finally:  # also where Ctrl-C interrupts an environment of this very process
+            finally:  # also if Ctrl-C interrupts an environment of this process
                 if self.step_loop is not None:
                     self.step_loop.flush()
             if self.step_loop is not None:
@@ -383,8 +383,8 @@ class Worker:
                 self.flush()
             self.played += 1
 
-    def _make_anew(self, env_id: int) -> None:
-        """Make an environment that takes the place of one that crashed, unless that has been done already."""
+    def _make_again(self, env_id: int) -> None:
+        """Make an environment that replaces a crashed one, unless that has been done already."""
         if env_id in self._early:
             self._early.discard(env_id)
         else:
@@ -392,13 +392,13 @@ class Worker:
             self._adopt(env_id, self.envs[env_id])
 
     def call(self, request: Call) -> None:
-        """Call a method, or get or set an attribute, of environments; emits Reply."""
+        """Call a method, or get or set an attribute, of environments; emit Reply."""
         results: list[Any] = []
         failed = None
         for index, env_id in enumerate(request.env_ids):
             try:
                 if env_id not in self.envs:
-                    self._make_anew(env_id)
+                    self._make_again(env_id)
                     self._early.add(env_id)
                 env = self.envs[env_id].env
                 if request.action == "set":
@@ -415,7 +415,7 @@ class Worker:
         self.emit(Reply(request.ticket, self.task.worker, results, failed))
 
     def close(self) -> None:
-        """Close every environment, the others too if one raises; emits Failed for those."""
+        """Close every environment, even if one raises; emit Failed for each that raises."""
         for env_id, env in self.envs.items():
             try:
                 env.close()
@@ -427,16 +427,16 @@ class Worker:
     def _infos(self, env_id: int, env: RowEnv) -> list[dict[str, Any]]:
         first_agent = env_id * env.num_agents
         infos = []
-        for place, info in env.infos:
+        for agent_index, info in env.infos:
             info["env_id"] = env_id
-            if place is not None:
-                info["agent_id"] = first_agent + place
+            if agent_index is not None:
+                info["agent_id"] = first_agent + agent_index
             infos.append(info)
         env.infos = []
         return infos
 
     def failed(self, env_id: int, phase: str, error: BaseException, seed: int | None = None) -> None:
-        """Tell that an environment raised. seed: what a reset was given."""
+        """Emit Failed for an environment that raised. seed: the seed of a reset."""
         if isinstance(error, PufferError) and env_id not in self._wrapped:
             error.speak_of_make()
         self.emit(Failed.of(env_id, self.task.worker, phase, error, seed))
@@ -452,7 +452,7 @@ def compiled_step_loop(worker: Worker, slab: Slab, ring: Any) -> Any:
 
 
 def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
-    """Have an environment, if it can be stepped fast, stepped by the compiled loop."""
+    """Register an environment with the compiled loop, with a stepper if it has a fast path."""
     from pufferlib._native import agents, step_loop
 
     fast, actions, stepper = env.fast, slab.action(env_id), None
@@ -469,26 +469,27 @@ def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
 def _with_finals(
     final: list[tuple[int | None, dict[str, Any]]], env: RowEnv, ended: Any, observations: Any
 ) -> list[tuple[int | None, dict[str, Any]]]:
-    """Return the new episode's infos, those of the ended agents extended by final_obs and final_info.
+    """Return the new episode's infos; those of agents whose episode ended get final_obs and final_info.
 
-    Episode statistics stay at the top, where they are in every autoreset mode.
+    Episode statistics stay at the top level, as in every autoreset mode.
     """
     firsts: dict[int | None, dict[str, Any]] = {}
-    for place, info in env.infos:
-        firsts.setdefault(place, {}).update(info)
+    for agent_index, info in env.infos:
+        firsts.setdefault(agent_index, {}).update(info)
     lasts: dict[int | None, dict[str, Any]] = {}
-    for place, info in final:
-        lasts.setdefault(place, {}).update(info)
-    for place in np.flatnonzero(ended).tolist():
-        lasts.setdefault(place, {})
-    for place, last in lasts.items():
-        info = firsts.setdefault(place, {})
+    for agent_index, info in final:
+        lasts.setdefault(agent_index, {}).update(info)
+    for agent_index in np.flatnonzero(ended).tolist():
+        lasts.setdefault(agent_index, {})
+    for agent_index, last in lasts.items():
+        info = firsts.setdefault(agent_index, {})
         if "episode" in last:
             info["episode"] = last["episode"]
         if "env" in last:
             info["env"] = last["env"]
-        if place is not None and ended[place]:
-            info["final_obs"] = observations[place].copy() if observations[place].ndim else observations[place]
+        if agent_index is not None and ended[agent_index]:
+            observation = observations[agent_index]
+            info["final_obs"] = observation.copy() if observation.ndim else observation
         info["final_info"] = last
     return list(firsts.items())
 
@@ -507,17 +508,17 @@ def require_same_spec(first: EnvSpec, first_id: int, env_spec: EnvSpec, env_id: 
             "action leaves": getattr(action, "leaves", None),
         }
 
-    expected, found = rows(first), rows(env_spec)
+    expected, actual = rows(first), rows(env_spec)
     for name in expected:
-        if expected[name] != found[name]:
+        if expected[name] != actual[name]:
             raise SpaceError(
-                f"environments {first_id} and {env_id} differ in their {name}: {expected[name]} and {found[name]}; "
+                f"environments {first_id} and {env_id} differ in their {name}: {expected[name]} and {actual[name]}; "
                 "all environments of one VecEnv must fill the same rows, so make one VecEnv for each kind"
             )
 
 
 def _get_attribute(env: Any, name: str) -> Any:
-    getter = getattr(env, "get_wrapper_attr", None)  # Gymnasium's own way through its wrappers
+    getter = getattr(env, "get_wrapper_attr", None)  # Gymnasium's lookup through wrappers
     return getattr(env, name) if getter is None else getter(name)
 
 
@@ -530,12 +531,12 @@ def _set_attribute(env: Any, name: str, value: Any) -> None:
 
 
 def seed_globals(entropy: Any, worker: int, generation: int) -> None:
-    """Seed the global generators of this worker process, for environments that draw from those.
+    """Seed the global generators of this worker process, for environments that draw from them.
 
-    generation: how many processes had this worker's place before it.
+    generation: the number of earlier processes of this worker.
 
-    Environments should draw from the generator that ``reset(seed)`` seeds; those that do not would repeat
-    each other, process by process, after a fork.
+    Environments should draw from the generator that ``reset(seed)`` seeds. Those that do not would draw the same
+    numbers in every process after a fork.
     """
     seed = int(np.random.SeedSequence(entropy, spawn_key=(worker, generation, 1)).generate_state(1)[0])
     random.seed(seed)

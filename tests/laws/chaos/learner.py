@@ -317,7 +317,7 @@ def _watched(arrangement: Any, seed: int, wrap: Any) -> dict[str, Any]:
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "dropped by reset", RuntimeWarning)
-        warnings.filterwarnings("ignore", ".*which is made anew, raised in close", RuntimeWarning)
+        warnings.filterwarnings("ignore", ".*which is made again, raised in close", RuntimeWarning)
         place = (str(Path(folder, "board")), arrangement.num_envs, arrangement.num_processes)
         board = Board(Path(place[0]), *place[1:])
         with handlers(board, arrangement.interrupts) as seen:
