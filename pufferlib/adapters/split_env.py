@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from pufferlib.emulation import wrap
-from pufferlib.emulation.infos import own
+from pufferlib.emulation.infos import copy_value
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, observation_layout
@@ -128,7 +128,7 @@ class SplitEnv:
         if not (objects or finals or info):
             return row, {}
         if objects or finals or type(info) is not dict or not RESERVED.isdisjoint(info):
-            return row, {EXTRAS_KEY: InfoExtras(own(info) if info else {}, objects, finals)}
+            return row, {EXTRAS_KEY: InfoExtras(copy_value(info) if info else {}, objects, finals)}
         return row, info
 
     def get_wrapper_attr(self, name: str) -> Any:

@@ -12,7 +12,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from pufferlib.emulation.action_masks import ACTION_MASK, has_mask, mask_plan
 from pufferlib.emulation.common import observation_writer
-from pufferlib.emulation.infos import add_episode, own
+from pufferlib.emulation.infos import add_episode, copy_value
 from pufferlib.emulation.rows import FastStep, PlainStep, RowEnv, Rows
 from pufferlib.emulation.single_agent import Caller
 from pufferlib.errors import CallError
@@ -103,7 +103,7 @@ class GymnasiumRows(RowEnv):
         self._return, self._length, self._start_s = totals
 
     def _owned(self, info: dict[str, Any]) -> list[tuple[int | None, dict[str, Any]]]:
-        owned = own(info)
+        owned = copy_value(info)
         if self._mask_in_info:
             owned.pop(ACTION_MASK, None)
         return [(0, owned)] if owned else []
@@ -212,7 +212,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._caller.close()
 
     def _info(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-        owned: dict[str, Any] = own(info)
+        owned: dict[str, Any] = copy_value(info)
         if self._masks and ACTION_MASK not in owned:
-            owned[ACTION_MASK] = own(observation[ACTION_MASK])
+            owned[ACTION_MASK] = copy_value(observation[ACTION_MASK])
         return owned

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["add_episode", "own"]
+__all__ = ["add_episode", "copy_value"]
 
 _UNCHANGING = frozenset({float, int, bool, str, bytes, type(None), np.float64, np.float32, np.int64, np.bool_})
 
 
-def own(value: Any) -> Any:
+def copy_value(value: Any) -> Any:
     """Return a copy of value that shares no dict, list, tuple or array with it; other objects are shared.
 
     Backends in this process pass infos to the user directly, others pickle them: later writes of an environment into
@@ -22,11 +22,11 @@ def own(value: Any) -> Any:
         return value.copy()
     if isinstance(value, dict):
         # Most are numbers: testing for them here costs a quarter of a call.
-        return {key: item if type(item) in _UNCHANGING else own(item) for key, item in value.items()}
+        return {key: item if type(item) in _UNCHANGING else copy_value(item) for key, item in value.items()}
     if type(value) is list:
-        return [own(item) for item in value]
+        return [copy_value(item) for item in value]
     if type(value) is tuple:  # a named tuple is shared
-        return tuple([own(item) for item in value])
+        return tuple([copy_value(item) for item in value])
     return value
 
 

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
-from pufferlib.emulation.infos import add_episode, own
+from pufferlib.emulation.infos import add_episode, copy_value
 from pufferlib.emulation.rows import FastRows, FastStep, HeldRows, RowEnv, Rows
 from pufferlib.environment import PufferEnv, hold
 from pufferlib.errors import CallError, SpaceError
@@ -79,9 +79,9 @@ def infos_by_agent(env: PufferEnv, infos: Any) -> list[tuple[int | None, dict[st
     if not infos:
         return []
     if isinstance(infos, Mapping):
-        return [(None if env.num_agents > 1 else 0, own(dict(infos)))]
+        return [(None if env.num_agents > 1 else 0, copy_value(dict(infos)))]
     if isinstance(infos, Sequence) and len(infos) == env.num_agents:
-        return [(agent_index, own(dict(info))) for agent_index, info in enumerate(infos) if info]
+        return [(agent_index, copy_value(dict(info))) for agent_index, info in enumerate(infos) if info]
     raise SpaceError(
         f"{type(env).__name__} returned {type(infos).__name__} as infos; "
         f"expected None, one dict, or a sequence of {env.num_agents} dicts"

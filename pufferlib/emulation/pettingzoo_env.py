@@ -14,7 +14,7 @@ from pufferlib.emulation.action_masks import ACTION_MASK
 from pufferlib.emulation.agents import Agents
 from pufferlib.emulation.by_agent import checked_info, checked_step, lacking, require_known, split_reset
 from pufferlib.emulation.extra_leaves import ExtraLeaves
-from pufferlib.emulation.infos import own
+from pufferlib.emulation.infos import copy_value
 from pufferlib.emulation.native import infos_by_agent, validate, validate_buffers, zero_outcome
 from pufferlib.emulation.pettingzoo_rows import as_parallel, probe
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
@@ -183,7 +183,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
             self._extra_leaves.look()
         for name, observation in observations.items():
             if name not in self._known or observation is None:  # "common" values, and dead agents of some environments
-                flat[name] = own(observation)
+                flat[name] = copy_value(observation)
                 continue
             agent = self._agents[name]
             flat[name] = agent.observation_layout.flatten(agent.observed(name, observation, infos.get(name)))
@@ -194,10 +194,10 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         for name, info in infos.items():
             if name in self._known and info is not None:
                 info = checked_info(info, name, f"{self._name}.{call}")
-            owned[name] = {} if info is None else own(info)
+            owned[name] = {} if info is None else copy_value(info)
         for name, observation in observations.items():
             if isinstance(observation, dict) and name in self._known and ACTION_MASK in observation:
-                owned.setdefault(name, {}).setdefault(ACTION_MASK, own(observation[ACTION_MASK]))
+                owned.setdefault(name, {}).setdefault(ACTION_MASK, copy_value(observation[ACTION_MASK]))
         return owned
 
     def render(self) -> Any:

@@ -21,7 +21,7 @@ from pufferlib.emulation.common import (
     observation_writer,
 )
 from pufferlib.emulation.extra_leaves import STATE, ExtraLeaves, row_layout
-from pufferlib.emulation.infos import add_episode, own
+from pufferlib.emulation.infos import add_episode, copy_value
 from pufferlib.emulation.rows import FastAgents, HeldRows, Rows, Seat, Seating
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.errors import PlanError, SpaceError, argument_error
@@ -443,9 +443,9 @@ class PettingZooRows(HeldRows):
                 continue
             agent_index = last.get(name)
             if agent_index is None:
-                others[name] = own(info)
+                others[name] = copy_value(info)
                 continue
-            owned = own(checked_info(info, name, f"{self.name}.{call}"))
+            owned = copy_value(checked_info(info, name, f"{self.name}.{call}"))
             if self._mask_in_info:
                 owned.pop(ACTION_MASK, None)
             if owned:

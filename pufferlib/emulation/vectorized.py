@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from pufferlib.emulation.common import observation_writer
-from pufferlib.emulation.infos import add_episode, own
+from pufferlib.emulation.infos import add_episode, copy_value
 from pufferlib.emulation.rows import HeldRows, Rows
 from pufferlib.emulation.single_agent import Resetter, own_space
 from pufferlib.errors import SpaceError
@@ -366,7 +366,7 @@ def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
             for index, part in parts.items():
                 by_copy.setdefault(index, {})[key] = part
         else:
-            common[key] = own(value)
+            common[key] = copy_value(value)
     return common, by_copy
 
 
@@ -378,7 +378,7 @@ def _picked(value: Any, index: int) -> Any:
             for key, item in value.items()
             if not _is_mask(key, value) and (f"_{key}" not in value or value[f"_{key}"][index])
         }
-    return own(value[index])
+    return copy_value(value[index])
 
 
 def _is_mask(key: str, infos: Infos) -> bool:

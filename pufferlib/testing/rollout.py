@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.emulation.action_masks import ACTION_MASK
-from pufferlib.emulation.infos import own
+from pufferlib.emulation.infos import copy_value
 from pufferlib.testing.faults import find_fault, same
 from pufferlib.testing.play import Moment, Player, Subject
 from pufferlib.vectorization.core.frames import pickled_frame
@@ -135,7 +135,7 @@ class _OverwriteCheck:
         """Note whether they have changed since, and store those of this moment."""
         if not all(same(observation, copied) for observation, copied in self._pairs):
             rollout.note("live", f"the observation before was overwritten{where}")
-        self._pairs = [(observation, own(observation)) for observation in moment.raw.values()]
+        self._pairs = [(observation, copy_value(observation)) for observation in moment.raw.values()]
 
 
 class _Population:

@@ -8,10 +8,10 @@ from pathlib import Path
 __all__ = ["folders"]
 
 ROOT = Path("/sys/fs/cgroup")
-OWN = Path("/proc/self/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-def folders(controller: str, root: Path = ROOT, membership: Path = OWN) -> Iterator[Path]:
+def folders(controller: str, root: Path = ROOT, membership: Path = MEMBERSHIP) -> Iterator[Path]:
     """Yield the folders that may limit this process for a controller ("cpu", "memory"): its group and all above.
 
     Reads versions 1 and 2; yields nothing without such groups. In a container a folder may be missing while its root

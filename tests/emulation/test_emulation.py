@@ -16,7 +16,7 @@ from row_tools import SpacesEnv, batched, reset, same, step
 from ocean.squared import Squared
 from pufferlib.emulation import emulate, wrap
 from pufferlib.emulation.gymnasium_env import EmulatedEnv
-from pufferlib.emulation.infos import own
+from pufferlib.emulation.infos import copy_value
 from pufferlib.errors import CallError, PlanError, SpaceError
 from pufferlib.layout import Layout
 
@@ -329,7 +329,7 @@ def test_a_mask_in_observations_is_repeated_in_infos() -> None:
 def test_owned_infos_share_nothing_that_can_change() -> None:
     array, inner = np.zeros(2), {"list": [1, [2]]}
     info = {"array": array, "dict": inner, "tuple": (array, "text")}
-    owned = own(info)
+    owned = copy_value(info)
     array[:] = 1
     inner["list"][1].append(3)  # type: ignore[union-attr]
     assert owned["array"].tolist() == owned["tuple"][0].tolist() == [0, 0]

@@ -19,7 +19,7 @@ from mock_envs import HashEnv
 
 import pufferlib
 from pufferlib.errors import ActionError, PlanError, SpaceError
-from pufferlib.vectorization.core.tensors import KEPT, Tensors, as_numpy
+from pufferlib.vectorization.core.tensors import MAX_KEYS, Tensors, as_numpy
 
 pytestmark = pytest.mark.beside
 
@@ -88,15 +88,15 @@ def test_the_same_arrays_give_the_same_tensors() -> None:
 def test_what_is_kept_is_bounded_and_let_go() -> None:
     tensors = Tensors()
     watched = []
-    for key in range(2 * KEPT):
+    for key in range(2 * MAX_KEYS):
         arrays = batch()
         watched.append(weakref.ref(arrays[0]))
         tensors.of(key, arrays)
     del arrays
     gc.collect()
-    assert [ref() is None for ref in watched] == [True] * KEPT + [False] * KEPT
+    assert [ref() is None for ref in watched] == [True] * MAX_KEYS + [False] * MAX_KEYS
     arrays = batch()
-    tensors.of(2 * KEPT - 1, arrays)  # other arrays under a known key: the old ones go
+    tensors.of(2 * MAX_KEYS - 1, arrays)  # other arrays under a known key: the old ones go
     gc.collect()
     assert watched[-1]() is None
     tensors.close()

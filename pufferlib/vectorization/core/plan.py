@@ -80,13 +80,13 @@ def available_cpus() -> int:
     return max(1, min(cpus, _cgroup_cpus()))
 
 
-def cpu_quota(root: Path = cgroups.ROOT, cgroup: Path = cgroups.OWN) -> float:
+def cpu_quota(root: Path = cgroups.ROOT, cgroup: Path = cgroups.MEMBERSHIP) -> float:
     """Return the CPU quota of the tightest control group above this process, such as 1.5; inf without a quota."""
     quotas = map(_quota, cgroups.folders("cpu", root, cgroup))
     return min((quota / period for quota, period in quotas if quota > 0), default=float("inf"))
 
 
-def _cgroup_cpus(root: Path = cgroups.ROOT, cgroup: Path = cgroups.OWN) -> int:
+def _cgroup_cpus(root: Path = cgroups.ROOT, cgroup: Path = cgroups.MEMBERSHIP) -> int:
     """Return the tightest quota above this process, rounded down to at least 1 CPU, or a large number."""
     quota = cpu_quota(root, cgroup)
     return max(1, int(quota)) if quota < float("inf") else 1 << 30
