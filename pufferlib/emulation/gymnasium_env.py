@@ -200,7 +200,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         result = self._caller.raw_step(self.action_layout.unpack_checked(action))
         packer = self.observation_layout.packer
         if self._is_plain and packer is not None:
-            values: tuple[Any, float, bool, bool, dict[str, Any]] | None = packer.flat_step(result, own)
+            values: tuple[Any, float, bool, bool, dict[str, Any]] | None = packer.flat_step(result, copy_value)
             if values is not None:
                 return values
         observation, reward, terminated, truncated, info = self._caller.regular_step(result)

@@ -447,7 +447,7 @@ def compiled_step_loop(worker: Worker, slab: Slab, ring: Any) -> Any:
 
     share, first_finished = worker.task.env_ids, worker.task.first_finished
     scratch = Slab.private(replace(slab.shape, num_blocks=1, block_size=1, ring_nbytes=0))
-    return step_loop.StepLoop(ring, slab, scratch, worker, share, worker.task.worker, first_finished, own)
+    return step_loop.StepLoop(ring, slab, scratch, worker, share, worker.task.worker, first_finished, copy_value)
 
 
 def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
@@ -459,9 +459,9 @@ def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
     if isinstance(fast, FastStep):
         stepper = step_loop.Stepper(env, *fast[:2], actions, *fast[2:])
     elif isinstance(fast, FastAgents):
-        stepper = step_loop.Stepper.of_agents(agents.ParallelAgents(env, env_id, actions, own, *fast))
+        stepper = step_loop.Stepper.of_agents(agents.ParallelAgents(env, env_id, actions, copy_value, *fast))
     elif isinstance(fast, FastRows):
-        stepper = step_loop.Stepper.of_agents(agents.NativeAgents(env, env_id, actions, own, *fast))
+        stepper = step_loop.Stepper.of_agents(agents.NativeAgents(env, env_id, actions, copy_value, *fast))
     compiled.adopt(env_id, stepper)
 
 
