@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.emulation import emulate, is_wrapped
+from pufferlib.emulation.infos import copy_value
 from pufferlib.emulation.rows import FastAgents, FastRows, FastStep, RowEnv, Rows
 from pufferlib.errors import PufferError, SpaceError
 from pufferlib.telemetry.timeline import Stopwatch
