@@ -51,7 +51,7 @@ def _gray(env: Any) -> Any:
 
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
             observations, infos = self.env.reset(seed=seed, options=options)
-            return self._seen(observations), infos
+            return self._converted(observations), infos
 
         def step(self, actions: Any) -> Any:
             observations, *rest = self.env.step(actions)

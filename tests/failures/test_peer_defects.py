@@ -394,7 +394,7 @@ def test_more_workers_than_cores_cost_no_collapse(vectorizer: Vectorizer) -> Non
 
 def test_the_table_names_every_test() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/peers.md").read_text()))
-    tests = {path: path.read_text() for path in (ROOT / "tests/helpers").rglob("test_*.py")}
+    tests = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
     written = {path: set(re.findall(r"^def (test_\w+)", text, re.MULTILINE)) for path, text in tests.items()}
     assert named <= set().union(*written.values())
     assert written[Path(__file__)] - named == {"test_the_table_names_every_test"}
