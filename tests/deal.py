@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Have one file read, before any other is known to be left."""
+    """Read one file, before any other is known to be left."""
     # A conftest's fixtures are those of its folder, and from pytest 9.1 on those of the folder as it is read first.
     fixtures: Any = session._fixturemanager
     pending: dict[Any, Any] = getattr(fixtures, "_pending_conftests", {})
@@ -78,7 +78,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def give_next(config: pytest.Config) -> None:
-    """Have pytest read the next file, or none."""
+    """Make pytest read the next file, or none."""
     files: Iterator[str] = config.stash[FILES]
     file = next(files, None)
     config.args = [] if file is None else [file]
@@ -102,7 +102,7 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 
 def take(path: Path) -> bool:
-    """Tell whether this process made the file: only one can."""
+    """Return whether this process created the file: only one can."""
     try:
         path.touch(exist_ok=False)
     except FileExistsError:

@@ -95,7 +95,7 @@ def test_a_crash_is_not_bootstrapped_from() -> None:
 
 @pytest.fixture(scope="module")
 def lock_of_tqdm() -> None:
-    """Have tqdm make its lock, whose semaphore stays to the end of the process."""
+    """Make tqdm create its lock, whose semaphore stays to the end of the process."""
     tqdm.tqdm.get_lock()
 
 

@@ -1,4 +1,4 @@
-"""The recurrent trainer: states kept by agent, begun anew where play does, in the rollout and in what is learnt."""
+"""The recurrent trainer: states are stored by agent and reset with the episode, in the rollout and in learning."""
 
 from __future__ import annotations
 

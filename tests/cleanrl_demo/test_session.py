@@ -108,7 +108,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
         assert torch.equal(value, weights_of(whole)[name])
     for tag in ("charts/episodic_return", "charts/score", "losses/td_loss" if trainer is dqn else "losses/value_loss"):
         told, told_whole = read(folder, tag), read(whole.run_folder, tag)
-        assert np.array_equal(told, told_whole), tag  # what was told after the checkpoint is told anew, and the same
+        assert np.array_equal(told, told_whole), tag  # what was logged after the checkpoint is logged again, and equal
     other = trainer.train(trainer.Config(**{**settings, "checkpoint_every": None}, runs=None))
     assert any(not torch.equal(value, weights_of(other)[name]) for name, value in weights_of(whole).items())
 

@@ -1,4 +1,4 @@
-"""Every kernel of cuda_ext plays what its reference plays, whoever plays it; a new file is found here."""
+"""Every kernel of cuda_ext plays what its reference plays, with every player; a new file is found here."""
 
 from __future__ import annotations
 

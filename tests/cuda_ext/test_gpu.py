@@ -271,7 +271,7 @@ def test_a_trainer_in_a_graph_learns_what_it_does_without(trainer: Any, more: di
 @pytest.mark.gpu
 @pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
 def test_stretches_in_a_row_are_those_without_a_graph(trainer: Any, device: str) -> None:
-    """The graph of the first plays on in the second and the third, whose environments begin anew."""
+    """The graph of the first plays on in the second and the third, whose environments start again."""
     runs = []
     for graphs in (True, False):
         settings = config(trainer.Config, device=device, graphs=graphs, total_steps=1500, checkpoint_every=500)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from devices import FIBRES, LOOPS, PLAYERS, Player, assert_same_bits
+from devices import FIBRES, LOOPS, PLAYER_KINDS, Player, assert_same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matrix import covering
@@ -237,7 +237,7 @@ def trajectories(player: Player | None, batch_size: int, num_steps: int, **kwarg
 
 
 @covering(
-    {"player": PLAYERS, "batch_size": [1, 3, 5], "autoreset_mode": ["next_step", "same_step"]}, indirect=["player"]
+    {"player": PLAYER_KINDS, "batch_size": [1, 3, 5], "autoreset_mode": ["next_step", "same_step"]}, indirect=["player"]
 )
 def test_trajectories_do_not_depend_on_the_batch(player: Player, batch_size: int, autoreset_mode: str) -> None:
     env_kwargs = dict(num_taggers=3, num_runners=2, full_observation=False, num_nearest=4, grid_length=2)
@@ -353,7 +353,7 @@ RESETS: dict[str, list[dict[str, Any]]] = {  # one after another, four steps aft
 @covering(
     {
         "calls": [pytest.param(calls, id=name) for name, calls in RESETS.items()],
-        "player": PLAYERS,
+        "player": PLAYER_KINDS,
         "autoreset_mode": ["next_step", "same_step", "disabled"],
     },
     indirect=["player"],

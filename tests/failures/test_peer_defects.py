@@ -333,7 +333,7 @@ def test_a_dead_worker_is_named_and_replaced(vectorizer: Vectorizer, cause: sign
 
 @over(OURS)
 def test_an_environment_that_raises_costs_the_others_nothing(vectorizer: Vectorizer) -> None:
-    """RLlib 2.60.0, restart_failed_sub_environments=True: one of three raised at step 5; all three were made anew and
+    """RLlib 2.60.0, restart_failed_sub_environments=True: one of three raised at step 5; all three were made again and
     the 15 steps so far dropped. PufferLib 3.0.0 Multiprocessing: step had not returned after 8 s. Tianshou 2.0.1:
     EOFError without the cause."""
     with vectorizer([Episodes] * 3, num_workers=2) as vec:

@@ -78,7 +78,7 @@ make = functools.partial(pufferlib.make, HashEnv, num_envs=4, num_workers=2)
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
 def test_more_memory_than_there_is(backend: str) -> None:
-    """The kernel would hand it out page by page, and kill whoever it likes once there is no more."""
+    """The kernel would hand it out page by page, and kill any process once there is no more."""
     gib = 2 ** math.ceil(math.log2(memory_at_hand() / 2**30) + 1)
     says = rf"GiB of (shared )?memory for {gib} environments \([\d.]+ GiB are available\); use fewer"
     with pytest.raises(PlatformError, match=says):
@@ -151,7 +151,7 @@ with pufferlib.make(test_platform.WideEnv, backend="pool", num_envs=1) as vec:
 
 @pytest.fixture
 def without_memfd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Have memfd_create fail as in a sandbox; return the folder that stands for /dev/shm."""
+    """Make memfd_create fail as in a sandbox; return the folder that stands for /dev/shm."""
     monkeypatch.setattr(os, "memfd_create", refuses(errno.ENOSYS))
     monkeypatch.setattr(slab, "_SHM", str(tmp_path / "shm"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
@@ -165,7 +165,7 @@ def place_of(vec: pufferlib.VecEnv) -> Path:
 
 
 def full(folders: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have these folders be full."""
+    """Make writes to these folders fail as on a full disk."""
     allocate = os.posix_fallocate
 
     def allocate_elsewhere(fd: int, offset: int, length: int) -> None:

@@ -1,4 +1,4 @@
-"""on_error="restart": what fails is made anew, alone; every other row is the one that it would have been."""
+"""on_error="restart": only what fails is restarted; every other row is what it would have been."""
 
 from __future__ import annotations
 

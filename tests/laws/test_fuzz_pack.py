@@ -364,7 +364,7 @@ def raised_by_sample(error: Exception) -> bool:
 
 
 def check(both: tuple[Any, Any], make: Callable[[], Any], extra: int = 0) -> Any:
-    """Have both twins write a sample, into a row that may be longer than it needs; return what came of it."""
+    """Write a sample by both layouts, into a row that may be longer than it needs; return the result."""
     layout, _ = both
     for twin in both:
         twin._warned.clear()

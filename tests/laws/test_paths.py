@@ -273,7 +273,7 @@ class Alone(pufferlib.PufferEnv):
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
-        # As new: how far a pool had come when everything began anew is up to chance, and so is what it has replaced.
+        # As new: how far a pool had come when everything restarted is up to chance, and so is what it has replaced.
         self.observations, self.rewards = np.zeros((1, 3), np.float32), np.zeros(1, np.float32)
         self.digest, self.tick = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode(), 0
         self.note(self.salt)
@@ -1047,7 +1047,7 @@ def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
     creators = [functools.partial(Habits, "nested", "parts", odd, index, old=False) for index in range(3)]
     vec = vectorizer(creators)
     vec.action_space.seed(7)
-    actions = [vec.action_space.sample() for _ in range(60)]  # once: Gymnasium 0.29 seeds batches of spaces anew
+    actions = [vec.action_space.sample() for _ in range(60)]  # once: Gymnasium 0.29 reseeds batches of spaces
     vec.close()
 
     def play() -> Any:

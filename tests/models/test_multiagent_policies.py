@@ -136,7 +136,7 @@ class Large(Remembering):
 
 @pytest.fixture(autouse=True)
 def fresh(one_thread: None) -> None:
-    """Policies are numbered anew, and networks are small."""
+    """Restart the numbering of policies; networks are small."""
     Telling.made = 0
 
 

@@ -78,7 +78,7 @@ def packed(layout: Layout, x: Any) -> Any:
 
 
 def agree(space: Any, make: Callable[[], Any]) -> None:
-    """Check that both twins do the same with a sample, which is made anew for each lest one spoil it for the other."""
+    """Check that both layouts do the same with a sample; each gets a new one, so that neither spoils the other's."""
     layout = observation_layout(space, **BOUNDS)
     assert layout.packer is not None
     assert outcome(lambda: packed(layout, make())) == outcome(lambda: packed(plain(layout), make()))

@@ -299,7 +299,7 @@ class Model:
         return sum(map(self.is_done, tickets))
 
     def is_there(self) -> bool:
-        """Tell by the count whether the next block is full, and by the words once a death may have left it short."""
+        """Return whether the next block is full: by the count, or by the words once a death may have left it short."""
         buffer_index, block = divmod(self.head, self.num_blocks)
         by_words = self.num_done(self.head, 1) == self.block_size
         if self.fault == "counts mended" and by_words:
@@ -378,7 +378,7 @@ class Model:
         return failed
 
     def repair(self) -> Iterator[None]:
-        """Write crash rows for those whose workers died; or send them anew, or all where one has claimed a slot."""
+        """Write crash rows for those whose workers died; or send them again, or all where one has claimed a slot."""
         failed = self.bury()
         claimants = {claimant: slot for slot, (_, claimant) in enumerate(self.words)}
         if self.restarts:
@@ -395,7 +395,7 @@ class Model:
             yield from self.send(failed)
 
     def reset(self) -> Iterator[None]:
-        """Wait for what is under way, forget it, and begin anew."""
+        """Wait for what is under way, forget it, and start again."""
         while self.dead or not self.is_settled():
             yield
             self.bury()
@@ -411,7 +411,7 @@ class Model:
         yield from self.send(list(range(self.num_envs)))
 
     def play(self, num_batches: int, num_kills: int) -> None:
-        """Let chance say who takes the next micro-step, or dies."""
+        """Choose at random the worker that takes the next micro-step, or dies."""
         parent = self.learn()
         received, since = 0, 0
         while self.num_received < num_batches:

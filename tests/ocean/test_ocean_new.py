@@ -642,7 +642,7 @@ def test_performance_works_as_much_as_it_says():
         start_s = time.thread_time()
         performance._work(0.02)
         taken.append(time.thread_time() - start_s)
-    assert 0.01 < min(taken) < 0.05  # of CPU time, whoever else uses the core
+    assert 0.01 < min(taken) < 0.05  # of CPU time, whatever else uses the core
 
 
 def test_performance_fills_its_observations():

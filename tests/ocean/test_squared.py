@@ -50,7 +50,7 @@ def test_uniform_play_scores_chance():
 
 @pytest.mark.parametrize("params", [{}, {"distance": 1}, {"distance": 2, "num_targets": 3}])
 def test_rules(params):
-    """Replays random play with rules written anew from the description."""
+    """Replay random play with rules rewritten from the description."""
     env = wrapped(**params)
     d, num_targets = params.get("distance", 3), params.get("num_targets", 1)
     rng = np.random.default_rng(3)

@@ -53,7 +53,7 @@ def play(league: League) -> int:
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, number: int, league: Callable[[], League]) -> bool:
-    """Have the league end where it would replace a file for so many times; tell whether it came to that."""
+    """End the league where it would replace a file for the ``number``-th time; return whether it came to that."""
     left, replace = number, files.os.replace
 
     def replaced(*paths: Any) -> None:

@@ -1,4 +1,4 @@
-"""Ratings: strengths that are known come out in their order, whoever played first, and as sure as they are."""
+"""Ratings: known strengths come out in their order, whichever policy played first, and with the right deviations."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_policies_that_are_alike_are_computed_at_once(turns: bool) -> None:
 
 @pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "pool"])
 def test_mixtures_are_constant_within_an_episode_and_drawn_as_often_as_they_say(backend: str) -> None:
-    """What a policy drawn anew at every step would fail: then nobody plays the mixture."""
+    """A policy drawn again at every step would fail this: then nobody plays the mixture."""
     joint = np.array([[0.5, 0.0], [0.2, 0.3]])
     mixture = Mixture.of_joint([(0, 1), (2, 3)], joint)
     teams = [Seat("guards", (0,)), Seat("scouts", (1, 2))]

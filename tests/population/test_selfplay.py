@@ -220,7 +220,7 @@ def improving(vec: Any, pool: PolicyPool, seed: int, algorithm: Any) -> LearnedO
 
 @pytest.mark.parametrize("algorithm", [ppo, dqn])
 def test_an_optimiser_goes_on_where_a_learner_does(algorithm: Any) -> None:
-    """Also where each improvement is a task, whoever does it; and what is published is not changed by what follows."""
+    """Also where each improvement is a task of any worker; later steps do not change what is published."""
     env = partial(GameEnv, "kuhn_poker", observation="index")
     pool, steps, before = PolicyPool(), [], None
     with Coordinator(pool, env, num_envs=8, as_torch=True) as coordinator:

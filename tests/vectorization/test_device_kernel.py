@@ -89,7 +89,7 @@ def test_a_device_loads_what_the_tests_compile(cupy: StandIn, kernel: KernelEnv)
 
 
 def test_arguments_are_the_memory_of_the_struct_without_its_fields(cupy: StandIn, kernel: KernelEnv) -> None:
-    """NumPy describes every field to whoever asks for the interface of a structured array, as CuPy does."""
+    """NumPy describes every field in the array interface of a structured array, which CuPy reads."""
     arguments = np.zeros((), arguments_dtype(kernel.schema))
     launch = DeviceKernel(kernel, SHAPE, {}).bound(arguments, 100)
     for stream in (0, 77):

@@ -1,4 +1,4 @@
-"""Streams of launches: what waits for what, what a capture may hold, and that whoever reads state waits for launches.
+"""Streams of launches: what waits for what, what a capture may hold, and that reads of state wait for launches.
 
 torch's streams are played by a stand-in that notes who waits for whom; where there is a GPU, real ones are.
 """

@@ -79,8 +79,8 @@ REAL = {
 }
 REAL_AGENTS = ("come and go", "simple_tag", "simple_spread", "simple_speaker_listener")
 
-# Of (row, where) those whose steps still leave the compiled path. They are expected to fail, strictly: whoever
-# brings one back to it takes it out here. "serial": this process steps; "parent" and "worker": one process for all.
+# Of (row, where) those whose steps still leave the compiled path. They are expected to fail, strictly: remove
+# one here when it is back on that path. "serial": this process steps; "parent" and "worker": one process for all.
 OFF_THE_PATH: set[tuple[str, str]] = set()
 
 

@@ -84,7 +84,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 def in_processes(monkeypatch: pytest.MonkeyPatch, num: int) -> None:
-    """Have every actor's environments in processes of its node."""
+    """Run every actor's environments in processes of its node."""
 
     class Local(Ray):
         def _make_backend(self, *args: Any, **kwargs: Any) -> Any:
@@ -186,7 +186,7 @@ def test_whoever_dies_takes_only_its_own_environments_along(
 
 
 def test_a_wire_that_ends_takes_only_its_own_environments_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are small here, so they come directly; every row is checked, and what is placed anew has a wire again."""
+    """Rows are small here, so they come directly; every row is checked, and what is placed again has a wire."""
     in_processes(monkeypatch, 1)
     creator = functools.partial(HashEnv, mean_length=10**6)  # so that there is an open episode to lose
     with test_restarts.make("ray", env=creator, num_envs=4, num_workers=2, batch_size=3) as vec:

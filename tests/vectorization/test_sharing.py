@@ -542,7 +542,7 @@ def test_a_handler_may_close_but_not_step(backend: str, alarm: Any, tmp_path: Pa
 @pytest.mark.parametrize(("backend", "batch_size"), [("serial", 4), ("multiprocessing", 4), ("multiprocessing", 2),
                                                      ("pool", 4), ("pool", 2)])  # fmt: skip
 def test_a_storm_of_signals_tears_nothing_that_reset_cannot_mend(backend: str, batch_size: int, alarm: Any) -> None:
-    """At whatever instruction they come: the next reset begins anew, and every row after it is right."""
+    """At whatever instruction they come: the next reset recovers, and every row after it is right."""
     random = np.random.default_rng(5)
     errors = [KeyboardInterrupt, TimeoutError, SystemExit]
     interrupted = torn = 0

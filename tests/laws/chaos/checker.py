@@ -1,8 +1,8 @@
 """The checker: proves in the learner's process that every row is the one that was due.
 
 What an agent's next row says follows from the last one (``tale``) and from the action that was sent, so nothing has to
-be remembered but one row an agent. A row that is not as expected is a crash row, the first row of an environment that
-was made anew, or a violation; crash rows have to be accounted for by deaths and exceptions that really happened.
+be remembered but one row an agent. A row that is not as expected is a crash row, the first row of a restarted
+environment, or a violation; crash rows have to be accounted for by deaths and exceptions that really happened.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .tale import (
 
 __all__ = ["Checker", "Violation"]
 
-# What an agent's next row has to be: a step; the first of the next episode; the first of an environment made anew;
+# What an agent's next row has to be: a step; the first of the next episode; the first of a restarted environment;
 # the first after a reset by the user, who does not know what was dropped.
 MID, OVER, LOST, ANEW = range(4)
 DROPPED = 2  # episodes that a reset by the user may begin: what was under way may have begun one, too
@@ -54,7 +54,7 @@ class Violation(AssertionError):
 class Checker:
     """Follows a VecEnv of environments of one kind of ``envs``.
 
-    deaths: of each worker, counted by whoever buries it. num_transitions: rows that a step led to; num_resets: first
+    deaths: of each worker, counted where it is buried. num_transitions: rows that a step led to; num_resets: first
     rows; crashes: crash rows of each environment, by cause.
     """
 
@@ -78,7 +78,7 @@ class Checker:
             self.order = collections.deque()
         self.worker_of = [worker for worker, share in enumerate(vec._backend.shares) for _ in share]
         self.deaths = [0] * len(vec._backend.shares)
-        self.num_mended = 0  # how often all were made anew, since Ctrl-C had torn something
+        self.num_mended = 0  # how often all were restarted, since Ctrl-C had torn something
         self.num_transitions = self.num_resets = self.num_batches = 0
         self.crashes = {"death": [0] * num_envs, "exception": [0] * num_envs}
         self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # batches still valid, and copies of them
@@ -235,7 +235,7 @@ class Checker:
         self.num_resets += 1
 
     def _take_new_life(self, env_id: int, place: int, row: Any, text: str, *, unseen: int) -> None:
-        """Take the first row of an environment that was made anew, seeded as no other was."""
+        """Take the first row of a restarted environment, seeded as no other was."""
         newest, life = self.vec.restarts[env_id], self.lives[env_id]
         known = [life] if place else range(life + 1, newest + 1)
         for number in known:
@@ -322,7 +322,7 @@ class Checker:
         """Check what can be told only of the whole: restarts are what deaths and exceptions explain, and no others."""
         for env_id, restarts in enumerate(self.vec.restarts):
             deaths, raised = self.deaths[self.worker_of[env_id]], self.board.env(env_id)[RAISED]
-            # Beginning anew after Ctrl-C is a restart, too; of the death before it nobody may have heard.
+            # The recovery from Ctrl-C is a restart, too; the death before it may be unreported.
             if not deaths <= restarts <= deaths + raised + self.num_mended:
                 raise Violation("crash", f"environment {env_id}: {restarts} restarts, {deaths} deaths, {raised} raised")
 

@@ -46,7 +46,7 @@ class Fault(IntEnum):
     RAISE_IN_STEP = 100
     RAISE_IN_PACKING = 101
     MISFIT = 102  # an observation of another shape
-    RAISE_IN_INIT = 103  # raises, and once more when it is made anew
+    RAISE_IN_INIT = 103  # raises, and once more when it is restarted
     DIE_IN_STEP = 104
     DIE_IN_PACKING = 105
     DIE_IN_COPYING = 106  # of SIGBUS, while the observation is read

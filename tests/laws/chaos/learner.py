@@ -299,7 +299,7 @@ def play(arrangement: Arrangement, *, seed: int, wrap: Callable[[Any], Any] = la
 
 @contextlib.contextmanager
 def own_ray() -> Iterator[None]:
-    """Have a Ray for as long as this lasts: what it starts and opens when it likes is not the VecEnv's."""
+    """Run Ray within this context, so that what it starts and opens by itself is not counted as the VecEnv's."""
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
