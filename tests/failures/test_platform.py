@@ -227,7 +227,7 @@ def test_a_memfd_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_however_few_descriptors_there_are(context: str) -> None:
     """At each number of them either all works, or an error says so and nothing is left open."""
-    made = refused = 0
+    num_made = refused = 0
     before = {name: os.readlink(OWN_FDS / name) for name in os.listdir(OWN_FDS) if (OWN_FDS / name).exists()}
     steps = range(30) if context == "fork" else range(0, 24, 6)
     if context == "spawn":
@@ -237,14 +237,14 @@ def test_however_few_descriptors_there_are(context: str) -> None:
         with limited(resource.RLIMIT_NOFILE, len(before) + spare):
             try:
                 make(backend="pool", context=context).close()
-                made += 1
+                num_made += 1
             except PlatformError as error:
                 refused += 1
                 assert "open files (ulimit -n)" in str(error) and error.errno == errno.EMFILE
         after = {name: os.readlink(OWN_FDS / name) for name in os.listdir(OWN_FDS) if (OWN_FDS / name).exists()}
         assert len(after) == len(before), set(after.items()) ^ set(before.items())
     assert refused > 3 if context == "fork" else refused
-    assert made > 3 or context == "spawn"
+    assert num_made > 3 or context == "spawn"
 
 
 # ---------------------------------------------------------------------------------------------------------- processes

@@ -32,8 +32,8 @@ RAISES, KILLS, EXITS, UNPICKLABLE, HANGS = 991, 992, 993, 994, 996
 
 
 def make(backend: str, **kwargs: Any) -> pufferlib.VecEnv:
-    given = {"num_envs": 6, "num_workers": NUM_WORKERS, "seed": 5, "on_error": "restart", "max_restarts": None}
-    kwargs = {**given, **kwargs}
+    defaults = {"num_envs": 6, "num_workers": NUM_WORKERS, "seed": 5, "on_error": "restart", "max_restarts": None}
+    kwargs = {**defaults, **kwargs}
     return pufferlib.make(kwargs.pop("env", FaultyEnv), backend=backend, **kwargs)
 
 
@@ -561,8 +561,8 @@ def test_several_agents_crash_together() -> None:
             for info in batch.infos:
                 if "restarted" in info:
                     crashes += 1
-                    place = batch.env_ids.tolist().index(info["env_id"])
-                    rows = slice(place * n, (place + 1) * n)
+                    env_index = batch.env_ids.tolist().index(info["env_id"])
+                    rows = slice(env_index * n, (env_index + 1) * n)
                     assert batch.truncations[rows].all() and not batch.masks[rows].any()
                     assert not batch.observations[rows].any() and not batch.rewards[rows].any()
                     assert batch.agent_ids[rows].tolist() == list(range(info["env_id"] * n, (info["env_id"] + 1) * n))
