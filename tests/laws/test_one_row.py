@@ -171,7 +171,7 @@ def test_the_refusal_names_where_it_lies(backend: str) -> None:
     for name, says in (
         ("a global of a function that is called", "Walk, which its creator holds as read_global's ENV, and"),
         ("a closure", "Walk, which its creator holds as env, and"),
-        ("a factory", r"Walk, which its creator holds as made\['walk'\]\[0\], and"),
+        ("a factory", r"Walk, which its creator holds as env_lists\['walk'\]\[0\], and"),
         ("a default", "Walk, which its creator holds as default 0, and"),
     ):
         with pytest.raises(WorkerError, match=says):

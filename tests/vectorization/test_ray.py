@@ -65,14 +65,14 @@ def cluster() -> Iterator[None]:
 
 def actors() -> set[psutil.Process]:
     """The processes of actors of ours."""
-    found = set()
+    processes = set()
     for process in psutil.Process().children(recursive=True):
         try:
             if process.cmdline()[:1] in [["ray::RolloutActor"], ["ray::RemoteTaskRunner"]]:
-                found.add(process)
+                processes.add(process)
         except psutil.Error:
             continue
-    return found
+    return processes
 
 
 @pytest.fixture(autouse=True)
@@ -209,8 +209,8 @@ def test_a_wire_that_ends_takes_only_its_own_environments_along(monkeypatch: pyt
             if num_lost == 1:
                 os.kill(ray.get(actor.handle.__ray_call__.remote(lambda actor: os.getpid())), signal.SIGKILL)
             else:
-                with socket.fromfd(client.fileno(), socket.AF_INET, socket.SOCK_STREAM) as its:
-                    its.shutdown(socket.SHUT_RDWR)
+                with socket.fromfd(client.fileno(), socket.AF_INET, socket.SOCK_STREAM) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
             # They come in any two batches.
             while shadow.num_crashes < num_lost * len(actor.env_ids) or actor.client in (None, client):
                 play()
@@ -319,8 +319,8 @@ def test_rows_are_writable_as_those_of_serial(env: type[HashEnv], num_workers: i
         observations, _ = vec.reset(env_ids=[1])
         assert np.array_equal(observations[[0, 2, 3]], before[[0, 2, 3]])
         assert vec.batch.masks.tolist() == [False] * 4  # type: ignore[union-attr]
-        kept = observations.copy()
-        assert not np.array_equal(vec.step(np.zeros(4, np.int64))[0], kept)
+        copied = observations.copy()
+        assert not np.array_equal(vec.step(np.zeros(4, np.int64))[0], copied)
 
 
 SAME: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
@@ -432,7 +432,7 @@ LOCK = threading.Lock()  # which cannot be pickled
 
 def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: Path) -> None:
     """The table is the same, bit for bit, in this process and over two actors, one of which dies; and they go on."""
-    found = []
+    results = []
     for num_actors, deaths in ((0, 0), (2, 1)):
         with Coordinator(
             test_payoffs.pool_of_constants(),
@@ -441,7 +441,7 @@ def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: 
             num_envs=4,
             env_kwargs={"folder": str(tmp_path), "deaths": deaths},
         ) as coordinator:
-            found.append(test_coordinator.evaluated(coordinator, max_episodes=9, half_width=0.9))
+            results.append(test_coordinator.evaluated(coordinator, max_episodes=9, half_width=0.9))
             assert coordinator.num_lost == deaths == len(list(tmp_path.iterdir()))
 
             def run(way: str, call: Any = fails, coordinator: Any = coordinator) -> Any:
@@ -462,8 +462,8 @@ def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: 
                 with pytest.warns(RuntimeWarning, match=r"actor \d on node .*: it had not ended after task_time"):
                     assert run(str(tmp_path / "hangs"), hangs_once) == "came"
                 assert len(coordinator._workers._refs) == 4  # type: ignore[attr-defined]
-    assert found[0].counts.min() == 5 < found[0].counts.max()
-    assert test_coordinator.same(*found)
+    assert results[0].counts.min() == 5 < results[0].counts.max()
+    assert test_coordinator.same(*results)
 
 
 def test_what_actors_cannot_make_is_told_as_it_would_be_here() -> None:
