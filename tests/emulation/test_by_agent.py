@@ -228,7 +228,7 @@ class Leaving(Pair):
 
 @pytest.mark.parametrize("more", [0, 1, 5])
 @pytest.mark.parametrize(
-    ("told", "terminated", "mask"),
+    ("outcome", "terminated", "mask"),
     [
         (NAMES, True, True),
         (NAMES[1:], True, True),
