@@ -57,8 +57,8 @@ def test_rules(params):
     for seed in range(100):
         grid, _ = env.reset(seed=seed)
         targets = positions(grid, 1)
-        centre = agent = (d, d)
-        assert positions(grid, -1) == [centre]
+        middle = agent = (d, d)
+        assert positions(grid, -1) == [middle]
         assert len(targets) == num_targets
         assert all(max(abs(row - d), abs(column - d)) == d for row, column in targets)
         left = list(targets)
@@ -71,7 +71,7 @@ def test_rules(params):
             if agent in left:
                 left.remove(agent)
             if max(abs(agent[0] - d), abs(agent[1] - d)) == d:
-                agent = centre
+                agent = middle
             assert positions(grid, -1) == [agent]
             assert positions(grid, 1) == targets
             assert grid in env.observation_space

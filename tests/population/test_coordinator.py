@@ -140,7 +140,9 @@ def test_population_based_training_over_a_coordinator_is_that_of_one_process() -
             generations = population_based_training(pool, settings, train, seed=1)
             members = [next(generations) for _ in range(3)]
             assert (coordinator.num_lost > 0) == there
-        results.append((members, [pool[policy].digest for policy in settings], [pool.state(policy) for policy in settings]))
+        results.append(
+            (members, [pool[policy].digest for policy in settings], [pool.state(policy) for policy in settings])
+        )
     assert str(results[0]) == str(results[1])
     assert any(member.parent is not None for member in results[0][0][-1])
 
