@@ -299,7 +299,7 @@ def test_what_is_returned_is_owned() -> None:
 
         def observe(self) -> Any:
             self.buffer += 1
-            self.info["list"][0] += 1
+            self.shared_info["list"][0] += 1
             return dict.fromkeys(self.agents, self.buffer)
 
         def info(self) -> Any:

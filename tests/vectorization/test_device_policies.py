@@ -321,5 +321,5 @@ def test_threads_that_choose_do_not_race(tmp_path: Any) -> None:
         "policy_inputs": f"new float[7 * {shape.group_size} * {size}]()",
         "actions": "env.policy_actions", "actions_nbytes": 8,
     }  # fmt: skip
-    binary = test_kernel_tools.built(tmp_path, "thread", "a part of a warp", told=options)
+    binary = test_kernel_tools.built(tmp_path, "thread", "a part of a warp", overrides=options)
     assert kernel_programs.play(binary, "thread") == (0, "")
