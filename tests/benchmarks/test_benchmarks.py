@@ -395,7 +395,7 @@ def test_the_medians_interval_holds_the_median_as_often_as_it_says() -> None:
     assert 0.95 <= np.mean(held) < 0.98
 
 
-def test_targets_of_many_pairs_tell_the_interval() -> None:
+def test_targets_of_many_pairs_state_the_interval() -> None:
     entries = [entry("ours serial", [float(n) for n in range(1, 32)]), entry("sb3 dummy", [10.0] * 31)]
     verdict = judge(Target("", "ours serial", ("sb3 dummy",), at_least=1), entries)
     assert verdict.note == "median within 1.000 – 2.200 (95 %, 31 pairs)"

@@ -452,7 +452,7 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_folder_tells_what_is_needed_to_repeat_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_has_what_is_needed_to_repeat_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "cleanrl_demo.ppo", "--env", "my game"])
     config = Config(seed=7, runs="runs", env_kwargs={"size": 3})

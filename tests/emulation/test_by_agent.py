@@ -122,7 +122,7 @@ class Pair:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_is_told_of_no_agent_or_not_told_of_one_is_named(name: str) -> None:
+def test_values_of_no_agent_and_missing_values_of_one_are_named(name: str) -> None:
     change, says = FAULTS[name]
     for backend in ("serial", "multiprocessing"):
         with pufferlib.make(lambda: Pair(change), num_envs=1, num_workers=1, backend=backend) as vec:

@@ -347,7 +347,7 @@ def test_an_episode_that_the_env_supplies_is_kept() -> None:
     assert set(info["episode"]) == {"r", "l", "t"}
 
 
-def test_options_reach_the_env_and_infos_of_reset_are_told() -> None:
+def test_options_reach_the_env_and_infos_of_reset_are_returned() -> None:
     rows = emulate(SpacesEnv(Discrete(2), Discrete(2)))
     assert reset(rows, 0, {"level": 3}).infos == [(0, {"options": {"level": 3}})]
 

@@ -303,7 +303,7 @@ def test_what_is_returned_is_owned() -> None:
             return dict.fromkeys(self.agents, self.buffer)
 
         def info(self) -> Any:
-            return dict.fromkeys(self.agents, self.info)
+            return dict.fromkeys(self.agents, self.shared_info)
 
     space = Box(0, 99, (2,), np.float32)
     env, rows = wrap(Live(a=(space, D2), b=(space, D2))), emulate(Live(a=(space, D2), b=(space, D2)))

@@ -306,7 +306,7 @@ def test_types_are_numbered_as_they_first_appear() -> None:
     assert agent_types("env", [3, 4, 5], lambda agent: "even" if agent % 2 == 0 else "odd") == {3: 0, 4: 1, 5: 0}
 
 
-def test_a_function_tells_types_in_workers_too() -> None:
+def test_a_function_gives_types_in_workers_too() -> None:
     def by_size(agent: Any) -> str:
         return "small" if agent == "wolf_0" else "large"
 

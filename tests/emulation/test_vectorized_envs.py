@@ -700,7 +700,7 @@ def test_atari_vector_env_is_the_bare_env_row_by_row(backend: str, mode: str) ->
 
 @pytest.mark.extras
 @pytest.mark.slow
-def test_atari_lives_that_are_only_told_of_do_not_cost_a_transition() -> None:
+def test_atari_lives_that_are_only_reported_do_not_cost_a_transition() -> None:
     """With life_loss_info ALE flags the end of a life and plays on: the next row is no first row."""
     rows = emulate(atari(1, life_loss_info=True, max_num_frames_per_episode=108_000, noop_max=0))
     reset(rows, 3)

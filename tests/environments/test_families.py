@@ -99,7 +99,7 @@ def test_each_family_has_settings_that_say_whose_they_are(stem: str) -> None:
 
 @pytest.mark.extras
 @pytest.mark.parametrize("stem", [stem for stem, family in FAMILIES.items() if family.folder or family.members])
-def test_a_family_says_where_its_names_are_told(stem: str) -> None:
+def test_a_family_says_where_its_names_are_listed(stem: str) -> None:
     start = FAMILIES[stem].names[0].removesuffix("*")
     with pytest.raises(RegistryError, match=f'called "{start}no_game"; `puffer envs {start}` lists'):
         environments.module(stem).env_creator(f"{start}no_game")

@@ -211,7 +211,7 @@ class Gridworld:
         return np.zeros((2, 2, 1, 26), np.int64)
 
 
-def test_kitchens_in_one_process_have_their_own_recipes_and_tell_what_they_pay(monkeypatch) -> None:
+def test_kitchens_in_one_process_have_their_own_recipes_and_report_what_they_pay(monkeypatch) -> None:
     fake = types.SimpleNamespace(
         Recipe=Recipe, OvercookedGridworld=Gridworld, Action=types.SimpleNamespace(ALL_ACTIONS=[0] * 6)
     )

@@ -207,7 +207,7 @@ def test_a_package_that_is_missing_only_where_it_is_made_is_answered_so_too(name
         (Maze, DependencyNotInstalled("there is no sound"), "there is no sound"),
     ],
 )  # fmt: skip
-def test_what_to_install_is_told_by_the_environments_name_or_by_the_error(env, error, says):
+def test_what_to_install_follows_from_the_environments_name_or_the_error(env, error, says):
     assert str(registry.missing(error, env)) == f'"{env if isinstance(env, str) else "Maze"}": {says}'
     assert registry.missing(ImportError("half of it"), env) is None
     assert registry.missing(ModuleNotFoundError("no", name="numpy.swords"), env) is None
@@ -220,7 +220,7 @@ def test_no_package_is_named_to_install_for_a_module_that_is_none_of_those_we_kn
     assert str(error) == f'"of_mine:make" imports wepons, and {where}'
 
 
-def test_what_pip_is_told_to_install_is_of_our_extras():
+def test_what_pip_installs_is_of_our_extras():
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     of_gymnasiums_extras = {"pygame", "box2d"}
     assert all(f'"{name}' in project for name in set(registry._PIP_NAMES.values()) - of_gymnasiums_extras)

@@ -335,7 +335,7 @@ def test_the_warning_of_the_portable_path_names_who_called_make(monkeypatch: pyt
     assert seen[0].filename == __file__
 
 
-def test_a_fault_that_many_environments_have_is_told_once():
+def test_a_fault_of_many_environments_is_reported_once():
     failures = [Failed.of(env_id, 0, "step", ValueError("jammed")) for env_id in (0, 4, 5)]
     first, other = failure_texts([*failures, Failed.of(2, 0, "step", ValueError("lost"))])
     assert first.startswith("environment 0 (worker 0) raised in step: ValueError: jammed")

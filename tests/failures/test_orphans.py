@@ -402,7 +402,7 @@ vec = pufferlib.make(Env, backend="pool", num_envs=2, num_workers=2)
 
 
 @pytest.mark.slow
-def test_a_notebook_makes_interrupts_goes_on_makes_anew_and_is_killed(kernel: Kernel) -> None:
+def test_a_notebook_makes_interrupts_goes_on_makes_again_and_is_killed(kernel: Kernel) -> None:
     assert kernel.run(MAKE) == "done"  # a class of a cell goes to spawned workers
     assert kernel.run("vec.reset(); assert vec.step(np.zeros(2, int))[0].tolist() == [[1], [1]]") == "done"
     kernel.begin("print(json.dumps(sum(vec.call('pids'), [])), flush=True)")

@@ -95,7 +95,7 @@ def test_what_a_control_group_allows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert memory_there() == (system, MIB)
 
 
-def test_windows_is_told_of_wsl() -> None:
+def test_windows_is_refused_with_a_hint_at_wsl() -> None:
     """Before anything is imported that it has not got."""
     said = run("""
 import sys

@@ -46,7 +46,7 @@ def some_actions(random: Any, num: int, **faults: float) -> Any:
 
 
 @covering({"backend,batch_size": ARRANGEMENTS, "mode": ["next_step", "same_step"]})
-def test_an_environment_that_raises_is_made_anew_alone(backend: str, batch_size: int, mode: str) -> None:
+def test_only_an_environment_that_raises_is_restarted(backend: str, batch_size: int, mode: str) -> None:
     """All rows of all others are bit-identical to what they would have been, given their actions."""
     random = np.random.default_rng(1)
     with make(backend, batch_size=batch_size, autoreset_mode=mode) as vec:
@@ -97,7 +97,7 @@ def test_a_worker_that_dies_takes_only_its_own_environments_with_it(backend: str
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_crash_row_tells_the_cause(backend: str) -> None:
+def test_a_crash_row_names_the_cause(backend: str) -> None:
     with make(backend, env=functools.partial(FaultyEnv, mean_length=1000)) as vec:
         vec.reset()
         vec.step(np.zeros(6, np.int64))
@@ -118,7 +118,7 @@ def test_a_crash_row_tells_the_cause(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", PARALLEL)
 @pytest.mark.alone
-def test_a_crash_row_of_a_dead_worker_tells_how_it_ended_and_where(backend: str) -> None:
+def test_a_crash_row_of_a_dead_worker_names_how_it_ended_and_where(backend: str) -> None:
     with make(backend, env=functools.partial(FaultyEnv, mean_length=1000)) as vec:
         vec.reset()
         start_s = time.monotonic()

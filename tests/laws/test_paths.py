@@ -1105,7 +1105,7 @@ class Ends(gymnasium.Env[Any, Any]):
 
 
 @covering({"observed": sorted(OBSERVATIONS), "backend": BACKENDS})
-def test_same_step_ends_are_told_alike(observed: str, backend: str) -> None:
+def test_same_step_ends_are_reported_alike(observed: str, backend: str) -> None:
     num_envs, num_steps = 9, 40
 
     def play() -> Any:
@@ -1652,7 +1652,7 @@ WRONGS = [
 
 
 @covering({"env,err": WRONGS, "autoreset_mode": ["next_step", "same_step"]})
-def test_what_goes_wrong_is_told_alike(env: Any, err: Callable[..., Any], autoreset_mode: str) -> None:
+def test_faults_are_reported_alike(env: Any, err: Callable[..., Any], autoreset_mode: str) -> None:
     def play() -> Any:
         seen: list[Any] = []
         with pufferlib.make([lambda: env(err), lambda: env(lambda *_: None)], autoreset_mode=autoreset_mode) as vec:
@@ -1828,12 +1828,12 @@ class AgentsErr:
 
 
 @covering({"name": list(AGENTS_WRONG), "autoreset_mode": ["next_step", "same_step"], "state": [False, True]})
-def test_what_goes_wrong_with_agents_is_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
+def test_faults_of_agents_are_reported_alike(name: str, autoreset_mode: str, state: bool) -> None:
     assert_told_alike(name, autoreset_mode, state)
 
 
 @pytest.mark.parametrize("name", [name for name in AGENTS_WRONG if name.startswith("all end")])
-def test_ends_in_the_same_step_are_told_alike(name: str) -> None:
+def test_ends_in_the_same_step_are_reported_alike(name: str) -> None:
     assert_told_alike(name, "same_step", True)
 
 
@@ -2202,7 +2202,7 @@ class Pace(gymnasium.Env[Any, Any]):
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
-def test_telemetry_tells_the_same(backend: str) -> None:
+def test_telemetry_is_the_same(backend: str) -> None:
     """Of long and of short steps, about as many are counted as were played; of resets exactly as many."""
     num_resets = 400
 
@@ -2226,7 +2226,7 @@ def test_telemetry_tells_the_same(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
-def test_episodes_tell_their_seconds(backend: str) -> None:
+def test_episodes_have_their_seconds(backend: str) -> None:
     def play() -> list[float]:
         start_s = time.perf_counter()
         with pufferlib.make(functools.partial(Pace, True), backend=backend, num_envs=2, num_workers=2) as vec:

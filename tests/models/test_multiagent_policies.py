@@ -71,7 +71,7 @@ def test_only_the_critic_sees_the_state(space: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_critic_learns_what_only_the_state_tells() -> None:
+def test_a_critic_learns_what_only_the_state_shows() -> None:
     torch.manual_seed(1)
     seen = rows(256)
     returns = LAYOUT.unflatten(seen)["state"]["x"][:, 0] / 9

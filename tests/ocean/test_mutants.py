@@ -167,7 +167,7 @@ def test_why_the_process_of_checks_fails_is_said(tmp_path, monkeypatch, capfd):
         pytest.param("multiagent", "agents_observations_swapped", marks=pytest.mark.long),
     ],
 )
-def test_training_tells_a_mutant_from_the_correct_trainer(env, mutant):
+def test_training_distinguishes_a_mutant_from_the_correct_trainer(env, mutant):
     """A part of the matrix that takes seconds."""
     (task,) = tasks([env], ["serial"])
     task = replace(task, settings={**task.settings, "total_steps": 15_000})
@@ -204,7 +204,7 @@ def test_a_matrix_that_is_as_it_should_be():
     assert all(f"\n| {name} | " in text for name in TRAINED) and "not as it should be" not in text
 
 
-def test_a_matrix_tells_what_is_wrong():
+def test_a_matrix_names_what_is_wrong():
     def score(mutant, env, seed):
         if (mutant, env) == ("truncation_ends", "truncation"):
             return seed == 2
@@ -344,7 +344,7 @@ def test_the_page_grows_with_what_is_done(tmp_path, monkeypatch, capsys):
     assert "| rewards_early † | **2/2** |" in pages[1]
 
 
-def test_the_exit_code_tells_of_a_mutant_that_was_missed(monkeypatch, capsys):
+def test_a_missed_mutant_sets_the_exit_code(monkeypatch, capsys):
     monkeypatch.setattr(
         run, "examined", lambda wanted, **options: ((examination, Verdict(1.0, 0.9, 1.0)) for examination in wanted)
     )

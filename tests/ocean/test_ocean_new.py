@@ -328,7 +328,7 @@ def test_every_fourth_environment_is_slow_whatever_it_shows(monkeypatch):
     assert codes == codes_of[0]
 
 
-def test_make_tells_environments_their_numbers():
+def test_make_passes_environments_their_numbers():
     with pufferlib.make("ocean/identity", backend="pool", num_envs=8, num_workers=2, seed=1) as vec:
         vec.reset()
         step_s = vec.get_attr("step_s")
@@ -613,7 +613,7 @@ class Naps(list):
         self.append(seconds)
 
 
-def test_performance_takes_the_time_it_is_told(monkeypatch):
+def test_performance_takes_the_time_it_is_given(monkeypatch):
     naps = Naps()
     for module, name in ((time, "sleep"), (performance, "_work")):
         monkeypatch.setattr(module, name, naps)

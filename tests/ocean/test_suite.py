@@ -76,7 +76,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 # ------------------------------------------------------------------------------------------------------ what is asked
 
 
-def test_tasks_are_what_has_a_bar_with_what_the_demo_trainer_is_told() -> None:
+def test_tasks_are_environments_with_a_bar_and_the_demo_trainers_settings() -> None:
     task_list = list(tasks.tasks(backends=["serial", "pool"], seeds=[4, 5]))
     assert sorted({task.env for task in task_list}) == sorted(tasks.names())
     assert "ocean/performance" not in tasks.names()

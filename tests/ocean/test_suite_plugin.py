@@ -67,7 +67,7 @@ def test_each_environment_is_a_test_and_nothing_else_is_collected(outcome: tuple
     assert "5 failed, 1 passed, 1 skipped" in output
 
 
-def test_a_low_score_is_told_with_what_the_environment_catches_and_no_traceback(outcome: tuple[int, str]) -> None:
+def test_a_low_score_is_reported_with_what_the_environment_catches_and_no_traceback(outcome: tuple[int, str]) -> None:
     said = part(outcome, "password")
     assert "\nscore 0.000, bar 0.90 (uniform play 0.031, the best policy 1.000)\nmay be: a learner that does" in said
     assert "learning ocean/password on serial from 1" in said  # its output, as of any test

@@ -132,7 +132,7 @@ def test_a_period_begins_where_the_last_one_ended() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not tell")
-def test_cpu_time_is_told_from_sleep() -> None:
+def test_cpu_time_is_distinguished_from_sleep() -> None:
     recording = Recording(arrays(1, 2), lambda: [os.getpid(), 0])
     start = time.thread_time()
     while time.thread_time() < start + 0.05:
@@ -489,7 +489,7 @@ def test_stats_of_a_vec_env(backend: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_foretold_comes_true() -> None:
+def test_forecasts_come_true() -> None:
     """In one of a few attempts: what else the machine has to do may change between two measurements."""
     forecasts = []
     for _ in range(5):

@@ -54,7 +54,7 @@ def test_what_make_does_not_take_is_sent_to_what_does() -> None:
             pufferlib.make(kernel, backend="serial")
 
 
-def test_a_comparison_ends_with_its_budget_and_tells_how_far_it_is() -> None:
+def test_a_comparison_ends_with_its_budget_and_reports_progress() -> None:
     reports: list[tuple[str, int, int]] = []
 
     def compared(**kwargs: Any) -> Any:

@@ -78,7 +78,7 @@ def hold(vec: Any, tally: Tally) -> None:
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("batch_size", [NUM_ENVS, 2])
 @pytest.mark.parametrize("name", KERNELS)
-def test_statistics_are_what_infos_tell(name: str, batch_size: int, autoreset_mode: str, player: Player) -> None:
+def test_statistics_are_those_of_the_infos(name: str, batch_size: int, autoreset_mode: str, player: Player) -> None:
     random = np.random.default_rng(1)
     with player.make(
         name,

@@ -108,7 +108,7 @@ def test_logits_in_front_of_a_step(which: str, player: Player) -> None:
 
 
 @pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
-def test_sampling_alone_plays_nothing_and_foretells(player: Player) -> None:
+def test_sampling_alone_plays_nothing_and_predicts_the_next_actions(player: Player) -> None:
     with make("some agents", player) as vec:
         vec.reset()
         logits = np.random.default_rng(1).normal(size=(25, 5)).astype(np.float32)
@@ -175,7 +175,7 @@ def test_a_network_plays_a_rollout(which: str, player: Player, autoreset_mode: s
 
 
 @pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
-def test_a_rollout_tells_the_last_step_alone_and_goes_on(player: Player) -> None:
+def test_a_rollout_returns_the_last_step_alone_and_goes_on(player: Player) -> None:
     with make("some agents", player) as vec, make("some agents", player) as other:
         vec.reset()
         other.reset()

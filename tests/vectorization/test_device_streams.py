@@ -191,7 +191,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_whoever_reaches_state_waits_for_all_that_flies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_access_to_state_waits_for_all_launches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pufferlib.make(
         "tag/grid", backend="cuda", device="host", num_envs=6, batch_size=2, env_kwargs=ENV, seed=1
     ) as vec:

@@ -91,7 +91,9 @@ def tales() -> st.SearchStrategy[list[Any]]:
 @pytest.mark.parametrize("plan", PLANS)
 @settings(max_examples=12)
 @given(st.lists(tales(), min_size=NUM_ENVS, max_size=NUM_ENVS), st.sampled_from(["next_step", "same_step"]))
-def test_both_paths_tell_the_same_whenever_it_is_read(plan: str, tales_of_envs: list[list[Any]], mode: str) -> None:
+def test_infos_of_both_paths_are_the_same_whenever_they_are_read(
+    plan: str, tales_of_envs: list[list[Any]], mode: str
+) -> None:
     in_order = plan != "pool"  # which batch an environment is in depends on time there, so its own infos are compared
 
     def play() -> list[Any]:

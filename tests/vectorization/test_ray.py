@@ -126,7 +126,7 @@ IN_PLACE: list[Any] = [  # long: the same program or IN_PROCESSES shows it, or n
     pytest.param(test_contract.test_control_reaches_chosen_envs, (), marks=LONG),
     (test_failures.test_an_exception_names_environment_worker_and_traceback, (994, "Unpicklable: has a lock inside")),
     (test_failures.test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone, ()),
-    pytest.param(test_restarts.test_an_environment_that_raises_is_made_anew_alone, (6, "next_step"), marks=LONG),
+    pytest.param(test_restarts.test_only_an_environment_that_raises_is_restarted, (6, "next_step"), marks=LONG),
     (test_misuse.test_what_cannot_be_unpickled_is_a_failure_of_its_environment, ()),
     pytest.param(test_ways_out.test_autoreset_modes_are_gymnasiums_too, ("same_step",), marks=LONG),
     pytest.param(test_ways_out.test_errors_about_sizes_say_where_make_takes_them, (), marks=LONG),
@@ -136,7 +136,7 @@ IN_PROCESSES: list[tuple[Callable[..., None], Any]] = [
     (test_contract.test_recv_times_out_and_can_be_repeated, ()),
     (test_failures.test_an_exception_in_init_is_raised_by_make, ()),
     (test_failures.test_a_call_of_a_dead_worker_is_refused_rather_than_waited_for, ()),
-    (test_restarts.test_an_environment_that_raises_is_made_anew_alone, (4, "same_step")),
+    (test_restarts.test_only_an_environment_that_raises_is_restarted, (4, "same_step")),
     (test_restarts.test_a_step_that_takes_too_long_crashes, ("first",)),
 ]
 
@@ -160,9 +160,7 @@ def test_laws_in_processes(law: Callable[..., None], args: Any, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("local_workers", [0, 1], ids=["actor", "process"])
-def test_whoever_dies_takes_only_its_own_environments_along(
-    local_workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_death_costs_only_the_environments_of_its_worker(local_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An actor, or a process of one; every row is checked."""
     random, killed = np.random.default_rng(2), set[int]()
     in_processes(monkeypatch, local_workers)
@@ -405,7 +403,7 @@ def test_impossible_arguments_are_named(kwargs: Any, says: str) -> None:
         (signal.SIGSTOP, pufferlib.PlatformError, r"actor \d on node .* did not answer within 1 s"),
     ],
 )
-def test_an_actor_that_ends_once_it_has_made_its_environments_is_told(
+def test_an_actor_that_ends_once_it_has_made_its_environments_is_reported(
     number: int, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attach, pids = RayBackend.attach, list[int]()
@@ -466,7 +464,7 @@ def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: 
     assert test_coordinator.same(*results)
 
 
-def test_what_actors_cannot_make_is_told_as_it_would_be_here() -> None:
+def test_what_actors_cannot_make_raises_as_in_this_process() -> None:
     with (
         Coordinator(test_payoffs.pool_of_constants(), "CartPole-v0.5", num_actors=1) as coordinator,
         pytest.raises(pufferlib.RegistryError, match="CartPole"),

@@ -212,7 +212,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_loss_of_the_head_is_told() -> None:
+def test_the_loss_of_the_head_is_reported() -> None:
     done = run("""
         import time
         import numpy as np

@@ -135,7 +135,7 @@ def driver(fake: FakeRay, num_actors: int) -> Iterator[tuple[ray_calls.Calls, li
     calls.close()
 
 
-def test_whoever_is_heard_directly_keeps_nobody_else_waiting() -> None:
+def test_a_direct_answer_keeps_no_other_actor_waiting() -> None:
     """One has always an answer; one is called through Ray; the machine of one is gone, which only Ray knows."""
     fake = FakeRay("call of ray", "serve of gone")
     with driver(fake, 3) as (calls, actors):

@@ -136,7 +136,7 @@ CALLS: dict[str, Callable[[pufferlib.VecEnv], Any]] = {
 
 
 @covering({"backend": BACKENDS, "waits_in": ["step", "call"]})
-def test_a_second_thread_is_told_so_and_changes_nothing(backend: str, waits_in: str, tmp_path: Path) -> None:
+def test_a_second_thread_is_refused_and_changes_nothing(backend: str, waits_in: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with pufferlib.make(functools.partial(GateEnv, gate), backend=backend, num_envs=2, num_workers=2) as vec:
         vec.reset()
@@ -321,7 +321,7 @@ def in_a_fork(act: Callable[[], Any]) -> Any:
 
 
 @covering({"backend": PARALLEL, "batch_size": [4, 2]})
-def test_a_forked_process_is_told_so_and_cannot_disturb_its_parent(backend: str, batch_size: int) -> None:
+def test_a_forked_process_is_refused_and_cannot_disturb_its_parent(backend: str, batch_size: int) -> None:
     def try_all() -> list[str]:
         said = []
         for call in (lambda: vec.step(zeros(batch_size)), lambda: vec.send(zeros(batch_size)), lambda: vec.recv(),
