@@ -31,7 +31,7 @@ ENDED = "CUDA error: operation failed due to a previous error during capture"
 
 
 class Graph:
-    """A graph that plays again what it was captured as. made: all of them."""
+    """A graph that plays again what it was captured as. graphs: all of them."""
 
     graphs: list[Graph] = []
 
@@ -61,7 +61,7 @@ class Capture:
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
-    monkeypatch.setattr(Graph, "made", [])
+    monkeypatch.setattr(Graph, "graphs", [])
     for name, stand_in in (("CUDAGraph", Graph), ("graph", Capture), ("current_stream", lambda: None)):
         monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr(cuda_graphs, "FAILED", [])

@@ -205,7 +205,7 @@ def test_what_is_harmless_is_taken(change: Any) -> None:
 
 
 class Leaving(Pair):
-    """agent_1 leaves in the third step. told: what it gives of that agent then, and for how many steps more."""
+    """agent_1 leaves in the third step. named: what it returns for that agent then; more: for how many further steps."""
 
     def __init__(self, named: tuple[str, ...], more: int = 0) -> None:
         super().__init__()

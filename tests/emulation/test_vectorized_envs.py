@@ -46,7 +46,7 @@ def is_truncated(copy: int, episode: int) -> bool:
 class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
     """Copies that see (copy, episode, tick) and are rewarded by their action and tick. It writes into live buffers.
 
-    told: "masked" infos as Gymnasium gives them, "dense" ones as ALE and EnvPool do, or "nothing". With dense infos it
+    form: "masked" infos as Gymnasium gives them, "dense" ones as ALE and EnvPool do, or "nothing". With dense infos it
     leaves rewards and flags in first rows as well, which belong to no transition.
     """
 

@@ -18,7 +18,7 @@ PROGRAM = re.compile(
 
 
 class Program(NamedTuple):
-    """title: of the file that it is saved as, or empty. shown: what it prints, where "…" stands for anything."""
+    """title: of the file that it is saved as, or empty. output: what it prints, where "…" stands for anything."""
 
     title: str
     text: str

@@ -75,7 +75,7 @@ SEVERAL: dict[str, tuple[int, tuple[Any, ...], Any, Any, Any]] = {
 
 
 class Herd(pufferlib.PufferEnv):
-    """A PufferEnv whose agents all end at once. told: what its steps return."""
+    """A PufferEnv whose agents all end at once. infos: what its steps return."""
 
     single_observation_space, single_action_space = SEEN, FOUR
 
