@@ -192,7 +192,7 @@ Sanitized = Callable[..., tuple[int, str]]
 def built(
     folder: Path, sanitizer: str, group: str, faults: Iterable[Any] = (), overrides: Mapping[str, Any] = {}
 ) -> Path:
-    """Compile what plays tag/grid's kernel for some steps, with these faults. overrides: further arguments of a launch."""
+    """Compile what plays tag/grid's kernel for some steps, with these faults. overrides: launch arguments."""
     headers = folder / "headers"
     kernel_programs.with_faults(headers, faults)
     shape, taggers, runners, num_envs, full = GROUPS[group]

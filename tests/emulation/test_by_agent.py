@@ -205,7 +205,7 @@ def test_what_is_harmless_is_taken(change: Any) -> None:
 
 
 class Leaving(Pair):
-    """agent_1 leaves in the third step. named: what it returns for that agent then; more: for how many further steps."""
+    """agent_1 leaves in the third step. named: what it returns of that agent then, and for ``more`` further steps."""
 
     def __init__(self, named: tuple[str, ...], more: int = 0) -> None:
         super().__init__()

@@ -1863,7 +1863,7 @@ def assert_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
 
 
 class Newcomers:
-    """An agent, and from the third step on others, whose observation is outside of their space. own_spaces: theirs alone."""
+    """An agent, and from step 3 on others, whose observation is outside of their space. own_spaces: theirs alone."""
 
     metadata: dict[str, Any] = {}
     max_num_agents = 3
