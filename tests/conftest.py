@@ -194,7 +194,7 @@ def shared_memory() -> dict[object, str]:
 
 
 def foreign(key: object) -> bool:
-    """Tell whether this is a file in /dev/shm which a program that is not ours has mapped."""
+    """Return whether a program that is not ours has mapped this file of /dev/shm."""
     if not isinstance(key, Path):
         return False
     ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}

@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Have one file read, before any other is known to be left."""
+    """Read one file, before any other is known to be left."""
     # A conftest's fixtures are those of its folder, and from pytest 9.1 on those of the folder as it is read first.
     fixtures: Any = session._fixturemanager
     pending: dict[Any, Any] = getattr(fixtures, "_pending_conftests", {})
@@ -68,8 +68,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     ran: list[pytest.Item] = []
     while session.config.args:
         items = session.items
-        for item, following in itertools.zip_longest(items, items[1:]):
-            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+        for item, next_item in itertools.zip_longest(items, items[1:]):
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=next_item)
         ran += items
         give_next(session.config)
         session.config.hook.pytest_collection(session=session)
@@ -78,7 +78,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def give_next(config: pytest.Config) -> None:
-    """Have pytest read the next file, or none."""
+    """Make pytest read the next file, or none."""
     files: Iterator[str] = config.stash[FILES]
     file = next(files, None)
     config.args = [] if file is None else [file]
@@ -86,8 +86,8 @@ def give_next(config: pytest.Config) -> None:
 
 def untaken(config: pytest.Config) -> Iterator[str]:
     """Yield the files that were given, or lie in what was given, and that no other process has taken."""
-    for given in config.args:
-        for path in sorted(Path(given).rglob("test_*.py")) if Path(given).is_dir() else [Path(given)]:
+    for argument in config.args:
+        for path in sorted(Path(argument).rglob("test_*.py")) if Path(argument).is_dir() else [Path(argument)]:
             # pytest asks this of what lies in a folder, not of what it is given.
             ignored = config.hook.pytest_ignore_collect(collection_path=path.absolute(), config=config)
             if not ignored and take(config.getoption("deal") / path.as_posix().replace("/", ".")):
@@ -102,7 +102,7 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 
 def take(path: Path) -> bool:
-    """Tell whether this process made the file: only one can."""
+    """Return whether this process created the file: only one can."""
     try:
         path.touch(exist_ok=False)
     except FileExistsError:
@@ -115,8 +115,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     stats = {name: terminalreporter.stats.get(name, []) for name in COUNTED}
     left = config.stash[LEFT]
     report = {
-        "counts": {name: len(found) for name, found in stats.items()},
-        "broken": [each.nodeid for each in (*stats["failed"], *stats["error"])],
+        "counts": {name: len(reports) for name, reports in stats.items()},
+        "broken": [outcome.nodeid for outcome in (*stats["failed"], *stats["error"])],
         "left": sorted(left),
     }
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
@@ -136,9 +136,9 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1, check: str =
         env["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryFile("w+") as log:
         try:
-            for lane in range(lanes):
-                cache = ["-o", f"cache_dir=.pytest_cache/lane{lane}"] if lanes > 1 else []
-                out: dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
+            for process_index in range(lanes):
+                cache = ["-o", f"cache_dir=.pytest_cache/lane{process_index}"] if lanes > 1 else []
+                out: dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT) if process_index else {}
                 processes.append(subprocess.Popen([*command, *cache], env=env, **out))
             if check:
                 processes.append(subprocess.Popen(shlex.split(check), stdout=log, stderr=subprocess.STDOUT))
@@ -165,8 +165,8 @@ def reports_of(folder: Path) -> list[dict[str, Any]]:
 
 def closing_line(counts: Mapping[str, int], duration_s: float) -> str:
     """Count as pytest does."""
-    found = ", ".join(f"{counts[name]} {name}" for name in COUNTED if counts[name])
-    return f" {found or 'no tests ran'} in {duration_s:.2f}s ({timedelta(seconds=int(duration_s))}) ".center(80, "=")
+    summary = ", ".join(f"{counts[name]} {name}" for name in COUNTED if counts[name])
+    return f" {summary or 'no tests ran'} in {duration_s:.2f}s ({timedelta(seconds=int(duration_s))}) ".center(80, "=")
 
 
 def main() -> int:

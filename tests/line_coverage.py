@@ -72,17 +72,17 @@ def measure(
     finally:
         hook.unlink()
     marks = (folder / "lines").read_bytes()
-    found = {}
+    counts = {}
     for source in sources:
         there = lines_of(source)
-        found[str(source.relative_to(root))] = Lines(there, {n for n in there if marks[offsets[str(source)] + n]})
-    return exitcode, found
+        counts[str(source.relative_to(root))] = Lines(there, {n for n in there if marks[offsets[str(source)] + n]})
+    return exitcode, counts
 
 
-def by_package(found: Mapping[str, Lines]) -> str:
+def by_package(counts: Mapping[str, Lines]) -> str:
     """Return a table with a row for each package, its subpackages apart, and one for all."""
     there, run = Counter[str](), Counter[str]()
-    for path, lines in found.items():
+    for path, lines in counts.items():
         for package in (str(Path(path).parent), "total"):
             there[package] += len(lines.there)
             run[package] += len(lines.run)
@@ -93,9 +93,9 @@ def by_package(found: Mapping[str, Lines]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def missing(found: Mapping[str, Lines]) -> str:
+def missing(counts: Mapping[str, Lines]) -> str:
     """Return the numbers of the lines that did not run, on one line a file."""
-    lacking = {path: sorted(lines.there - lines.run) for path, lines in found.items()}
+    lacking = {path: sorted(lines.there - lines.run) for path, lines in counts.items()}
     return "".join(f"{path}: {' '.join(map(str, lines))}\n" for path, lines in lacking.items() if lines)
 
 
@@ -106,9 +106,9 @@ def main() -> int:
     asked = parser.parse_args()
     folder = Path(sys.prefix) / "coverage"
     command = [sys.executable, "-m", asked.module, *asked.arguments]
-    exitcode, found = measure(command, ROOT, PACKAGES, folder, Path(sysconfig.get_path("purelib")))
-    (folder / "missing").write_text(missing(found))
-    print(by_package(found), end="")
+    exitcode, counts = measure(command, ROOT, PACKAGES, folder, Path(sysconfig.get_path("purelib")))
+    (folder / "missing").write_text(missing(counts))
+    print(by_package(counts), end="")
     return exitcode
 
 

@@ -34,7 +34,7 @@ class Unavailable(Exception):
 
 def libraries() -> list[str]:
     """Return what is to be loaded first, because Python itself is built without. Raises Unavailable."""
-    found = []
+    paths = []
     for name in ("libasan.so", "libubsan.so", "libstdc++.so"):  # the last one, or exceptions of C++ end the process
         command = [*COMPILER, f"-print-file-name={name}"]
         path = ""
@@ -45,8 +45,8 @@ def libraries() -> list[str]:
                 f"{' '.join(COMPILER)} has no {name}, so that nothing can be sanitized; install gcc with its libraries "
                 "(on Debian and Ubuntu: apt-get install gcc g++), or name it: CC=gcc"
             )
-        found.append(str(Path(path).resolve()))
-    return found
+        paths.append(str(Path(path).resolve()))
+    return paths
 
 
 def build(folder: Path) -> Path:

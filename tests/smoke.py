@@ -77,7 +77,9 @@ def check_path(path: str | None) -> None:
         warnings.simplefilter("always")
         pufferlib.make(Nested).close()
     wanted = not _native.available and "PUFFERLIB_NATIVE=0" not in _native.reason and sys.platform.startswith("linux")
-    assert [str(each.message).startswith("pufferlib uses its portable path") for each in caught] == [True] * wanted
+    assert [str(warning.message).startswith("pufferlib uses its portable path") for warning in caught] == [
+        True
+    ] * wanted
     puffer = Path(sysconfig.get_path("scripts")) / "puffer"
     done = subprocess.run([sys.executable, "-I", str(puffer), "doctor"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -107,7 +109,7 @@ def trajectories(backend: str) -> list[list[bytes]]:
             for row, env_id in enumerate(batch.env_ids):
                 rows[env_id].append(b"".join(part[row].tobytes() for part in parts))
             vec.send(np.array([(env_id + len(rows[env_id])) % 4 for env_id in batch.env_ids]))
-    return [each[:NUM_STEPS] for each in rows]
+    return [env_rows[:NUM_STEPS] for env_rows in rows]
 
 
 def main() -> None:

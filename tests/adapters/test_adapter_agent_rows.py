@@ -116,7 +116,7 @@ def test_each_agent_is_a_row_and_plays_as_in_its_environment(kwargs: dict[str, A
     expected = [env.reset(seed=5 + 3 * index)[0] for index, env in enumerate(theirs)]  # of the first row's number
     np.testing.assert_array_equal(observations, [row for seen in expected for row in seen.values()])
     assert infos["level"].tolist() == [3] * 6
-    rng, kept = np.random.default_rng(1), []
+    rng, pairs = np.random.default_rng(1), []
     for tick in range(1, 3 * LENGTH + 1):
         actions = rng.integers(8, size=6)
         observations, rewards, terminations, truncations, infos = envs.step(actions)
@@ -124,19 +124,19 @@ def test_each_agent_is_a_row_and_plays_as_in_its_environment(kwargs: dict[str, A
         ends = tick % LENGTH == 0
         assert terminations.tolist() == [ends, ends, False] * 2 and truncations.tolist() == [False, False, ends] * 2
         lasts = [env.step(dict(zip(AGENTS, actions[3 * index :], strict=False)))[0] for index, env in enumerate(theirs)]
-        told = [f"{agent} {(tick - 1) % LENGTH + 1}" for agent in AGENTS] * 2
+        texts = [f"{agent} {(tick - 1) % LENGTH + 1}" for agent in AGENTS] * 2
         if ends:
             key = "final_obs" if "final_obs" in infos else "final_observation"
             np.testing.assert_array_equal(np.stack(list(infos[key])), [row for seen in lasts for row in seen.values()])
             assert "episode" not in infos  # which Gymnasium's RecordEpisodeStatistics adds
             if isinstance(infos["final_info"], dict):
-                assert infos["final_info"]["told"].tolist() == told
+                assert infos["final_info"]["told"].tolist() == texts
             lasts = [env.reset()[0] for env in theirs]
         else:
-            assert infos["told"].tolist() == told and infos["_common"].all()
+            assert infos["told"].tolist() == texts and infos["_common"].all()
         np.testing.assert_array_equal(observations, [row for seen in lasts for row in seen.values()])
-        kept.append((observations, observations.copy()))
-    for observations, copies in kept:
+        pairs.append((observations, observations.copy()))
+    for observations, copies in pairs:
         np.testing.assert_array_equal(observations, copies)
     envs.close()
 
@@ -299,10 +299,10 @@ def test_make_vec_makes_agents_rows(vectorizer: str) -> None:
                                                                          marks=pytest.mark.slow)])  # fmt: skip
 def test_agents_of_families_play_as_in_pettingzoo(name: str) -> None:
     family = pytest.importorskip(name)
-    own: dict[str, Any] = {"N": 3} if "spread" in name else {"n_pistons": 4, "random_drop": False}
-    envs = make(family.parallel_env, env_kwargs={**own, "max_cycles": 6}, num_envs=2, agents="rows",
+    env_kwargs: dict[str, Any] = {"N": 3} if "spread" in name else {"n_pistons": 4, "random_drop": False}
+    envs = make(family.parallel_env, env_kwargs={**env_kwargs, "max_cycles": 6}, num_envs=2, agents="rows",
                 autoreset_mode="next_step")  # fmt: skip
-    theirs = [family.parallel_env(**own, max_cycles=6) for _ in range(2)]
+    theirs = [family.parallel_env(**env_kwargs, max_cycles=6) for _ in range(2)]
     num = envs.num_envs // 2
     observations, _ = envs.reset(seed=3)
     expected = [env.reset(seed=3 + num * index)[0] for index, env in enumerate(theirs)]

@@ -91,14 +91,14 @@ def test_infos_are_as_gymnasium_029_has_them(kind: Any) -> None:
                 num_ends += 1
             expected |= {f"{key} {index}": part for key, part in info.items()}
             assert observations[index].tolist() == seen.tolist()
-        found: dict[str, Any] = {}
+        actual: dict[str, Any] = {}
         for key, parts in infos.items():
             if not key.startswith("_"):
                 for index in np.flatnonzero(infos[f"_{key}"]):
-                    found[f"{key} {index}"] = parts[index].tolist() if key == "final_observation" else parts[index]
+                    actual[f"{key} {index}"] = parts[index].tolist() if key == "final_observation" else parts[index]
         for index in np.flatnonzero(terminations | truncations):
             infos["final_info"][index]["episode"].pop("t")
-        assert found == expected
+        assert actual == expected
         if "final_info" in infos:
             assert infos["final_info"].dtype == infos["final_observation"].dtype == object
             over = terminations | truncations

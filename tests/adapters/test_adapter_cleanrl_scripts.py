@@ -26,7 +26,7 @@ def run(name: str, tmp_path: Path, *arguments: str, options: tuple[str, ...] = (
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
-    return [float(found) for found in re.findall(r"episodic_return=\[?(-?[\d.]+)", done.stdout)]
+    return [float(value) for value in re.findall(r"episodic_return=\[?(-?[\d.]+)", done.stdout)]
 
 
 def test_their_dqn_learns_bandit(tmp_path: Path) -> None:

@@ -33,17 +33,17 @@ def test_rows_are_those_that_envpool_makes(backend: str) -> None:
             actions = rng.integers(2, size=10)
             observations, *outcome, infos = vec.step(actions)
             theirs = [env.step(part) for env, part in zip(bare, actions.reshape(2, 5), strict=True)]
-            assert np.array_equal(observations, np.concatenate([each[0] for each in theirs]))
-            for part, *parts in zip(outcome, *(each[1:4] for each in theirs), strict=True):
+            assert np.array_equal(observations, np.concatenate([result[0] for result in theirs]))
+            for part, *parts in zip(outcome, *(result[1:4] for result in theirs), strict=True):
                 assert part.tolist() == np.concatenate(parts).tolist()
             assert vec.batch.masks.tolist() == (~over).tolist()
-            elapsed = np.concatenate([each[4]["elapsed_step"] for each in theirs])
-            told = [info["elapsed_step"] for info in infos if "elapsed_step" in info]
-            assert np.array_equal(np.concatenate(told), elapsed)
+            elapsed = np.concatenate([result[4]["elapsed_step"] for result in theirs])
+            elapsed_of = [info["elapsed_step"] for info in infos if "elapsed_step" in info]
+            assert np.array_equal(np.concatenate(elapsed_of), elapsed)
             over = outcome[1] | outcome[2]
             ends = {info["agent_id"]: info["episode"] for info in infos if "episode" in info}
             assert sorted(ends) == np.flatnonzero(over).tolist()
-            assert all(end["l"] == end["r"] == elapsed[place] for place, end in ends.items())
+            assert all(end["l"] == end["r"] == elapsed[row] for row, end in ends.items())
             num_ends += len(ends)
     for env in bare:
         env.close()

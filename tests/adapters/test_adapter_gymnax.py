@@ -39,10 +39,10 @@ def test_rows_are_those_that_gymnax_makes(mode: str) -> None:
             actions = rng.integers(2, size=3)
             observations, rewards, terminations, _, infos = vec.step(actions)
             key, now = jax.random.split(key)
-            expected, after, their_rewards, their_ends, _, told = step(
+            expected, after, their_rewards, their_ends, _, their_infos = step(
                 jax.random.split(now, 3), states, actions, params
             )
-            finals, started = np.asarray(told["final_observation"]), expected
+            finals, started = np.asarray(their_infos["final_observation"]), expected
             ends = np.asarray(their_ends) & ~due
             if mode == "next_step":
                 expected = np.where(due[:, None], firsts, finals)
@@ -128,12 +128,12 @@ class Older:
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_an_end_is_a_truncation_where_time_alone_has_ended_it(mode: str) -> None:
     with pufferlib.make(functools.partial(Copies, Older(), 16, autoreset_mode=mode), seed=1) as vec:
-        shown = vec.reset(seed=[5])[0].copy()
-        assert (shown[:, 0] == 0).all()
+        state = vec.reset(seed=[5])[0].copy()
+        assert (state[:, 0] == 0).all()
         over = np.zeros(16, np.bool_)
         seen = [0, 0]
         for _ in range(40):
-            count, goal = shown.T + [[1], [0]]
+            count, goal = state.T + [[1], [0]]
             observations, rewards, terminations, truncations, infos = vec.step(np.zeros(16, np.int64))
             waits = over & (mode == "next_step")
             assert terminations.tolist() == ((count == goal) & ~waits).tolist()
@@ -147,7 +147,7 @@ def test_an_end_is_a_truncation_where_time_alone_has_ended_it(mode: str) -> None
                 assert [info["final_obs"][1] for info in infos if "final_obs" in info] == goal[over].tolist()
             seen[0] += terminations.sum()
             seen[1] += truncations.sum()
-            shown = observations.copy()
+            state = observations.copy()
         assert min(seen) > 10
 
 
@@ -159,5 +159,5 @@ def test_our_trainer_learns_from_them() -> None:
 
 
 def test_the_program_of_its_page_prints_what_that_says() -> None:
-    (program,) = (each for each in programs("docs/adapters.md") if "gymnax" in each.text)
+    (program,) = (part for part in programs("docs/adapters.md") if "gymnax" in part.text)
     play(program, {"__name__": "__main__"})

@@ -62,11 +62,11 @@ def test_plays_over_tensors_as_over_arrays(kwargs: dict[str, Any]) -> None:
     rng, num_ends = np.random.default_rng(1), 0
     for _ in range(120):
         actions = rng.integers(2, size=3)
-        (*parts, infos), (*others, told) = envs.step(actions), expected.step(actions)
+        (*parts, infos), (*others, other_infos) = envs.step(actions), expected.step(actions)
         for part, other in zip(parts, others, strict=True):
             assert type(part) is np.ndarray
             np.testing.assert_array_equal(part, other)
-        assert infos.keys() == told.keys()
+        assert infos.keys() == other_infos.keys()
         num_ends += "episode" in infos
     assert num_ends > 5
     envs.close()

@@ -53,17 +53,17 @@ def test_plays_as_their_wrapper(backend: str) -> None:
 def test_plays_over_tensors_as_over_arrays(kwargs: dict[str, Any]) -> None:
     env, expected = (make("classic/cartpole", num_envs=3, seed=1, **more) for more in (kwargs, {}))
     torch.testing.assert_close(env.reset()[0], expected.reset()[0], rtol=0, atol=0)
-    generator, num_ended, kept = torch.Generator().manual_seed(1), 0, []
+    generator, num_ended, pairs = torch.Generator().manual_seed(1), 0, []
     for _ in range(120):
         actions = torch.randint(2, (3, 1), generator=generator)
-        (*parts, infos), (*others, told) = env.step(actions), expected.step(actions)
+        (*parts, infos), (*others, other_infos) = env.step(actions), expected.step(actions)
         for part, other in zip(parts, others, strict=True):
             torch.testing.assert_close(part, other, rtol=0, atol=0)
-        assert infos == told
+        assert infos == other_infos
         num_ended += "episode" in infos
-        kept.append((parts[0], others[0]))
+        pairs.append((parts[0], others[0]))
     assert num_ended > 5
-    for observations, others in kept:  # theirs to keep
+    for observations, others in pairs:  # theirs to keep
         torch.testing.assert_close(observations, others, rtol=0, atol=0)
     env.close()
     expected.close()
@@ -95,7 +95,7 @@ def test_a_crash_is_not_bootstrapped_from() -> None:
 
 @pytest.fixture(scope="module")
 def lock_of_tqdm() -> None:
-    """Have tqdm make its lock, whose semaphore stays to the end of the process."""
+    """Make tqdm create its lock, whose semaphore stays to the end of the process."""
     tqdm.tqdm.get_lock()
 
 

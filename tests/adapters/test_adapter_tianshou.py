@@ -62,8 +62,8 @@ def test_plays_over_tensors_as_over_arrays(kwargs: dict[str, Any]) -> None:
     if kwargs.get("backend") == "multiprocessing":
         kwargs = {**kwargs, "backend": "pool"}
     envs, expected = (make("classic/cartpole", num_envs=3, **{"backend": "serial", **more}) for more in (kwargs, {}))
-    for each in (envs, expected):
-        each.seed(1)
+    for venv in (envs, expected):
+        venv.seed(1)
     np.testing.assert_array_equal(envs.reset()[0], expected.reset()[0])
     rng, num_dones = np.random.default_rng(1), 0
     for _ in range(80):
@@ -125,8 +125,8 @@ def test_a_crash_is_not_bootstrapped_from() -> None:
 
 def test_whole_numbers_may_come_as_floats() -> None:  # as their RandomActionPolicy has them
     envs, same = DummyVectorEnv([HashEnv] * 2), DummyVectorEnv([HashEnv] * 2)
-    for each in (envs, same):
-        each.reset(seed=3)
+    for venv in (envs, same):
+        venv.reset(seed=3)
     np.testing.assert_array_equal(envs.step(np.array([4.0, 7.0]))[0], same.step(np.array([4, 7]))[0])
     with pytest.raises(pufferlib.ActionError, match="convert them"):
         envs.step(np.array([0.5, 1.0]))

@@ -68,7 +68,7 @@ def test_keeps_its_specs(one_hot: bool) -> None:
     env.close()
 
 
-class Acting(HashEnv):
+class ActsIn(HashEnv):
     """HashEnv with actions of another space."""
 
     def __init__(self, action_space: gymnasium.Space[Any]) -> None:
@@ -85,13 +85,13 @@ class Acting(HashEnv):
 )
 @pytest.mark.parametrize("one_hot", [False, True])
 def test_keeps_its_specs_with_actions_of(space: Any, one_hot: bool) -> None:
-    env = make(functools.partial(Acting, space), one_hot=one_hot, num_envs=3)
+    env = make(functools.partial(ActsIn, space), one_hot=one_hot, num_envs=3)
     check_env_specs(env)
     env.close()
 
 
 def test_actions_may_have_gradients_or_be_bits_as_floats() -> None:
-    env = make(functools.partial(Acting, MultiBinary(3)), num_envs=2)
+    env = make(functools.partial(ActsIn, MultiBinary(3)), num_envs=2)
     action = torch.ones(2, 3, requires_grad=True)
     env.step(env.reset().set("action", action))
     env.close()

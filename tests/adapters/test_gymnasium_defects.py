@@ -188,7 +188,7 @@ def test_spaces_without_a_size_work_whatever_shared_memory_is(vectorizer: Any, n
     with running(vectorizer, [Env] * 2) as envs:
         for observations in (envs.reset()[0], envs.step([0, 0])[0]):
             assert isinstance(observations, tuple) and len(observations) == 2
-            assert name == "custom" or all(each in envs.single_observation_space for each in observations)
+            assert name == "custom" or all(observation in envs.single_observation_space for observation in observations)
 
 
 percent = dict.fromkeys(["gymnasium-async", "gymnasium-async-pipes"], "takes the % in a message for a format")
@@ -219,7 +219,7 @@ def test_the_errors_of_all_environments_are_logged(capsys: pytest.CaptureFixture
         with warnings.catch_warnings(record=True) as logged, pytest.raises(ValueError, match="only 50% done"):
             warnings.simplefilter("always")
             envs.step([7, 0, 7])
-        text = "".join(str(each.message) for each in logged) + capsys.readouterr().err  # where Gymnasium 0.29 logs
+        text = "".join(str(record.message) for record in logged) + capsys.readouterr().err  # where Gymnasium 0.29 logs
         assert all(f"Received the following error from Worker-{env_id}" in text for env_id in (0, 2))
         assert text.count("ValueError: only 50% done") == 2
 
@@ -283,7 +283,9 @@ def test_close_does_not_wait_for_what_hangs(tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         envs.close(timeout=0.01)
-    assert [each.category for each in caught] == [UserWarning]  # and none that a process was killed: that was asked for
+    assert [warning.category for warning in caught] == [
+        UserWarning
+    ]  # and none that a process was killed: that was asked for
 
 
 def mask(*values: Any) -> dict[str, Any]:
@@ -363,10 +365,10 @@ def test_spaces_that_differ_are_refused(vectorizer: Any) -> None:
     class Wider(Counter):
         observation_space = spaces.Box(0, 1, (3,))
 
-    class Acting(Counter):
+    class OtherActions(Counter):
         action_space = spaces.Discrete(4)
 
-    for env_fns in ([Counter, Other], [Counter, Wider], [Counter, Acting]):
+    for env_fns in ([Counter, Other], [Counter, Wider], [Counter, OtherActions]):
         with pytest.raises(RuntimeError, match="differ|are not equivalent"):
             vectorizer(env_fns)
 

@@ -113,8 +113,8 @@ def bits(value: Any) -> Any:
     return type(value).__name__, value
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    assert bits(found) == bits(expected)
+def assert_same(actual: Any, expected: Any) -> None:
+    assert bits(actual) == bits(expected)
 
 
 def in_mode(mode: AutoresetMode) -> dict[str, Any]:
@@ -140,10 +140,10 @@ def test_every_space_and_mode_is_as_with_gymnasium(vectorizer: Any, mode: Autore
         assert_same(envs.reset(seed=5, options={"x": 1}), oracle.reset(seed=5, options={"x": 1}))
         for _ in range(12):
             actions = oracle.action_space.sample()
-            found, expected = envs.step(actions), oracle.step(actions)
-            assert found[0] in envs.observation_space
-            assert_same(found, expected)
-            over = found[2] | found[3]
+            actual, expected = envs.step(actions), oracle.step(actions)
+            assert actual[0] in envs.observation_space
+            assert_same(actual, expected)
+            over = actual[2] | actual[3]
             if mode is AutoresetMode.DISABLED and over.any():
                 assert_same(envs.reset(options={"reset_mask": over}), oracle.reset(options={"reset_mask": over}))
 
@@ -177,15 +177,15 @@ def test_infos_are_only_what_environments_say(vectorizer: Any) -> None:
     plain = functools.partial(HashEnv, mean_length=2)
     recorded = [lambda: gymnasium.wrappers.RecordEpisodeStatistics(plain())] * 3
     with running(vectorizer, [plain] * 3) as envs, running(vectorizer, recorded) as recording:
-        seen, told = set(envs.reset(seed=0)[1]), set(recording.reset(seed=0)[1])
+        seen, keys = set(envs.reset(seed=0)[1]), set(recording.reset(seed=0)[1])
         for _ in range(30):
             *_, infos = envs.step([1, 2, 3])
             seen |= set(infos) | set(infos.get("final_info", ()) if HAS_WRAPPERS else ())
             *_, infos = recording.step([1, 2, 3])
-            told |= set(infos) | set(infos.get("final_info", ()) if HAS_WRAPPERS else ())
+            keys |= set(infos) | set(infos.get("final_info", ()) if HAS_WRAPPERS else ())
         finals = {FINAL_OBS, f"_{FINAL_OBS}", "final_info", "_final_info"}
         assert seen - finals == {"first", "_first", "tick", "_tick"}
-        assert told - seen - finals == ({"episode", "_episode"} if HAS_WRAPPERS else set())
+        assert keys - seen - finals == ({"episode", "_episode"} if HAS_WRAPPERS else set())
 
 
 @ours
@@ -217,8 +217,8 @@ def test_environments_reset_by_their_creators_may_be_stepped(vectorizer: Any) ->
         return env
 
     with running(vectorizer, [functools.partial(create, seed) for seed in (3, 4)]) as envs:
-        found = envs.step([1, 2])[0]
-    assert_same(found, np.stack([create(3).step(1)[0], create(4).step(2)[0]]))
+        observations = envs.step([1, 2])[0]
+    assert_same(observations, np.stack([create(3).step(1)[0], create(4).step(2)[0]]))
 
 
 @ours
@@ -226,15 +226,15 @@ def test_copies_stay_and_views_live_for_two_waits(vectorizer: Any) -> None:
     env_fn = functools.partial(SampleEnv, SPACES[-2])
     with running(vectorizer, [env_fn] * 2) as envs:
         first, _ = envs.reset(seed=0)
-        kept = copy.deepcopy(first)
+        copied = copy.deepcopy(first)
         for _ in range(6):
             envs.step([0, 0])
-        assert_same(first, kept)
+        assert_same(first, copied)
     with running(vectorizer, [env_fn] * 2, copy=False) as envs:
         first, _ = envs.reset(seed=0)
-        assert_same(first, kept)
+        assert_same(first, copied)
         envs.step([0, 0])
-        assert_same(first, kept)
+        assert_same(first, copied)
 
 
 @ours
@@ -256,23 +256,23 @@ def test_call_get_attr_set_attr_and_render(vectorizer: Any) -> None:
 
 
 def test_sync_shows_its_environments() -> None:
-    made = [HashEnv(), gymnasium.wrappers.TimeLimit(HashEnv(), 5)]
-    with running(SyncVectorEnv, [lambda: made[0], lambda: made[1]]) as envs:
-        assert envs.envs == made
+    created = [HashEnv(), gymnasium.wrappers.TimeLimit(HashEnv(), 5)]
+    with running(SyncVectorEnv, [lambda: created[0], lambda: created[1]]) as envs:
+        assert envs.envs == created
 
 
 if HAS_MODES:
 
     @covering({"vectorizer": KINDS, "as_spaces": [False, True]})
     def test_observation_spaces_may_differ_in_bounds(vectorizer: Any, as_spaces: bool) -> None:
-        each = [Box(0, high, (2,)) for high in (1, 2)]
-        batched = peer.utils.batch_differing_spaces(each)
+        space_list = [Box(0, high, (2,)) for high in (1, 2)]
+        batched = peer.utils.batch_differing_spaces(space_list)
         mode: Any = (batched, Box(0, 9, (2,))) if as_spaces else "different"
         with running(
-            vectorizer, [functools.partial(SampleEnv, space) for space in each], observation_mode=mode
+            vectorizer, [functools.partial(SampleEnv, space) for space in space_list], observation_mode=mode
         ) as envs:
             assert envs.observation_space == batched
-            assert envs.single_observation_space == (mode[1] if as_spaces else each[0])
+            assert envs.single_observation_space == (mode[1] if as_spaces else space_list[0])
             assert envs.reset(seed=1)[0] in batched
 
 
@@ -438,9 +438,9 @@ def length(envs: Any) -> int:
 def test_make_vec_takes_what_gymnasiums_takes(
     mode: str, env_id: str, arguments: dict[str, Any], expected: int, by_spec: bool
 ) -> None:
-    given: Any = gymnasium.spec(env_id) if by_spec else env_id
+    source: Any = gymnasium.spec(env_id) if by_spec else env_id
     vector_kwargs: dict[str, Any] = {"copy": False, "max_concurrency": 1} if mode == "async" else {"copy": False}
-    with contextlib.closing(make_vec(given, 2, mode, vector_kwargs, **arguments)) as envs:
+    with contextlib.closing(make_vec(source, 2, mode, vector_kwargs, **arguments)) as envs:
         assert isinstance(envs, SyncVectorEnv if mode == "sync" else AsyncVectorEnv) and not envs.copy
         assert length(envs) == expected
         if "goal_velocity" in arguments:
@@ -453,7 +453,7 @@ def test_make_vec_takes_what_gymnasiums_takes(
     assert spec.id == env_id and spec.kwargs["vectorization_mode"] == mode and spec.kwargs["num_envs"] == 2
     if HAS_WRAPPERS:  # so is it from 1.0 on
         theirs = dict(vectorization_mode=mode, vector_kwargs={"copy": False})
-        with contextlib.closing(gymnasium.make_vec(given, 2, **theirs, **arguments)) as envs:
+        with contextlib.closing(gymnasium.make_vec(source, 2, **theirs, **arguments)) as envs:
             assert {**spec.kwargs, "vector_kwargs": {"copy": False}} == envs.spec.kwargs
     with contextlib.closing(make_vec(spec)) as again:  # what it was made with is in it
         assert type(again).__name__.lower().startswith(mode) and again.num_envs == 2 and not again.copy

@@ -133,7 +133,7 @@ def has_old_games(name: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "workload", [each for each in WORKLOADS.values() if each.env not in SAME_EVERYWHERE], ids=lambda w: w.name
+    "workload", [item for item in WORKLOADS.values() if item.env not in SAME_EVERYWHERE], ids=lambda w: w.name
 )
 def test_real_environments_are_compared_where_both_sides_step_the_same_ones(workload: Workload) -> None:
     libraries = {Participant.of(name).library for name in workload.participants}
@@ -149,8 +149,8 @@ def test_libraries_with_old_games_have_them_of_the_same_versions() -> None:
     for library in LIBRARIES.values():
         pins = [pin for arguments in VENVS[library.venv].installs for pin in arguments]
         assert ("gymnasium==0.29.1" in pins) is library.old_games
-        found = [pin for pin in sorted(set(pins)) if re.split(r"[\[=]", pin)[0] in games]
-        installed.setdefault(library.old_games, set()).update(found)
+        old_pins = [pin for pin in sorted(set(pins)) if re.split(r"[\[=]", pin)[0] in games]
+        installed.setdefault(library.old_games, set()).update(old_pins)
     for pins in installed.values():
         assert len({pin.partition("==")[0].partition("[")[0] for pin in pins}) == len(pins)
 
@@ -167,16 +167,16 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, dict[str, 
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "vectorizers"))
     player = importlib.import_module("player")
-    players = []
+    started = []
 
     def begin(file: str, task: dict[str, Any]) -> Any:
-        players.append(importlib.import_module(file).start(player.Task(**task)))
-        return players[-1]
+        started.append(importlib.import_module(file).start(player.Task(**task)))
+        return started[-1]
 
     yield begin
-    for each in players:
-        each.close()
-    players.clear()
+    for participant in started:
+        participant.close()
+    started.clear()
     sys.path.remove(str(ROOT / "benchmarks"))
     for name in {"player", "envs", "games", "recordings", "replayed", "agents", "native_rows", "ours", "bare"} - before:
         sys.modules.pop(name, None)
@@ -287,12 +287,14 @@ def test_a_participant_is_stopped_with_all_its_processes_but_for_its_turns(tmp_p
 def test_before_the_first_turn_each_environment_is_stepped_three_times(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[dict[str, Any]] = []
-    monkeypatch.setattr(peers.Child, "turn", lambda child, command: told.append(command) or {"steps": 1, "seconds": 1})
+    commands: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        peers.Child, "turn", lambda child, command: commands.append(command) or {"steps": 1, "seconds": 1}
+    )
     workload = dataclasses.replace(SMALL, kind=kind)
     with open(tmp_path / "log", "w") as log:
         peers.measure(workload, ["bare loop"], repeats=2, window_s=0.5, warm_up_s=0.1, log=log)
-    first, second = told
+    first, second = commands
     assert (first["warm_up_s"], first["warm_up_steps"]) == (0.5, 6)
     assert second["warm_up_s"] == 0.1 and "warm_up_steps" not in second
 
@@ -309,15 +311,17 @@ def test_a_warm_up_lasts_until_there_were_steps_enough_but_not_forever(
         time.sleep(0.05 if done < 10 else 0.001)  # environments' first resets
         return 2
 
-    turn = functools.partial(getattr(child, kind), child.Player(recv, lambda: None, lambda: None), 0.05, 0.01, **more)
-    answer = turn(warm_up_steps=40)
+    measure = functools.partial(
+        getattr(child, kind), child.Player(recv, lambda: None, lambda: None), 0.05, 0.01, **more
+    )
+    answer = measure(warm_up_steps=40)
     if kind == "idle":
         assert answer["usual_us"] < 25_000
     else:
         assert answer["steps"] <= 2 * (done - 20) and answer["steps"] / answer["seconds"] > 200
     monkeypatch.setattr(child, "WARM_UP_AT_MOST_S", 0.1)
     start = time.perf_counter()
-    turn(warm_up_steps=10**9)
+    measure(warm_up_steps=10**9)
     assert time.perf_counter() - start < 5
 
 
@@ -332,7 +336,7 @@ def test_participants_take_turns_and_one_that_fails_does_not_stop_the_others(tmp
     assert "no arrangement 'nothing'" in entries[1]["reason"] and "gymnasium nothing" in said[0]
     for entry in (entries[0], entries[2]):
         assert len(entry["turns"]) == 2
-        assert all(turn["parent_cpu"] < 0.5 and turn["first_us"] > 0 for turn in entry["turns"])
+        assert all(turn_result["parent_cpu"] < 0.5 and turn_result["first_us"] > 0 for turn_result in entry["turns"])
         assert entry["versions"]["numpy"] == np.__version__
 
 
@@ -391,7 +395,7 @@ def test_the_medians_interval_holds_the_median_as_often_as_it_says() -> None:
     assert 0.95 <= np.mean(held) < 0.98
 
 
-def test_targets_of_many_pairs_tell_the_interval() -> None:
+def test_targets_of_many_pairs_state_the_interval() -> None:
     entries = [entry("ours serial", [float(n) for n in range(1, 32)]), entry("sb3 dummy", [10.0] * 31)]
     verdict = judge(Target("", "ours serial", ("sb3 dummy",), at_least=1), entries)
     assert verdict.note == "median within 1.000 – 2.200 (95 %, 31 pairs)"
@@ -448,7 +452,7 @@ def test_who_steps_older_games_is_compared_with_us_on_the_same() -> None:
     ours_old, bare = entry("ours-old serial", [30.0]), entry("bare loop", [20.0])
     old, new = entry("pufferlib-3.0 serial", [40.0]), entry("gymnasium sync", [5.0])
     everybody = [ours, faster, ours_old, old, new, bare, entry("ours-portable serial", [99.0])]
-    assert [counterpart(each, everybody) for each in (old, new, bare, ours)] == [ours_old, faster, faster, faster]
+    assert [counterpart(item, everybody) for item in (old, new, bare, ours)] == [ours_old, faster, faster, faster]
     failed = {"name": "ours-old serial", "status": "failed", "turns": []}
     assert counterpart(old, [ours, failed, old]) is None, "rather nobody than ours on other games"
     assert counterpart(old, [ours, old]) is ours
@@ -508,22 +512,22 @@ def test_report_says_what_was_needed_reached_and_met() -> None:
 
 
 def test_only_a_whole_field_is_said_to_have_run() -> None:
-    whole = {
-        name: result(name, *(entry(each, [1.0]) for each in workload.participants))
+    results = {
+        name: result(name, *(entry(item, [1.0]) for item in workload.participants))
         for name, workload in report.WORKLOADS.items()
     }
-    assert report.missing_table(whole) == "Every participant of every workload ran."
-    name = next(iter(whole))
+    assert report.missing_table(results) == "Every participant of every workload ran."
+    name = next(iter(results))
     assert "| all | not measured yet | " + name in report.missing_table(
-        {each: whole[each] for each in whole if each != name}
+        {item: results[item] for item in results if item != name}
     )
 
 
 def test_report_marks_who_steps_native_environments() -> None:
-    told = result("cartpole", entry("ours serial", [1.0]), entry("envpool threads@w2", [2.0]))
+    cartpole = result("cartpole", entry("ours serial", [1.0]), entry("envpool threads@w2", [2.0]))
     name = "envpool threads@w2 (its own native environments)"
-    assert f"| {name} | 2 (2 – 2) | 0.50 (0.50 – 0.50) |" in report.workload_text(told).splitlines()
-    assert f"| CartPole, 32 envs | {name} | ours serial |" in report.losses_table({"cartpole": told})
+    assert f"| {name} | 2 (2 – 2) | 0.50 (0.50 – 0.50) |" in report.workload_text(cartpole).splitlines()
+    assert f"| CartPole, 32 envs | {name} | ours serial |" in report.losses_table({"cartpole": cartpole})
     for name in ("cartpole", "atari", "atari-native"):
         assert "envpool threads@w2" in peers.form_of(WORKLOADS[name], short=True)[0]
 
@@ -551,8 +555,8 @@ def test_the_page_of_adapters_says_what_their_results_say() -> None:
 
 def test_the_page_of_adapters_says_who_is_faster_and_who_was_not_measured() -> None:
     rates = {"ours": [3.0, 2.0], "theirs": [2.0, 1.0], "ours-processes": [1.0, 3.0], "theirs-processes": [2.0, 4.0]}
-    rivals = {"ours": [1.0, 1.0], "theirs": [2.0, 0.5], "ours-processes": [2.0], "theirs-processes": [1.0]}
-    said = adapters.summary({name: {"steps_per_s": each} for name, each in (("sb3", rates), ("skrl", rivals))})
+    skrl_rates = {"ours": [1.0, 1.0], "theirs": [2.0, 0.5], "ours-processes": [2.0], "theirs-processes": [1.0]}
+    said = adapters.summary({name: {"steps_per_s": item} for name, item in (("sb3", rates), ("skrl", skrl_rates))})
     assert said.replace("\n", " ") == (
         "In this process ours are in every repeat faster than Stable-Baselines3's; now faster and now slower than "
         "skrl's. In processes ours are in every repeat faster than skrl's; in every repeat slower than "
@@ -573,15 +577,15 @@ def test_pages_have_a_place_for_everything_that_the_report_says() -> None:
         marks |= set(re.findall(r"<!-- begin (\w+) -->", page.read_text()))
         assert report.fill(page.read_text(), report.sections(report.load(report.RESULTS))) == page.read_text()
     others = {"native", "install", "ray", "against", "limits", "ocean_suite", "leaks"}
-    told = {name for name in marks if not name.startswith("revision_")} - others
-    assert told == set(report.sections(RESULTS)) == set(report.sections({}))
+    sections = {name for name in marks if not name.startswith("revision_")} - others
+    assert sections == set(report.sections(RESULTS)) == set(report.sections({}))
 
 
 def test_the_readme_says_what_every_file_is() -> None:
     folder = ROOT / "benchmarks"
-    told = set(re.findall(r"benchmarks\.(\w+)|`(\w+)\.\w+`|`(\w+)/`", (folder / "README.md").read_text()))
+    named = set(re.findall(r"benchmarks\.(\w+)|`(\w+)\.\w+`|`(\w+)/`", (folder / "README.md").read_text()))
     there = {path.stem for path in folder.iterdir() if not path.name.startswith((".", "_"))}
-    assert there <= {name for names in told for name in names} | {"README"}
+    assert there <= {name for names in named for name in names} | {"README"}
 
 
 @pytest.mark.parametrize(("program", "name"), [("native", "native"), ("install", "install"), ("ray_backend", "ray")])
@@ -620,20 +624,20 @@ def test_pages_that_programs_make_say_what_their_results_say() -> None:
     scores = {(run["env"], run["backend"], run["seed"]): run for run in stored["ocean"]["runs"]}
     returns = {(run["task"], run["contestant"], run["settings"]["seed"]): run for run in stored["reference"]["runs"]}
     faults = fault_tables.fault_sections(report.RESULTS / "faults.json")
-    for page, made in {
+    for page, generated in {
         "ocean_scores": ocean.page(stored["ocean"]["facts"], scores),
         "reference": reference.page(stored["reference"], returns),
         "chaos": chaos_page((ROOT / "docs/chaos.md").read_text(), stored["chaos"]),
         "faults": report.fill((ROOT / "docs/faults.md").read_text(), faults),
     }.items():
-        assert without_revisions((ROOT / f"docs/{page}.md").read_text()) == without_revisions(made), page
+        assert without_revisions((ROOT / f"docs/{page}.md").read_text()) == without_revisions(generated), page
 
 
-def test_training_beside_others_is_told_as_it_was_measured() -> None:
+def test_training_next_to_others_is_reported_as_measured() -> None:
     table, readme = (ROOT / "docs/training.md").read_text(), report.PAGES[0].read_text()
     for measured in json.loads((report.RESULTS / "train.json").read_text())["environments"]:
         ours, *others = measured["contestants"]
-        speeds, *theirs = ([run["steps_per_s"] for run in each["runs"]] for each in measured["contestants"])
+        speeds, *theirs = ([run["steps_per_s"] for run in item["runs"]] for item in measured["contestants"])
         assert f"{ours['name']} (" in table and f"| {MedianRange.of(speeds):,.0f} | |" in table
         for other, their_speeds in zip(others, theirs, strict=True):
             held = f"{MedianRange.of(ratios(speeds, their_speeds)):.2f}"
@@ -702,22 +706,22 @@ def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(sys, "argv", ["gpu", "--device", "host", "--out", str(out), "--lines", str(lines)])
     gpu.main()
     results = json.loads(out.read_text())
-    assert [each["way"] for each in results["figures"]] == [
+    assert [item["way"] for item in results["figures"]] == [
         *["launch", "rollout", "network", "logits"] * 2,
         "numpy",
         "numpy",
     ]
-    assert all(each["least"] <= each["median"] <= each["greatest"] for each in results["figures"])
-    assert [each["way"] for each in results["sampler"]] == ["ours", "torch", "multinomial"] * 2
+    assert all(item["least"] <= item["median"] <= item["greatest"] for item in results["figures"])
+    assert [item["way"] for item in results["sampler"]] == ["ours", "torch", "multinomial"] * 2
     assert "| tag/grid | 5 | 10 | rollout |" in gpu.table(results)
     assert "| tag/grid | 5 | 50 | ours |" in gpu.table(results)
     assert "Target 5 times torch's for 50 rows of 11 x 11: " in gpu.table(results)
     assert all(nbytes < struct / 5 for struct, nbytes in results["argument_us"].values())
     assert re.search(r"Arguments of tag/grid, handed to CuPy: [\d.]+ µs a launch; as a struct", gpu.table(results))
     assert results["warpdrive"] == "left out: it needs a CUDA device, and this is the host"
-    assert all(each["steps"] > 0 for each in results["figures"]) and not results["left_out"]
-    told = lines_of(lines)
-    assert told[0]["of"] == "device" and [line["way"] for line in told[1:]] == [
+    assert all(item["steps"] > 0 for item in results["figures"]) and not results["left_out"]
+    written = lines_of(lines)
+    assert written[0]["of"] == "device" and [line["way"] for line in written[1:]] == [
         *["launch", "rollout", "network", "logits"] * 2,
         *["ours", "torch", "multinomial"] * 2,
         *["numpy"] * 2,
@@ -743,8 +747,8 @@ def test_kernels_are_measured_by_their_worth_while_there_is_time(
 
 def test_cases_with_a_target_come_first_and_all_are_timed_within_limits() -> None:
     gpu = importlib.import_module("benchmarks.gpu")
-    found = gpu.cases(gpu.LONG)
-    sizes = [(case.env, case.num_envs, case.num_agents) for case in found]
+    cases = gpu.cases(gpu.LONG)
+    sizes = [(case.env, case.num_envs, case.num_agents) for case in cases]
     targets = {target[:3] for target in gpu.TARGETS}
     assert set(sizes[: len(targets)]) == targets and len(set(sizes)) == len(sizes) == 2 * 7 * 4
     played = []
@@ -779,12 +783,12 @@ def test_warpdrive_says_why_it_is_left_out_and_what_came_of_it(monkeypatch: pyte
         raise subprocess.TimeoutExpired(command, timeout)
 
     monkeypatch.setattr(warpdrive.subprocess, "run", run)
-    found, text = warpdrive.beside(cases, {"warpdrive_s": 5.0}, device)
-    assert found == [figure] and (figure["median"], figure["least"], figure["steps"]) == (20.0, 10.0, 7)
+    figures, text = warpdrive.beside(cases, {"warpdrive_s": 5.0}, device)
+    assert figures == [figure] and (figure["median"], figure["least"], figure["steps"]) == (20.0, 10.0, 7)
     assert text == "2.7.1: 1 of 2 cases in 0 s; then its time was up"
-    (name, given, timeout), *_ = asked
-    assert (name, given["device"], timeout) == ("benchmarks.warpdrive", "cuda:0", 5.0)
-    assert [gpu.Case(**each) for each in given["cases"]] == cases
+    (name, arguments, timeout), *_ = asked
+    assert (name, arguments["device"], timeout) == ("benchmarks.warpdrive", "cuda:0", 5.0)
+    assert [gpu.Case(**item) for item in arguments["cases"]] == cases
 
 
 @pytest.mark.gpu  # it needs none, but is installed only where there is one, if there
@@ -811,8 +815,8 @@ def test_the_model_of_ray_fits_what_follows_it_and_adds_calls_up() -> None:
     costs = ray_model.Costs(ray_model.Cost(2e-4, 3e-7, 1e-10), ray_model.Cost(4e-4, 0.0, 5e-10))
     sizes = [(envs, nbytes) for envs in (1, 8, 128) for nbytes in (32, 28224)]
     for cost in costs:
-        found = ray_model.fitted([(*size, cost.of(*size)) for size in sizes])
-        assert found == pytest.approx(cost, abs=1e-12)
+        fitted = ray_model.fitted([(*size, cost.of(*size)) for size in sizes])
+        assert fitted == pytest.approx(cost, abs=1e-12)
     own_s, rest_s = (cost.of(8, 32) for cost in costs)
     alone = ray_model.Arrangement(1, 8, 32, step_s=1e-3, learner_s=1e-5)
     round_s = own_s + rest_s + 8e-3 + 8e-5
@@ -828,7 +832,7 @@ def test_the_model_of_ray_fits_what_follows_it_and_adds_calls_up() -> None:
     assert ray_model.simulate(costs, crowded).steps_per_s == pytest.approx(8 / (own_s + rest_s + 8e-5), rel=0.01)
 
 
-def test_what_ray_scale_measured_is_told_and_drawn(tmp_path: Path) -> None:
+def test_what_ray_scale_measured_is_reported_and_drawn(tmp_path: Path) -> None:
     stored = json.loads(ray_scale.STORED.read_text())
     texts = ray_scale.texts(stored)
     page = ray_scale.PAGE.read_text()
@@ -838,7 +842,7 @@ def test_what_ray_scale_measured_is_told_and_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "scale.png").stat().st_size > 5000
 
 
-def test_what_installing_takes_is_told() -> None:
+def test_what_installing_takes_is_tabulated() -> None:
     figures = {
         "install_s": [3.0, 1.0, 2.0],
         "import_s": [0.3, 0.2, 0.4],
@@ -846,10 +850,10 @@ def test_what_installing_takes_is_told() -> None:
         "mb": {"own": 2.24, "all": 90.6, "torch": 0.0},
     }
     results = {"machine": "a machine", "load": [0.1, 1.0], "day": "today", "command": "this"}
-    told = install.table({**results, "figures": {"ours": figures, "EnvPool 1.2.5": {"failed": "no such wheel"}}})
+    text = install.table({**results, "figures": {"ours": figures, "EnvPool 1.2.5": {"failed": "no such wheel"}}})
     ours = "| ours | 2.2 | 91 |  | 2.0 (1.0 – 3.0) | `pufferlib` | 0.30 (0.20 – 0.40) | 1,234 |"
     lost = "| EnvPool 1.2.5 | could not be installed: no such wheel | | | | | | |"
-    assert told.splitlines()[-2:] == [ours, lost]
+    assert text.splitlines()[-2:] == [ours, lost]
 
 
 def test_tic_tac_toe_is_solved() -> None:

@@ -59,8 +59,8 @@ def test_processes_are_known_by_a_variable_of_their_environment() -> None:
     with running([sys.executable, "-c", script], env={**os.environ, "TEST_MARK": "here"}, **pipes) as process:
         assert process.stdin and process.stdout
         process.stdout.readline(), process.stdout.readline()
-        found = marked("TEST_MARK", "here")
-        assert len(found) == 2 and process.pid in found
+        pids = marked("TEST_MARK", "here")
+        assert len(pids) == 2 and process.pid in pids
         assert not marked("TEST_MARK", "her") and not marked("EST_MARK", "here")
         process.stdin.close()
     assert state(process.pid) == ""
@@ -148,7 +148,7 @@ def test_processes_that_outlive_the_program_are_counted_and_killed(
     assert (outcome["what"], outcome["after_s"]) == ("killed", None)
     assert outcome["left"] >= 1
     processes = psutil.process_iter(["environ"])
-    assert not [each.pid for each in processes if faults.VARIABLE in (each.info["environ"] or {})]
+    assert not [left.pid for left in processes if faults.VARIABLE in (left.info["environ"] or {})]
 
 
 def test_what_does_not_apply_and_what_is_not_installed_is_said(suffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

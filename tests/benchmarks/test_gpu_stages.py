@@ -130,14 +130,14 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_what_a_sanitizer_says(run: Run, tool: Any, words: str, status: int, expected: Any) -> None:
     tool("compute-sanitizer", words, status)
     run = Run(run.device, run.out, {**run.env, "PATH": os.environ["PATH"]})
-    found = gpu_stages.sanitize(run, 30.0)
-    assert found.status == (expected.status if expected is DONE else expected)
+    stage = gpu_stages.sanitize(run, 30.0)
+    assert stage.status == (expected.status if expected is DONE else expected)
     if status == 9:
-        assert "Invalid __global__ write of size 4 bytes" in found.words
+        assert "Invalid __global__ write of size 4 bytes" in stage.words
     if expected == "not available":
-        assert "Device not supported" in found.words
-    told = [line for line in lines_of(run.lines) if line["of"] == "sanitizer"]
-    assert [line["tool"] for line in told] == list(gpu_stages.TOOLS)
+        assert "Device not supported" in stage.words
+    sanitizer_lines = [line for line in lines_of(run.lines) if line["of"] == "sanitizer"]
+    assert [line["tool"] for line in sanitizer_lines] == list(gpu_stages.TOOLS)
     assert (run.out / "sanitizers.txt").read_text().count(words.splitlines()[0]) == 3
 
 
@@ -231,9 +231,9 @@ def blocked(folder: Path) -> dict[str, str]:
 
 
 def command(out: Path, **options: str) -> list[str]:
-    given = {"DEVICE": "host", "OUT": str(out), **options}
+    variables = {"DEVICE": "host", "OUT": str(out), **options}
     # The interpreter of this test, whichever it is.
-    return ["make", "gpu", f"VENV={sys.prefix}", *(f"{name}={value}" for name, value in given.items())]
+    return ["make", "gpu", f"VENV={sys.prefix}", *(f"{name}={value}" for name, value in variables.items())]
 
 
 @pytest.mark.slow
@@ -245,8 +245,8 @@ def test_what_was_found_is_kept_where_it_is_killed(tmp_path: Path) -> None:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    found = lines_of(lines)
-    assert sum(line["of"] == "play" for line in found) >= 2 and found[0]["of"] == "versions"
+    written = lines_of(lines)
+    assert sum(line["of"] == "play" for line in written) >= 2 and written[0]["of"] == "versions"
     assert not (out / "summary.md").exists()
     while any(str(lines) in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])):
         assert time.monotonic() < deadline_s, "what it has started goes on"

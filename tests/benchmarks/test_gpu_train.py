@@ -40,8 +40,8 @@ def test_copies_between_host_and_device_are_added_up() -> None:
 def run(way: str, rate: float, last_s: float) -> dict[str, Any]:
     """A run that makes so many steps a second; a tagger's return grows with the steps, a runner's falls."""
     seconds = [0.0, last_s]
-    steps = [rate * each for each in seconds]
-    returns = {"tagger": [each / 100 for each in steps], "runner": [-each / 100 for each in steps]}
+    steps = [rate * at_s for at_s in seconds]
+    returns = {"tagger": [at_s / 100 for at_s in steps], "runner": [-at_s / 100 for at_s in steps]}
     return {"way": way, "seed": 1, "num_steps": steps[1], "training_s": last_s, "seconds": seconds, "steps": steps,
             "returns": returns}  # fmt: skip
 
@@ -56,12 +56,12 @@ def test_ways_are_compared_when_the_fastest_is_done() -> None:
 
 
 def test_a_case_is_measured_and_drawn(tmp_path: Path) -> None:
-    found = measured(Case("tag/grid", 4, 5), "host", {"min_steps": 32, "min_s": 0.0, "most_s": 0.1, "repeats": 2})
-    assert isinstance(found, Measured) and 0 < found.least <= found.median <= found.greatest and found.repeats == 2
-    assert found.whole_s > found.environments_s > 0 and found.training_s > 0
-    assert (found.host_to_device_nbytes_per_step, found.device_to_host_nbytes_per_step) == (0, 0)
+    figure = measured(Case("tag/grid", 4, 5), "host", {"min_steps": 32, "min_s": 0.0, "most_s": 0.1, "repeats": 2})
+    assert isinstance(figure, Measured) and 0 < figure.least <= figure.median <= figure.greatest and figure.repeats == 2
+    assert figure.whole_s > figure.environments_s > 0 and figure.training_s > 0
+    assert (figure.host_to_device_nbytes_per_step, figure.device_to_host_nbytes_per_step) == (0, 0)
     runs = [run("device", 1000.0, 2.0), run("pool", 100.0, 20.0)]
-    results = {"device": "host", "machine": "some; cores", "load": [0.5, 1.0], "figures": [asdict(found)],
+    results = {"device": "host", "machine": "some; cores", "load": [0.5, 1.0], "figures": [asdict(figure)],
                "runs": runs, "reached": reached(runs)}  # fmt: skip
     text = table(results)
     assert "| tag/grid | 5 | 4 | " in text and "| device | 2,000 (2,000 – 2,000) | 1,000 (" in text

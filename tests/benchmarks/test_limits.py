@@ -24,7 +24,7 @@ SAMPLE_S = 0.001
 
 
 @pytest.fixture
-def rivals(monkeypatch):
+def trainers(monkeypatch):
     """What contestants have on their path."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
@@ -36,10 +36,10 @@ def rivals(monkeypatch):
 
 
 def test_samples_are_kept_and_summed_up():
-    given = iter([3e-6, 1e-6, 2e-6, 5e-9, 4e-9, 6e-9])
-    rows = [limits.Row("first", "one", "s", lambda seconds: next(given))]
+    durations = iter([3e-6, 1e-6, 2e-6, 5e-9, 4e-9, 6e-9])
+    rows = [limits.Row("first", "one", "s", lambda seconds: next(durations))]
     limits.measure(rows, 3, SAMPLE_S)
-    other = limits.Row("second", "one", "s", lambda seconds: next(given))
+    other = limits.Row("second", "one", "s", lambda seconds: next(durations))
     limits.measure([other], 3, SAMPLE_S)
     assert rows[0].facts() == {
         "group": "first",
@@ -116,7 +116,7 @@ def test_without_a_compiler(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 84, 84)])
-def test_networks_are_the_same(rivals, shape):
+def test_networks_are_the_same(trainers, shape):
     from trainers import ours as contestant
     from trainers.network import Agent, features
 
@@ -131,9 +131,9 @@ def test_networks_are_the_same(rivals, shape):
     kwargs = contestant.config_of(settings, {}).policy_kwargs
     ours = make_policy("default", observation_layout(space), gymnasium.spaces.Discrete(3), **kwargs)
     parts = [part for part in ours.parameters() if part.numel()]  # without the deviations of continuous actions
-    for own, other in zip(parts, theirs.parameters(), strict=True):
-        assert own.shape == other.shape
-        other.data = own.data
+    for parameter, other in zip(parts, theirs.parameters(), strict=True):
+        assert parameter.shape == other.shape
+        other.data = parameter.data
     logits, values, _ = ours(observations, None, None)
     log_probs = theirs.actor(features(observations)).log_softmax(1)
     torch.testing.assert_close(logits.log_softmax(1), log_probs)
@@ -141,7 +141,7 @@ def test_networks_are_the_same(rivals, shape):
 
 
 @pytest.mark.parametrize("env", train.SETTINGS)
-def test_our_trainer_gets_all_settings(rivals, env):
+def test_our_trainer_gets_all_settings(trainers, env):
     from trainers import ours
 
     settings = replace(train.SETTINGS[env], seed=9, gamma=0.5, num_epochs=3, torch_threads=2)
@@ -197,14 +197,14 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "trainers"
 
 
-def test_a_contestant_is_told_and_tells(folder):
+def test_a_contestant_gets_its_task_and_answers(folder):
     program = "import json, os, sys\nprint('noise')\nprint(json.dumps([sys.argv[1], os.environ['WISH'], os.getcwd()]))"
     (folder / "echo.py").write_text(program)
     contestant = train.Contestant("none", "echo", {"cartpole": {"backend": "pool"}}, variables={"WISH": "0"})
     settings = train.SETTINGS["cartpole"]
-    told, wish, where = train.run(contestant, settings, Path(sys.executable))
-    assert json.loads(told)["settings"]["total_steps"] == settings.total_steps
-    assert json.loads(told)["options"] == {"backend": "pool"}
+    request, wish, where = train.run(contestant, settings, Path(sys.executable))
+    assert json.loads(request)["settings"]["total_steps"] == settings.total_steps
+    assert json.loads(request)["options"] == {"backend": "pool"}
     assert wish == "0"
     assert not Path(where).exists()
 

@@ -92,11 +92,11 @@ def test_a_replay_returns_what_was_recorded(odd: str) -> None:
 
 
 def test_an_episode_that_the_last_step_interrupts_is_truncated(odd: str) -> None:
-    found = recordings.load(odd)
-    assert [len(results) for _, results in found["episodes"]] == [3, 3, 2]
-    assert found["episodes"][0][1][-1][2:4] == (np.True_, False)
-    assert found["episodes"][2][1][-1][2:4] == (np.False_, True)
-    assert found["notes"] == {"returned again": ["info"], "not contiguous": ["observation"]}
+    loaded = recordings.load(odd)
+    assert [len(results) for _, results in loaded["episodes"]] == [3, 3, 2]
+    assert loaded["episodes"][0][1][-1][2:4] == (np.True_, False)
+    assert loaded["episodes"][2][1][-1][2:4] == (np.False_, True)
+    assert loaded["notes"] == {"returned again": ["info"], "not contiguous": ["observation"]}
 
 
 def test_episodes_follow_one_another_from_the_one_that_a_seed_names(odd: str) -> None:
@@ -150,12 +150,12 @@ def test_agents_come_and_go_as_recorded(tmp_path: Path) -> None:
         def step(self, actions: Any) -> Any:
             assert list(actions) == self.agents
             self.tick += 1
-            told = list(self.possible_agents) if self.tick == 2 else self.agents
-            gone = {agent: (agent, self.tick) in (("first", 2), ("second", 4)) for agent in told}
-            self.agents = [agent for agent in told if not gone[agent]]
-            rewards: Any = defaultdict(float, dict.fromkeys(told, float(self.tick)))
-            seen = {agent: np.full(2, self.tick, np.float32) for agent in told}
-            return seen, rewards, gone, dict.fromkeys(told, False), {agent: {} for agent in told}
+            reported = list(self.possible_agents) if self.tick == 2 else self.agents
+            gone = {agent: (agent, self.tick) in (("first", 2), ("second", 4)) for agent in reported}
+            self.agents = [agent for agent in reported if not gone[agent]]
+            rewards: Any = defaultdict(float, dict.fromkeys(reported, float(self.tick)))
+            seen = {agent: np.full(2, self.tick, np.float32) for agent in reported}
+            return seen, rewards, gone, dict.fromkeys(reported, False), {agent: {} for agent in reported}
 
     path = tmp_path / "relay.pickle"
     recordings.store(recordings.record_agents(Relay(), steps=6), path)
@@ -179,18 +179,18 @@ def test_agents_come_and_go_as_recorded(tmp_path: Path) -> None:
 
 def result(name: str, steps: dict[str, float], **failed: str) -> dict[str, Any]:
     entries: list[dict[str, Any]] = [
-        {"name": each, "status": "ran", "turns": [{"steps": rate, "seconds": 1.0}] * 3} for each, rate in steps.items()
+        {"name": item, "status": "ran", "turns": [{"steps": rate, "seconds": 1.0}] * 3} for item, rate in steps.items()
     ]
     entries += [
-        {"name": each.replace("_", " "), "status": why, "reason": why, "turns": []} for each, why in failed.items()
+        {"name": item.replace("_", " "), "status": why, "reason": why, "turns": []} for item, why in failed.items()
     ]
     return {"workload": dataclasses.asdict(WORKLOADS[name]), "participants": entries}
 
 
 def test_overheads_are_taken_from_the_floor_on_the_same_games() -> None:
     rates = {"ours serial": 1e5, "gymnasium sync": 5e4, "pufferlib-3.0 serial": 1e5, "ours-old serial": 2e5}
-    told = result("played-half-cheetah", {**rates, "bare steps": 2e5, "bare-old steps": 4e5}, sb3_dummy="failed")
-    heads, _, row = overhead_tables.overhead_tables({"played-half-cheetah": told})["played"].splitlines()
+    measured = result("played-half-cheetah", {**rates, "bare steps": 2e5, "bare-old steps": 4e5}, sb3_dummy="failed")
+    heads, _, row = overhead_tables.overhead_tables({"played-half-cheetah": measured})["played"].splitlines()
     cells = dict(zip(heads.strip("| ").split(" | "), row.strip("| ").split(" | "), strict=True))
     assert cells["environment"] == "HalfCheetah" and cells["steps alone, µs"] == "5.00 (5.00 – 5.00)"
     assert (
@@ -201,19 +201,19 @@ def test_overheads_are_taken_from_the_floor_on_the_same_games() -> None:
     assert cells["DummyVecEnv, + µs"] == "—"
 
 
-def test_our_overhead_is_told_as_a_share_of_a_peers() -> None:
-    told = result("replayed-taxi", {"ours serial": 1e5, "gymnasium sync": 5e4, "bare steps": 2e5})
-    heads, _, row = overhead_tables.overhead_tables({"replayed-taxi": told})["replayed"].splitlines()
+def test_our_overhead_is_a_share_of_a_peers() -> None:
+    measured = result("replayed-taxi", {"ours serial": 1e5, "gymnasium sync": 5e4, "bare steps": 2e5})
+    heads, _, row = overhead_tables.overhead_tables({"replayed-taxi": measured})["replayed"].splitlines()
     assert heads.endswith("| ours serial of SyncVectorEnv's |") and row.endswith("| 0.33 (0.33 – 0.33) |")
 
 
 def test_rows_that_a_version_lacks_are_said_to_be_and_nothing_measured_says_how_to() -> None:
-    told = result(
+    measured = result(
         "infos-one", {"bare steps": 2e5, "ours processes@w2": 1e5}, **{"ours_processes-column@w2": "not handled"}
     )
-    text = overhead_tables.overhead_tables({"infos-one": told})
+    text = overhead_tables.overhead_tables({"infos-one": measured})
     assert "| not handled |" in text["infos"] and "'replayed-*'`" in text["replayed"]
-    assert all("benchmarks.peers --only" in each for each in overhead_tables.overhead_tables({}).values())
+    assert all("benchmarks.peers --only" in item for item in overhead_tables.overhead_tables({}).values())
 
 
 def test_the_readme_shows_real_environments_as_soon_as_they_are_measured() -> None:
@@ -223,14 +223,14 @@ def test_the_readme_shows_real_environments_as_soon_as_they_are_measured() -> No
 
 
 def test_families_are_replayed_by_the_examples_that_they_are_played_by() -> None:
-    examples = {(stem, each.name) for stem, family in families().items() for each in family.examples}
-    assert FAMILIES and {(each.stem, each.name) for each in FAMILIES.values()} <= examples
+    examples = {(stem, item.name) for stem, family in families().items() for item in family.examples}
+    assert FAMILIES and {(item.stem, item.name) for item in FAMILIES.values()} <= examples
     assert not FAMILIES.keys() & REPLAYED.keys()
     assert sum(name.startswith("family-") for name in WORKLOADS) == len(FAMILIES)
 
 
 @pytest.mark.parametrize(
-    "workload", [each for each in WORKLOADS.values() if "bare steps" in each.participants], ids=lambda each: each.name
+    "workload", [item for item in WORKLOADS.values() if "bare steps" in item.participants], ids=lambda item: item.name
 )
 def test_every_overhead_has_a_floor_on_the_same_games(workload: Any) -> None:
     assert overhead_tables.table_of(result(workload.name, {})) in {
@@ -248,14 +248,14 @@ def test_every_overhead_has_a_floor_on_the_same_games(workload: Any) -> None:
 
 def test_the_page_of_adapters_says_what_steps_cost() -> None:
     page = adapter_overhead.PAGE.read_text()
-    told = adapter_overhead.text(json.loads(adapter_overhead.RESULT.read_text()))
-    assert report.fill(page, {"adapter_overhead": told}) == page and told in page
+    text = adapter_overhead.text(json.loads(adapter_overhead.RESULT.read_text()))
+    assert report.fill(page, {"adapter_overhead": text}) == page and text in page
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is cast to")
 def test_steps_of_adapters_and_of_wrapped_environments_are_measured() -> None:
     pytest.importorskip("stable_baselines3")
-    found = adapter_overhead.measured(repeats=1, num_steps=3)
-    assert len(found) == 8 and all(cost > 0 for costs in found.values() for (cost,) in costs.values())
-    assert adapter_overhead.text({"us_per_step": found}).count("| ---") == 3 + 2 + 2 + 3
+    figures = adapter_overhead.measured(repeats=1, num_steps=3)
+    assert len(figures) == 8 and all(cost > 0 for costs in figures.values() for (cost,) in costs.values())
+    assert adapter_overhead.text({"us_per_step": figures}).count("| ---") == 3 + 2 + 2 + 3

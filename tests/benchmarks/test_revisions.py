@@ -143,14 +143,14 @@ def test_pages_are_filled_with_the_revisions_of_their_results(tmp_path: Path, mo
 def test_each_page_names_the_revisions_of_its_results() -> None:
     marked = set()
     for page in PAGES:
-        for found in revisions.MARK.finditer(page.read_text()):
-            marked.add(found[2])
-            names = set().union(*map(revisions.recorded, revisions.results_of(found[2])))
+        for mark in revisions.MARK.finditer(page.read_text()):
+            marked.add(mark[2])
+            names = set().union(*map(revisions.recorded, revisions.results_of(mark[2])))
             if not names:
-                assert "Not measured yet." in found[0], (page, "python -m benchmarks.report writes it")
+                assert "Not measured yet." in mark[0], (page, "python -m benchmarks.report writes it")
             for name in names:
                 said = f"`{name}` (" if name else "not recorded"
-                assert said in found[0], (page, found[2], "python -m benchmarks.report writes it")
+                assert said in mark[0], (page, mark[2], "python -m benchmarks.report writes it")
     behind = {path for name in marked for path in paths_of(name)}
     there = {path.stem for path in revisions.RESULTS.glob("*.json")} - {"nested"}  # which has no page
     assert there <= behind
@@ -171,8 +171,8 @@ def pair_result(workload: str, before: list[dict[str, float]], now: list[dict[st
         for name, turns in zip(pair.participants, (now, before), strict=True)
     ]
     facts = {"form": "full", "repeats": 7, "window_s": 0.3, "date": "2026-11-23T00:00:00", "load": [0.123, 1]}
-    told = {"name": pair.name, "title": pair.title, "kind": pair.kind}
-    return {"workload": told, "participants": entries, "command": "a command", **facts}
+    about = {"name": pair.name, "title": pair.title, "kind": pair.kind}
+    return {"workload": about, "participants": entries, "command": "a command", **facts}
 
 
 def turns(*rates: float) -> list[dict[str, float]]:
@@ -186,11 +186,15 @@ FACTS = {"machine": "a machine", "version": "def5678", "commit": "abc1234"}
 def test_each_arrangement_of_ours_has_a_cell_of_its_own() -> None:
     for name in against.CELLS:
         pairs = against.pairs_of(WORKLOADS[name], "abc1234", 61)
-        ours = [each for each in WORKLOADS[name].participants if Participant.of(each).library == "ours"]
-        assert [pair.participants for pair in pairs] == [(each, each.replace("ours", "ours@abc1234")) for each in ours]
+        ours = [
+            participant for participant in WORKLOADS[name].participants if Participant.of(participant).library == "ours"
+        ]
+        assert [pair.participants for pair in pairs] == [
+            (participant, participant.replace("ours", "ours@abc1234")) for participant in ours
+        ]
         assert ours and all(pair.repeats == 61 for pair in pairs)
         assert all(tuple(peers.form_of(pair, short=True)[0]) == pair.participants for pair in pairs)
-        tasks = [[pair.task(each) for each in pair.participants] for pair in pairs]
+        tasks = [[pair.task(participant) for participant in pair.participants] for pair in pairs]
         assert all(now == before for now, before in tasks)
     assert against.pairs_of(WORKLOADS["trivial-sync"], "abc1234", 7)[0].participants[1] == "ours@abc1234 processes@w2"
 
@@ -200,7 +204,7 @@ def test_a_commit_of_ours_has_an_environment_of_its_own() -> None:
     assert (library.venv, library.file) == ("ours@abc1234", LIBRARIES["ours"].file)
     venv, ours = venvs._venv(library.venv), venvs.VENVS["ours"]
     assert venv.described()["installs"] == ours.described()["installs"]
-    assert len({each.described()["tree"] for each in (venv, venvs._venv("ours@def5678"), ours)}) == 3
+    assert len({venv_of.described()["tree"] for venv_of in (venv, venvs._venv("ours@def5678"), ours)}) == 3
 
 
 @needs_git
@@ -242,12 +246,12 @@ def test_cells_of_the_same_two_revisions_share_a_file(tmp_path: Path) -> None:
     against.add(path, FACTS, cell)
     against.add(path, FACTS, {**cell, "workload": "trivial-sync"})
     against.add(path, FACTS, {**cell, "ratio": 2.0})
-    kept = json.loads(path.read_text())
-    found = [(each["workload"], each["ratio"]) for each in kept["cells"]]
-    assert found == [("trivial-sync", 1.4), ("trivial-serial-8", 2.0)]
-    assert revisions.recorded(kept) == {"def5678"}
+    stored = json.loads(path.read_text())
+    ratios = [(entry["workload"], entry["ratio"]) for entry in stored["cells"]]
+    assert ratios == [("trivial-sync", 1.4), ("trivial-serial-8", 2.0)]
+    assert revisions.recorded(stored) == {"def5678"}
     against.add(path, {**FACTS, "version": "fed8765"}, cell)
-    assert [each["ratio"] for each in json.loads(path.read_text())["cells"]] == [1.4]
+    assert [entry["ratio"] for entry in json.loads(path.read_text())["cells"]] == [1.4]
 
 
 def test_the_table_says_which_is_faster(tmp_path: Path) -> None:
@@ -258,8 +262,8 @@ def test_the_table_says_which_is_faster(tmp_path: Path) -> None:
     about, _, heads, _, *rows = against.section(tmp_path).splitlines()
     assert about.startswith("`abc1234` (before) and `def5678` (now), 2026-11-23; a machine; load before a cell 0.1")
     assert heads == "| workload | arrangement | `abc1234` | `def5678` | times as fast (95 %) | pairs | shown |"
-    told = "| trivial env, Serial, 8 envs | serial | 10 steps/s | 14 steps/s | 1.400 (1.100 – 9.000) | 7 | faster |"
-    assert rows[0] == told
+    expected = "| trivial env, Serial, 8 envs | serial | 10 steps/s | 14 steps/s | 1.400 (1.100 – 9.000) | 7 | faster |"
+    assert rows[0] == expected
     assert [row.split(" | ")[-1] for row in rows] == ["faster |", "slower |", "neither |", "faster |"]
     assert "| 10 steps/s, portable | 14 steps/s |" in rows[3]
 
@@ -316,20 +320,20 @@ def test_what_cannot_be_compared_is_said(
 def test_a_command_is_timed_with_all_its_processes() -> None:
     inner = "import time\nwhile time.process_time() < 0.2: pass"
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}]); print('first'); print('last')"
-    found = ocean_suite.run([sys.executable, "-c", outer])
-    assert found["cpu_s"] >= 0.2 and found["wall_s"] >= 0.2
-    assert (found["exit_code"], found["said"]) == (0, "last")
+    measured = ocean_suite.run([sys.executable, "-c", outer])
+    assert measured["cpu_s"] >= 0.2 and measured["wall_s"] >= 0.2
+    assert (measured["exit_code"], measured["said"]) == (0, "last")
     failed = ocean_suite.run([sys.executable, "-c", "raise SystemExit('it broke')"])
     assert (failed["exit_code"], failed["said"]) == (1, "it broke")
 
 
-def test_what_the_suite_takes_is_told() -> None:
+def test_what_the_suite_takes_is_reported() -> None:
     runs = [{"wall_s": wall_s, "cpu_s": 100.0, "load": 0.1, "exit_code": 0, "said": "all"} for wall_s in (80, 70, 90)]
     text = ocean_suite.section({"machine": "a machine", "date": "2026-11-23T00", "runs": {"puffer ocean": runs}})
     assert text.splitlines()[-1] == "| `puffer ocean` | 80 (70 – 90) | 100 (100 – 100) | 0.1 (0.1 – 0.1) | 3 | all |"
 
 
-def test_what_grew_is_kept_and_told(tmp_path: Path) -> None:
+def test_what_grew_is_stored_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "leaks.json"
     seen = {"done": 1000, "seconds": 61.0, "descriptors": 1, "threads": 0, "objects": -3, "bytes": 2048}
     for words, more in ((("steps", "pool"), {"worker_bytes": 1024}), (("cycles", "pool"), {})):

@@ -79,10 +79,10 @@ def by_definition(log_ratios, rewards, values, terminations, truncations, real, 
 @pytest.mark.parametrize(("rho_bar", "c_bar"), [(1.0, 1.0), (2.0, 0.7)])
 @pytest.mark.parametrize("seed", range(5))
 def test_vtrace_is_its_definition(seed, rho_bar, c_bar):
-    given = (*drawn(seed), 0.9, 0.8, rho_bar, c_bar)
-    for told, expected in zip(vtrace(*given), by_definition(*given), strict=True):
-        assert told.dtype == np.float32
-        np.testing.assert_allclose(told, expected, rtol=1e-4, atol=1e-5)
+    arguments = (*drawn(seed), 0.9, 0.8, rho_bar, c_bar)
+    for actual, expected in zip(vtrace(*arguments), by_definition(*arguments), strict=True):
+        assert actual.dtype == np.float32
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -92,12 +92,12 @@ def test_on_policy_it_is_what_ppo_estimates_and_with_lambda_1_the_return(seed):
     nobody = steps * agents
     rows = np.arange(nobody).reshape(steps, agents)
     flat = [np.append(column, column.dtype.type(0)) for column in (rewards, values, terminations, truncations, real)]
-    following = np.append(np.concatenate([rows[1:], np.full((1, agents), nobody)]), nobody)
+    next_index = np.append(np.concatenate([rows[1:], np.full((1, agents), nobody)]), nobody)
     batches = [slice(step * agents, (step + 1) * agents) for step in range(steps)]
-    expected = ppo.advantages(*flat, following, batches, 0.9, 0.8)[:-1].reshape(steps, agents)
+    expected = ppo.advantages(*flat, next_index, batches, 0.9, 0.8)[:-1].reshape(steps, agents)
     columns = (rewards, values, terminations, truncations, real)
-    for told in vtrace(np.zeros_like(rewards), *columns, 0.9, 0.8):
-        np.testing.assert_allclose(told, expected, rtol=1e-4, atol=1e-5)
+    for actual in vtrace(np.zeros_like(rewards), *columns, 0.9, 0.8):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     corrections, _ = vtrace(np.zeros_like(rewards), *columns, 0.9, 1.0)
     for agent in range(agents):
         aim = 0.0
@@ -113,8 +113,8 @@ def test_what_will_not_be_done_again_counts_for_nothing_and_what_is_likelier_no_
     never, real = np.zeros((2, 1), np.bool_), np.array([[True], [False]])
     for log_ratio, weight in ((-50.0, 0.0), (50.0, 1.0), (1e4, 1.0), (np.log(0.5), 0.5)):
         log_ratios = np.array([[log_ratio], [np.nan]], np.float32)  # a row that is not real says nothing
-        for told in vtrace(log_ratios, rewards, values, never, never, real, 0.9, 0.9):
-            assert told[0, 0] == pytest.approx(weight) and told[1, 0] == 0
+        for estimate in vtrace(log_ratios, rewards, values, never, never, real, 0.9, 0.9):
+            assert estimate[0, 0] == pytest.approx(weight) and estimate[1, 0] == 0
 
 
 # ---------------------------------------------------------------------------------------------------------- rollouts
@@ -144,11 +144,11 @@ def test_a_rollout_is_what_was_played(monkeypatch, policy, backend, num_envs, ba
     actor, learning, weights, fetched = alone(monkeypatch, config, Counting, index=3)
     last, num_real = {}, 0
     for _ in range(4):
-        told, lines = actor.play(7, 5, weights)
-        assert (told.version, told.node, told.num_steps, len(fetched)) == (5, "here", lines.real.sum(), 1)
-        infos = [info for batch in told.infos for info in batch]
+        about, lines = actor.play(7, 5, weights)
+        assert (about.version, about.node, about.num_steps, len(fetched)) == (5, "here", lines.real.sum(), 1)
+        infos = [info for batch in about.infos for info in batch]
         assert all(3 * num_envs <= info["env_id"] < 4 * num_envs and "picture" not in info for info in infos)
-        num_real += told.num_steps
+        num_real += about.num_steps
         for agent in range(2 * num_envs):
             seen, real = lines.observations[:, agent], lines.real[:, agent]
             for step in np.flatnonzero(real):
@@ -210,7 +210,7 @@ class FewRays:
         self.answers, self.puts, self.killed = iter(answers), [], []
 
     def remote(self, **options):
-        return lambda kind: SimpleNamespace(remote=lambda index, *given: self.handle(index))
+        return lambda kind: SimpleNamespace(remote=lambda index, *arguments: self.handle(index))
 
     def handle(self, index):
         def play(seed, version, weights):
@@ -244,11 +244,11 @@ class Telling:
     """As much of a report as a fleet calls."""
 
     def __init__(self):
-        self.told, self.said = [], []
+        self.infos_reported, self.said = [], []
         self.console = SimpleNamespace(print=lambda text, **how: self.said.append(text))
 
     def infos(self, infos):
-        self.told += infos
+        self.infos_reported += infos
 
     def phase(self, name):
         pass
@@ -307,13 +307,13 @@ def test_an_actor_that_dies_is_replaced_with_other_seeds_until_it_dies_again_and
         seeds |= {reference[1] for reference in fleet.plays}
     assert len(seeds) == 2 + 3  # of each life of each actor
     assert fleet.num_lost == fleet.num_deaths == len(few.killed) == 3
-    assert [info["env_id"] for info in fleet.report.told] == [2, 3] * 3
+    assert [info["env_id"] for info in fleet.report.infos_reported] == [2, 3] * 3
     why = "The actor is dead because its process has died. Exit type: ERROR"
-    assert fleet.report.told[0]["restarted"] == why
+    assert fleet.report.infos_reported[0]["restarted"] == why
     assert f"actor 1 on here died: {why}. A rollout and the open episodes of its 2" in fleet.report.said[0]
     few.answers = iter([-1, 1, -1, -1])
-    told = f"actor 0 on here died 3 times without having come to the end of a rollout; the last time: {why}$"
-    with pytest.raises(WorkerError, match=told):
+    message = f"actor 0 on here died 3 times without having come to the end of a rollout; the last time: {why}$"
+    with pytest.raises(WorkerError, match=message):
         fleet.gather(2)
 
 
@@ -456,7 +456,7 @@ def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_no
     over_ray, policy, num_actors, tmp_path, monkeypatch
 ):
     config = Config(**QUICK, num_actors=num_actors, max_lag=0, policy=policy, checkpoint_every=500, runs=str(tmp_path))
-    whole, update = train(config), Report.update
+    complete, update = train(config), Report.update
 
     def stopped(self, num_steps, scalars):
         update(self, num_steps, scalars)
@@ -466,12 +466,12 @@ def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_no
     with monkeypatch.context() as patched, pytest.raises(Enough):
         patched.setattr(Report, "update", stopped)
         train(config)
-    (folder,) = set(tmp_path.iterdir()) - {whole.run_folder}
+    (folder,) = set(tmp_path.iterdir()) - {complete.run_folder}
     _, resumed = appo_ray.resume(folder)
-    assert (resumed.num_steps, resumed.episodes) == (whole.num_steps, whole.episodes)
+    assert (resumed.num_steps, resumed.episodes) == (complete.num_steps, complete.episodes)
     # A rollout has several episodes of an environment, each with its score.
-    assert np.array_equal(read(folder, "charts/score"), read(whole.run_folder, "charts/score"))
-    for one, two in zip(resumed.policy.parameters(), whole.policy.parameters(), strict=True):
+    assert np.array_equal(read(folder, "charts/score"), read(complete.run_folder, "charts/score"))
+    for one, two in zip(resumed.policy.parameters(), complete.policy.parameters(), strict=True):
         assert torch.equal(one, two)
 
 
@@ -488,7 +488,7 @@ def test_a_script_starts_a_ray_of_its_own_ends_it_on_ctrl_c_and_says_nothing_els
         began = psutil.Process(script.pid).children(recursive=True)
         os.killpg(script.pid, signal.SIGINT)
         out, err = script.communicate(timeout=60)
-    told = out + err
-    assert began and "What it has learnt in" in out and "ray::" not in told and "(raylet)" not in told, told
+    output = out + err
+    assert began and "What it has learnt in" in out and "ray::" not in output and "(raylet)" not in output, output
     _, alive = psutil.wait_procs(began, timeout=20)
     assert not alive, alive

@@ -75,14 +75,14 @@ def test_keeps_each_agents_real_transitions_whatever_the_order(num_envs, agents_
         assert replay.add(batch, seen, choices, batch.rewards, batch.terminations) == len(due)
         expected += due
         seen[:], choices[:] = math.nan, -1  # a batch's memory is lent
-    kept = sorted(expected[-capacity:])
-    assert sorted(stored(replay)) == kept
-    assert len(replay) == len(kept)
-    drawn = replay.sample(50 * len(kept), torch.Generator().manual_seed(seed))
-    assert drawn.rewards.shape == (50 * len(kept),) and drawn.next_observations.shape == (50 * len(kept), 2)
+    latest = sorted(expected[-capacity:])
+    assert sorted(stored(replay)) == latest
+    assert len(replay) == len(latest)
+    drawn = replay.sample(50 * len(latest), torch.Generator().manual_seed(seed))
+    assert drawn.rewards.shape == (50 * len(latest),) and drawn.next_observations.shape == (50 * len(latest), 2)
     if capacity == 17:  # all are drawn, and equally often
         counts = np.unique(drawn.rewards.numpy(), return_counts=True)[1]
-        assert len(counts) == len(kept) and counts.min() > 15 and counts.max() < 110
+        assert len(counts) == len(latest) and counts.min() > 15 and counts.max() < 110
 
 
 class Countdown(gymnasium.Env):
@@ -135,8 +135,8 @@ def played(vec, num_batches=60):
         choices = rng.integers(0, space.n, vec.agents_per_batch)
         vec.send(choices + space.start)
         replay.add(batch, batch.observations, choices, batch.rewards, batch.terminations)
-    for (episode, before), choice, reward, terminated, (following, after) in stored(replay):
-        assert following == episode and reward == choice + 2
+    for (episode, before), choice, reward, terminated, (next_episode, after) in stored(replay):
+        assert next_episode == episode and reward == choice + 2
         yield int(before), int(after), terminated, episode % 2 == 1
 
 
@@ -200,11 +200,16 @@ def test_targets_are_those_of_the_definition():
     target = torch.tensor([[10.0, 20.0, 90.0], [30.0, 90.0, 90.0], [9.0, 9.0, 40.0], [7.0, 8.0, 9.0]])
     rewards = torch.tensor([1.0, 2.0, 3.0, 4.0])
     over = torch.tensor([False, False, True, False])
-    aims = targets(rewards, over, online, target, None, 0.5)
-    assert aims.tolist() == [1 + 0.5 * 20, 2 + 0.5 * 30, 3, 4 + 0.5 * 9]
+    target_values = targets(rewards, over, online, target, None, 0.5)
+    assert target_values.tolist() == [1 + 0.5 * 20, 2 + 0.5 * 30, 3, 4 + 0.5 * 9]
     mask = torch.tensor([[True, False, True], [False, True, True], [True, True, False], [False, False, False]])
-    aims = targets(rewards, over, online, target, mask, 0.5)
-    assert aims.tolist() == [1 + 0.5 * 90, 2 + 0.5 * 90, 3, 4 + 0.5 * 9]  # where nothing is allowed, anything is
+    target_values = targets(rewards, over, online, target, mask, 0.5)
+    assert target_values.tolist() == [
+        1 + 0.5 * 90,
+        2 + 0.5 * 90,
+        3,
+        4 + 0.5 * 9,
+    ]  # where nothing is allowed, anything is
 
 
 def test_a_termination_is_worth_nothing_even_beside_what_is_no_number():
@@ -396,17 +401,17 @@ def test_updates_follow_steps_whatever_the_batches(monkeypatch, num_envs, batch_
 
 
 def test_the_target_is_copied_every_so_many_updates(monkeypatch):
-    apart, update = [], dqn.update
+    copied, update = [], dqn.update
 
     def watched(learner, config):
         before = copy.deepcopy(learner.target.state_dict())
-        told = update(learner, config)
-        apart.append(all(torch.equal(value, before[name]) for name, value in learner.target.state_dict().items()))
-        return told
+        losses = update(learner, config)
+        copied.append(all(torch.equal(value, before[name]) for name, value in learner.target.state_dict().items()))
+        return losses
 
     monkeypatch.setattr(dqn, "update", watched)
     train(Config(**{**QUICK, "target_period": 3}, total_steps=200, eval_episodes=1), Answer)
-    assert apart[1:7] == [True, True, False, True, True, False]  # at first it is the same network
+    assert copied[1:7] == [True, True, False, True, True, False]  # at first it is the same network
 
 
 def test_epsilon_is_the_share_of_random_actions():

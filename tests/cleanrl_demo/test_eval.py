@@ -83,7 +83,7 @@ class Remembering(nn.Module):
 
 @pytest.mark.parametrize(("backend", "batch_size"), BACKENDS)
 @pytest.mark.parametrize("start", [0.0, 5.0])
-def test_a_policy_remembers_by_agent_and_begins_anew_with_each_episode(backend, batch_size, start):
+def test_a_policy_remembers_by_agent_and_starts_again_with_each_episode(backend, batch_size, start):
     with pufferlib.make(Clock, backend=backend, num_envs=4, num_workers=2, batch_size=batch_size, seed=1) as vec:
         policy = Remembering(None, None, start)
         actor = Actor(lambda *spaces: policy, vec.observation_layout, vec.single_action_space)
@@ -140,17 +140,17 @@ def test_what_never_ends_is_cut(backend, batch_size):
     kwargs = dict(num_envs=4, num_workers=2, batch_size=batch_size, env_kwargs={"endless": (0, 2)}, seed=1)
     with pufferlib.make(Clock, backend=backend, **kwargs) as vec:
         episodes = evaluate(vec, random_actor(vec), 13, seed=1, max_steps=6)
-    told = sorted((episode.env_id, episode.episodic_return, episode.length, episode.cut) for episode in episodes)
+    rows = sorted((episode.env_id, episode.episodic_return, episode.length, episode.cut) for episode in episodes)
     # Environment 3 ends at step 6 itself, which is no cut.
-    assert told == [(0, 6, 6, True)] * 4 + [(1, 4, 4, False)] * 3 + [(2, 6, 6, True)] * 3 + [(3, 6, 6, False)] * 3
+    assert rows == [(0, 6, 6, True)] * 4 + [(1, 4, 4, False)] * 3 + [(2, 6, 6, True)] * 3 + [(3, 6, 6, False)] * 3
     assert {episode.score for episode in episodes} == {None, 1.0, 3.0}
 
 
-def test_one_is_told_how_far_it_is():
-    told = []
+def test_progress_is_reported():
+    counts_seen = []
     with pufferlib.make(Clock, num_envs=2, seed=1) as vec:
-        evaluate(vec, random_actor(vec), 2, seed=1, after=lambda *counts: told.append(counts))
-    assert told == [(0, 0), (0, 2), (0, 4), (1, 6), (2, 7)]  # the first of them is reset while the other ends
+        evaluate(vec, random_actor(vec), 2, seed=1, after=lambda *counts: counts_seen.append(counts))
+    assert counts_seen == [(0, 0), (0, 2), (0, 4), (1, 6), (2, 7)]  # the first of them is reset while the other ends
 
 
 # ------------------------------------------------------------------------------------------------- several agents
@@ -180,10 +180,10 @@ class Herd(pettingzoo.ParallelEnv):
         self.time += 1
         over = {agent: self.time == (2 if agent == self.names[-1] else self.length) for agent in self.agents}
         rewards = {agent: self.names.index(agent) + 1.0 for agent in self.agents}
-        told = {agent: {"episode": "of its own"} if agent == "rude" else {} for agent in self.agents}
+        infos = {agent: {"episode": "of its own"} if agent == "rude" else {} for agent in self.agents}
         seen = {agent: np.zeros(1, np.float32) for agent in self.agents}
         self.agents = [agent for agent in self.agents if not over[agent]]
-        return seen, rewards, over, dict.fromkeys(over, False), told
+        return seen, rewards, over, dict.fromkeys(over, False), infos
 
 
 class Flock(pufferlib.PufferEnv):
@@ -204,18 +204,18 @@ class Flock(pufferlib.PufferEnv):
 
 
 @pytest.mark.parametrize(("backend", "batch_size"), BACKENDS)
-def test_each_agents_return_is_told_of_whole_episodes_and_of_cut_ones(backend, batch_size):
+def test_each_agents_return_is_reported_of_complete_and_of_cut_episodes(backend, batch_size):
     kwargs = dict(backend=backend, num_envs=4, num_workers=2, batch_size=batch_size, seed=1)
     with pufferlib.make(Herd, **kwargs) as vec:
         assert vec.agent_names == ("wolf_0", "wolf_1", "sheep")
-        whole = evaluate(vec, random_actor(vec), 8, seed=1)
+        complete = evaluate(vec, random_actor(vec), 8, seed=1)
         cut = evaluate(vec, random_actor(vec), 8, seed=1, max_steps=3)
     even, odd = {"wolf_0": 3, "wolf_1": 6, "sheep": 6}, {"wolf_0": 4, "wolf_1": 8, "sheep": 6}
-    for episodes, of_odd in ((whole, odd), (cut, even)):
+    for episodes, of_odd in ((complete, odd), (cut, even)):
         for episode in episodes:
             assert episode.returns_of == (of_odd if episode.env_id % 2 else even)
             assert episode.episodic_return == sum(episode.returns_of.values())
-    assert {episode.cut for episode in whole} == {False} and {episode.cut for episode in cut} == {False, True}
+    assert {episode.cut for episode in complete} == {False} and {episode.cut for episode in cut} == {False, True}
     with pufferlib.make(Flock, **kwargs) as vec:
         episodes = evaluate(vec, random_actor(vec), 8, seed=1)
     assert all(episode.returns_of == {"agent_0": 5, "agent_1": 20} for episode in episodes)
@@ -232,13 +232,13 @@ def test_each_agents_return_is_told_of_whole_episodes_and_of_cut_ones(backend, b
         ([f"{letter}_0" for letter in "abcdefghijklm"], {}),
     ],
 )
-def test_many_agents_are_told_of_by_their_type(names, returns):
+def test_many_agents_are_reported_by_their_type(names, returns):
     with pufferlib.make(Herd, env_kwargs={"names": names}, seed=1) as vec:
         (episode,) = evaluate(vec, random_actor(vec), 1, seed=1)
     assert episode.returns_of == returns
 
 
-def test_agents_that_share_places_are_not_told_apart():
+def test_agents_that_share_places_are_not_distinguished():
     how = dict(env_kwargs={"listed": False}, wrap_kwargs={"max_agents": 4})
     with pufferlib.make(Herd, **how, seed=1) as vec:
         (episode,) = evaluate(vec, random_actor(vec), 1, seed=1)
@@ -253,19 +253,19 @@ def test_each_agents_return_is_shown_and_stored(tmp_path, capsys):
         assert lowest <= values.min() <= values.max() <= highest
     ppo.resume(folder, Herd, 500)
     assert read(folder, "charts/return_of/sheep").values[-1] == 6
-    recent, again = RecentStatistics(("a", "b")), RecentStatistics(("a", "b"))
-    ends = [{"env_id": 0, "agent_id": place, "episode": {"r": 1.0 + place, "l": 1}} for place in (0, 1)]
-    recent.take([*ends, {"env_id": 0, "env": True, "episode": {"r": 3.0, "l": 1}}])
-    again.restore(recent.state())
-    assert again.charts() == recent.charts() and again.charts()["charts/return_of/b"] == 2
+    statistics, again = RecentStatistics(("a", "b")), RecentStatistics(("a", "b"))
+    ends = [{"env_id": 0, "agent_id": agent_id, "episode": {"r": 1.0 + agent_id, "l": 1}} for agent_id in (0, 1)]
+    statistics.take([*ends, {"env_id": 0, "env": True, "episode": {"r": 3.0, "l": 1}}])
+    again.restore(statistics.state())
+    assert again.charts() == statistics.charts() and again.charts()["charts/return_of/b"] == 2
     with Report("a run", 100, None) as report:
         report.scalars = {"losses/td_loss": 0.5, **again.charts()}
         assert [*report.dashboard().episodes] == ["return", "of a", "of b", "length"]
         assert report.dashboard().learning == {"td loss": 0.5}
     capsys.readouterr()
     assert main(["eval", str(folder), "--env", f"{__name__}:Herd", "--episodes", "2", "--backend", "serial"]) == 0
-    shown = capsys.readouterr().out
-    names = [line.split("  ")[0] for line in shown.splitlines()[2:]]
+    output = capsys.readouterr().out
+    names = [line.split("  ")[0] for line in output.splitlines()[2:]]
     assert names[:5] == ["return", "return of wolf_0", "return of wolf_1", "return of sheep", "length"]
 
 
@@ -328,15 +328,20 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_eval_says_how_good_a_run_is(run_folder, capsys):
     quick = ["--episodes", "12", "--backend", "serial"]
     assert main(["eval", str(run_folder), *quick]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == f"ocean/squared, {run_folder}/policy.pt: 12 episodes, seed {SEED}, drawn actions"
-    assert [line.split()[0] for line in shown[2:5]] == ["return", "score", "length"]
-    assert "the interval of the mean, by bootstrap over episodes" in shown[5]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"ocean/squared, {run_folder}/policy.pt: 12 episodes, seed {SEED}, drawn actions"
+    assert [line.split()[0] for line in lines[2:5]] == ["return", "score", "length"]
+    assert "the interval of the mean, by bootstrap over episodes" in lines[5]
     assert main(["eval", str(run_folder / "policy.pt"), *quick, "--json", "--greedy", "--seed", "3"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["env"], told["greedy"], told["seed"], told["num_episodes"]) == ("ocean/squared", True, 3, 12)
-    assert told["length"]["mean"] == 6 and len(told["episodes"]) == 12  # two targets, as in training
-    assert told["return"]["low"] <= told["return"]["mean"] <= told["return"]["high"]
+    results = json.loads(capsys.readouterr().out)
+    assert (results["env"], results["greedy"], results["seed"], results["num_episodes"]) == (
+        "ocean/squared",
+        True,
+        3,
+        12,
+    )
+    assert results["length"]["mean"] == 6 and len(results["episodes"]) == 12  # two targets, as in training
+    assert results["return"]["low"] <= results["return"]["mean"] <= results["return"]["high"]
     assert main(["eval", str(run_folder), *quick, "--json", "--env-kwargs", "num_targets=1"]) == 0
     assert json.loads(capsys.readouterr().out)["length"]["mean"] == 3
 
@@ -383,8 +388,8 @@ def test_what_cannot_be_evaluated_is_said_at_once(words, status, says, tmp_path,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert main(["eval", *words]) == status
-    shown = capsys.readouterr()
-    assert says in shown.err and "Traceback" not in shown.err
+    output = capsys.readouterr()
+    assert says in output.err and "Traceback" not in output.err
     assert not list(tmp_path.iterdir())
 
 
@@ -394,11 +399,11 @@ def test_a_program_is_no_policy(words, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "my.py").write_text("raise SystemExit('nobody runs it')")
     assert main(["eval", *words]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith(
+    message = capsys.readouterr().err
+    assert message.startswith(
         "puffer: my.py is a program, and no policy; name the folder of a run or its policy.pt, or an "
     )
-    assert "my:function" in told and told.count("\n") == 1
+    assert "my:function" in message and message.count("\n") == 1
 
 
 def test_a_checkpoint_keeps_to_what_it_was_made_for(run_folder):
@@ -421,12 +426,12 @@ def terminal(**how):
 def test_an_environment_is_shown_step_by_step():
     console = terminal()
     play(Subject.of(__name__ + ":Clock", "random"), num_episodes=2, watch=console)
-    shown = console.file.getvalue()
-    places = [shown.index(f"tick {tick}", shown.index("episode 1  step 3")) for tick in range(4)]
+    output = console.file.getvalue()
+    places = [output.index(f"tick {tick}", output.index("episode 1  step 3")) for tick in range(4)]
     assert places == sorted(places)
-    for told in ("episode 1  step 0  return 0", "episode 1  step 3  return 3", "episode 2  step 3  return 3"):
-        assert told in shown
-    assert "\x1b[?25h" in shown  # the cursor is back
+    for text in ("episode 1  step 0  return 0", "episode 1  step 3  return 3", "episode 2  step 3  return 3"):
+        assert text in output
+    assert "\x1b[?25h" in output  # the cursor is back
 
 
 def test_ctrl_c_gives_the_terminal_back():
@@ -483,7 +488,7 @@ class Coin(gymnasium.Env):
         return np.zeros(1, np.float32), 1.0, self.time == self.length, False, {}
 
 
-def test_copies_of_an_environment_that_is_vectorized_already_are_told_apart():
+def test_copies_of_an_environment_that_is_vectorized_already_are_distinguished():
     """Each contributes as many episodes, long ones too, and is cut by its own length."""
     modes = getattr(gymnasium.vector, "AutoresetMode", None)
     kwargs = {} if modes is None else {"autoreset_mode": modes.NEXT_STEP}

@@ -31,14 +31,14 @@ ENDED = "CUDA error: operation failed due to a previous error during capture"
 
 
 class Graph:
-    """A graph that plays again what it was captured as. made: all of them."""
+    """A graph that plays again what it was captured as. graphs: all of them."""
 
-    made: list[Graph] = []
+    graphs: list[Graph] = []
 
     def __init__(self) -> None:
         self.generators: list[Any] = []
         self.num_replays = 0
-        self.made.append(self)
+        self.graphs.append(self)
 
     def register_generator_state(self, generator: Any) -> None:
         self.generators.append(generator)
@@ -61,11 +61,11 @@ class Capture:
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
-    monkeypatch.setattr(Graph, "made", [])
+    monkeypatch.setattr(Graph, "graphs", [])
     for name, stand_in in (("CUDAGraph", Graph), ("graph", Capture), ("current_stream", lambda: None)):
         monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr(cuda_graphs, "FAILED", [])
-    return Graph.made
+    return Graph.graphs
 
 
 def iterate(play: Callable[[], tuple[Tensor, ...]]) -> GraphedIteration:
@@ -84,8 +84,8 @@ def test_the_third_iteration_is_captured_and_then_replayed(
         calls.append(torch.tensor(len(calls)))
         return (calls[-1],)
 
-    each = iterate(play)
-    assert [int(each()[0]) for _ in range(6)] == [0, 1, 2, 2, 2, 2]
+    iteration = iterate(play)
+    assert [int(iteration()[0]) for _ in range(6)] == [0, 1, 2, 2, 2, 2]
     (graph,) = graphs
     assert graph.num_replays == 4 and len(graph.generators) == num_generators
 
@@ -98,23 +98,27 @@ def test_an_optimizer_that_waits_for_its_graph_does_not_warn(graphs: list[Graph]
 
     with pytest.warns(UserWarning) as warned:
         iterate(play)()
-    assert [str(each.message) for each in warned] == ["another"]
+    assert [str(warning.message) for warning in warned] == ["another"]
 
 
-def test_a_policy_that_waits_for_the_device_is_told_to_do_without_graphs(graphs: list[Graph]) -> None:
+def test_a_policy_that_waits_for_the_device_is_refused_with_graphs(graphs: list[Graph]) -> None:
     def play() -> tuple[Tensor, ...]:
-        if each.eager_calls == 0 and len(eager) == 2:
+        if iteration.eager_calls == 0 and len(eager) == 2:
             raise RuntimeError(CAPTURING)
         eager.append(0)
         return ()
 
     eager: list[int] = []
-    each = iterate(play)
-    each()
-    each()
-    told = r"cannot be captured in a CUDA graph: CUDA error: operation not permitted when stream is capturing; policies"
-    with pytest.raises(PlanError, match=told + r" .*\.item\(\), .* train with --no-graphs \(graphs=False\)") as refused:
-        each()
+    iteration = iterate(play)
+    iteration()
+    iteration()
+    message = (
+        r"cannot be captured in a CUDA graph: CUDA error: operation not permitted when stream is capturing; policies"
+    )
+    with pytest.raises(
+        PlanError, match=message + r" .*\.item\(\), .* train with --no-graphs \(graphs=False\)"
+    ) as refused:
+        iteration()
     assert "\n" not in str(refused.value)
     assert cuda_graphs.FAILED == graphs and len(graphs) == 1  # kept: torch's allocator still asks it
 
@@ -127,11 +131,11 @@ def test_memory_that_runs_out_in_a_capture_stays_that(graphs: list[Graph]) -> No
         return ()
 
     eager: list[int] = []
-    each = iterate(play)
-    each()
-    each()
+    iteration = iterate(play)
+    iteration()
+    iteration()
     with pytest.raises(RuntimeError, match="a previous error during capture"):
-        each()
+        iteration()
 
 
 def test_a_planner_takes_what_a_graph_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,27 +146,27 @@ def test_a_planner_takes_what_a_graph_keeps(monkeypatch: pytest.MonkeyPatch) -> 
         nonlocal reserved
         reserved += 300
 
-    for name, found in (("memory_allocated", 100), ("reset_peak_memory_stats", None), ("max_memory_allocated", 200)):
-        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    for name, result in (("memory_allocated", 100), ("reset_peak_memory_stats", None), ("max_memory_allocated", 200)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, result=result: result)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
     assert [most_nbytes(trial, 1, "cuda", budget) for budget in (299, 300)] == [None, 100]
 
 
 @pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
 def test_all_stretches_have_one_rollout_and_one_iteration(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
+    names: list[str] = []
     for kind in (Rollout, GraphedIteration):
 
-        def begin(self: Any, *given: Any, kind: Any = kind, init: Any = kind.__init__) -> None:
-            made.append(kind.__name__)
-            init(self, *given)
+        def begin(self: Any, *arguments: Any, kind: Any = kind, init: Any = kind.__init__) -> None:
+            names.append(kind.__name__)
+            init(self, *arguments)
 
         monkeypatch.setattr(kind, "__init__", begin)
     begun: list[Rollout] = []
     first = Rollout.begin
     monkeypatch.setattr(Rollout, "begin", lambda self: (begun.append(self), first(self))[1])
     trainer.train(config(trainer.Config, total_steps=900, checkpoint_every=300))
-    assert made == ["Rollout", "GraphedIteration"] and len(begun) == 3
+    assert names == ["Rollout", "GraphedIteration"] and len(begun) == 3
 
 
 @pytest.mark.parametrize(("trainer", "more"), [(ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}), (a2c_cuda, {})])
@@ -182,10 +186,10 @@ def test_processes_wait_for_each_other_twice_a_step(
 @pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (100.0, 1.0), (-3.0, 0.01), (0.0, 1e6)])
 def test_advantages_are_less_their_mean_over_their_deviation(mean: float, deviation: float) -> None:
     torch.manual_seed(1)
-    gains, counts = torch.randn(5000) * deviation + mean, (torch.rand(5000) < 0.7).float()
-    shares, normalized = ppo_cuda.weighed(gains, counts, 0.1)
+    raw, counts = torch.randn(5000) * deviation + mean, (torch.rand(5000) < 0.7).float()
+    shares, normalized = ppo_cuda.weighed(raw, counts, 0.1)
     torch.testing.assert_close(shares, counts / counts.sum())
-    wanted = gains.double()
+    wanted = raw.double()
     real = wanted[counts.bool()]
     wanted = (wanted - real.mean()) / real.std(correction=0).clamp(min=0.1)
     torch.testing.assert_close(normalized.double(), wanted, rtol=1e-5, atol=1e-5)
@@ -195,12 +199,12 @@ def test_more_rows_than_a_gpu_shuffles_are_refused() -> None:
     """torch numbers rows by an int, and the random numbers of a graph by an unsigned one."""
     on_gpu: dict[str, Any] = {"device": "cuda", "num_epochs": 4}
     rows = 2**30 - 2**18
-    for settings, of_teams, told in (
+    for settings, of_teams, message in (
         (config(**on_gpu), [rows, 1], r"num_epochs=4 of 1,073,479,681 rows draw more random numbers than a graph's"),
         (config(**on_gpu), [2**31], "num_epochs=4 of 2,147,483,648 rows draw"),
         (config(**on_gpu, graphs=False), [1, 2**31], "a rollout has 2,147,483,648 rows of a team, and 2,147,483,647"),
     ):
-        with pytest.raises(PlanError, match=f"{told}.*; use fewer num_envs, or a shorter rollout_length"):
+        with pytest.raises(PlanError, match=f"{message}.*; use fewer num_envs, or a shorter rollout_length"):
             ppo_cuda.require_shuffled(settings, of_teams)
     for settings, of_teams in (
         (config(**on_gpu), [rows]),
@@ -246,7 +250,7 @@ def test_on_the_host_a_policy_may_wait() -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_policy_that_waits_is_told_to_do_without_graphs(cuda: str) -> None:
+def test_on_a_gpu_a_policy_that_waits_is_refused_with_graphs(cuda: str) -> None:
     settings: dict[str, Any] = {"device": cuda, "policy": f"{__name__}:Waiting", "total_steps": 2000}
     with pytest.raises(PlanError, match="cannot be captured in a CUDA graph: CUDA error: .* train with --no-graphs"):
         train(config(**settings))

@@ -34,12 +34,12 @@ def vec_of(num_envs, agents_per_env=1):
 
 
 def test_a_reward_that_is_not_finite_ends_the_training_and_is_named():
-    outcomes = RewardProcessing(vec_of(3, 2), 0.9, False, None, False)
+    processing = RewardProcessing(vec_of(3, 2), 0.9, False, None, False)
     with pytest.raises(pufferlib.SpaceError, match="environment 2 gave agent 1 the reward nan, .* puffer check"):
-        outcomes(batch_of([2, 5, 1], [1.0, np.nan, -np.inf], agents_per_env=2))
+        processing(batch_of([2, 5, 1], [1.0, np.nan, -np.inf], agents_per_env=2))
 
 
-def test_rewards_are_as_they_came_unless_told_otherwise():
+def test_rewards_are_unchanged_by_default():
     batch = batch_of([0, 1, 2], [5.0, -300.0, 0.25], ends=[True, False, False])
     rewards, terminations = RewardProcessing(vec_of(3), 0.9, False, None, False)(batch)
     assert rewards.tolist() == [5.0, -300.0, 0.25]
@@ -53,12 +53,12 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns(seed):
     """Against a list of all returns so far: random agents in each batch, masks, ends."""
     rng = np.random.default_rng(seed)
     gamma, num_agents = 0.9, 6
-    outcomes = RewardProcessing(vec_of(3, 2), gamma, True, None, False)
+    processing = RewardProcessing(vec_of(3, 2), gamma, True, None, False)
     running, returns = dict.fromkeys(range(num_agents), 0.0), []
     for _ in range(50):
         ids = rng.permutation(num_agents)[:4]
         batch = batch_of(ids, rng.normal(2, 3, 4), rng.random(4) < 0.8, rng.random(4) < 0.2, agents_per_env=2)
-        rewards, _ = outcomes(batch)
+        rewards, _ = processing(batch)
         for agent, reward, real, ended in zip(ids, batch.rewards, batch.masks, batch.terminations, strict=True):
             running[agent] = gamma * running[agent] + float(reward) if real else 0.0
             if real:
@@ -67,18 +67,18 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns(seed):
                 running[agent] = 0.0
         np.testing.assert_allclose(rewards, batch.rewards / np.sqrt(np.var(returns) + EPSILON), rtol=1e-4)
     again = RewardProcessing(vec_of(3, 2), gamma, True, None, False)
-    again.restore(outcomes.state())
-    outcomes.forget()
+    again.restore(processing.state())
+    processing.forget()
     batch = batch_of([0, 1], [1.0, 2.0], agents_per_env=2)
-    assert again(batch)[0].tolist() == outcomes(batch)[0].tolist() != [1.0, 2.0]
+    assert again(batch)[0].tolist() == processing(batch)[0].tolist() != [1.0, 2.0]
 
 
 def test_a_life_lost_is_an_end_and_a_new_game_is_not():
-    outcomes = RewardProcessing(vec_of(2), 0.9, False, None, True)
+    processing = RewardProcessing(vec_of(2), 0.9, False, None, True)
 
     def ends(lives, masks):
         infos = [{"env_id": env_id, "lives": left} for env_id, left in enumerate(lives) if left is not None]
-        return outcomes(batch_of([0, 1], [0.0, 0.0], masks, infos=infos))[1].tolist()
+        return processing(batch_of([0, 1], [0.0, 0.0], masks, infos=infos))[1].tolist()
 
     assert ends([3, 2], [False, False]) == [False, False]
     assert ends([3, 1], [True, True]) == [False, True]
@@ -88,15 +88,15 @@ def test_a_life_lost_is_an_end_and_a_new_game_is_not():
     assert ends([0, 2], [False, True]) == [False, True]  # fewer, but another game
     assert ends([None, 5], [False, True]) == [False, False]
     assert ends([1, 4], [True, True]) == [False, True]  # another game, which did not say how many there were
-    outcomes.forget()
+    processing.forget()
     assert ends([0, 0], [True, True]) == [False, False]
 
 
 def test_lives_of_the_copies_of_a_vector_environment_come_in_one_array():
-    outcomes = RewardProcessing(vec_of(1, 3), 0.9, False, None, True)
+    processing = RewardProcessing(vec_of(1, 3), 0.9, False, None, True)
     for lives, expected in ((np.array([3, 3, 3]), [False] * 3), (np.array([3, 2, 3]), [False, True, False])):
         batch = batch_of([0, 1, 2], [0.0] * 3, infos=[{"env_id": 0, "lives": lives}], agents_per_env=3)
-        assert outcomes(batch)[1].tolist() == expected
+        assert processing(batch)[1].tolist() == expected
 
 
 class Lives(gymnasium.Env):
@@ -118,12 +118,12 @@ class Lives(gymnasium.Env):
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
 def test_lives_of_an_environment_end_where_they_are_lost(backend):
     with pufferlib.make(Lives, backend=backend, num_envs=3, num_workers=2, batch_size=2) as vec:
-        outcomes = RewardProcessing(vec, 0.9, False, None, True)
+        processing = RewardProcessing(vec, 0.9, False, None, True)
         vec.async_reset()
         seen = set()
         for _ in range(30):
             batch = vec.recv()
-            _, terminations = outcomes(batch)
+            _, terminations = processing(batch)
             seen |= {
                 (float(observation[0]), bool(real), bool(end))
                 for observation, real, end in zip(batch.observations, batch.masks, terminations, strict=True)

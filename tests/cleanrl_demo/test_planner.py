@@ -18,23 +18,23 @@ from tests.cleanrl_demo.test_ppo_cuda import config
 
 pytestmark = pytest.mark.beside
 
-EACH, ALL = 1000, 50_000  # bytes
+PER_ENV, ALL = 1000, 50_000  # bytes
 
 
 def takes(num_envs: int) -> None:
     """What environments do that take EACH, and ALL together; that a view is looked at takes nothing."""
-    kept = [torch.empty(ALL, dtype=torch.uint8), torch.empty(EACH // 4 * num_envs)]
+    tensors = [torch.empty(ALL, dtype=torch.uint8), torch.empty(PER_ENV // 4 * num_envs)]
     for _ in range(3):
-        kept[1].view(num_envs, -1)[0].zero_()
+        tensors[1].view(num_envs, -1)[0].zero_()
         torch.ones(10)
 
 
 def test_what_fits_is_found_and_kept_in_bounds() -> None:
     room: dict[str, Any] = {"device": "cpu", "rows_per_env": 100, "share": 1.0}
-    num_envs, needs = as_many_as_fit(takes, most=10_000, free=ALL + 7 * EACH * 100, **room)
-    assert needs.per_env_nbytes == EACH and ALL <= needs.shared_nbytes <= ALL + 100
-    assert num_envs == needs.num_envs(ALL + 7 * EACH * 100) == 699  # as 40 bytes are of the ones
-    assert as_many_as_fit(takes, most=300, free=ALL + 7 * EACH * 100, **room)[0] == 300
+    num_envs, needs = as_many_as_fit(takes, most=10_000, free=ALL + 7 * PER_ENV * 100, **room)
+    assert needs.per_env_nbytes == PER_ENV and ALL <= needs.shared_nbytes <= ALL + 100
+    assert num_envs == needs.num_envs(ALL + 7 * PER_ENV * 100) == 699  # as 40 bytes are of the ones
+    assert as_many_as_fit(takes, most=300, free=ALL + 7 * PER_ENV * 100, **room)[0] == 300
 
 
 def test_probing_halves_what_runs_out() -> None:
@@ -51,8 +51,8 @@ def test_probing_halves_what_runs_out() -> None:
                 raise RuntimeError("capture failed") from error
 
     room: dict[str, Any] = {"device": "cpu", "rows_per_env": 100, "share": 1.0}
-    found, _ = as_many_as_fit(more_than_predicted, most=10_000, free=ALL + 5 * EACH * 100, **room)
-    assert tried == [41, 82, 499, 249, 124] and found == 124
+    fitting, _ = as_many_as_fit(more_than_predicted, most=10_000, free=ALL + 5 * PER_ENV * 100, **room)
+    assert tried == [41, 82, 499, 249, 124] and fitting == 124
     with pytest.raises(RuntimeError, match="of another kind"):
         most_nbytes(lambda num_envs: other_failure(), 1, "cpu", 1e9)
 
@@ -63,8 +63,8 @@ def other_failure() -> None:
 
 def test_a_peak_above_the_budget_does_not_fit_on_a_gpu_either(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing runs out, as the device has more than is planned with."""
-    for name, found in (("memory_allocated", 100), ("reset_peak_memory_stats", None), ("max_memory_allocated", 1100)):
-        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    for name, result in (("memory_allocated", 100), ("reset_peak_memory_stats", None), ("max_memory_allocated", 1100)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, result=result: result)
     assert [most_nbytes(takes, 1, "cuda", budget) for budget in (999, 1000)] == [None, 1000]
 
 
@@ -80,8 +80,8 @@ def test_what_never_fits_is_said_with_numbers() -> None:
         if len(tried) > 2:
             raise torch.OutOfMemoryError("another program has it")
 
-    told = r"into 122\.1 KiB, 50% of the 244\.1 KiB .* (0\.9|1\.0) KiB for each and 48\.9 KiB for all"
-    with pytest.raises(PlanError, match=told):
+    message = r"into 122\.1 KiB, 50% of the 244\.1 KiB .* (0\.9|1\.0) KiB for each and 48\.9 KiB for all"
+    with pytest.raises(PlanError, match=message):
         as_many_as_fit(later_less, most=2, free=250_000, **room)
     assert tried == [3, 6, 2, 1]
 
@@ -89,12 +89,12 @@ def test_what_never_fits_is_said_with_numbers() -> None:
 def test_an_account_is_of_what_is_there() -> None:
     before = torch.zeros(1000)
     with Account() as account:
-        kept = torch.zeros(1000)
-        kept.view(10, 100).mul_(2)[3:].t()
+        tensor = torch.zeros(1000)
+        tensor.view(10, 100).mul_(2)[3:].t()
         assert account.nbytes == 4000
         torch.zeros(500)
         assert (account.nbytes, account.most_nbytes) == (4000, 6000)
-        del kept
+        del tensor
         assert account.nbytes == 0
         with pytest.raises(torch.OutOfMemoryError), Account(7000):
             torch.cat([before, before])
@@ -104,23 +104,23 @@ def test_an_account_is_of_what_is_there() -> None:
 @pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
 def test_what_trainers_take_is_predicted(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a tenth, at twelve times as many environments as were looked at."""
-    told = []
+    ratios = []
 
     def compare(trial: Any, device: str, *_: Any, **__: Any) -> tuple[int, Any]:
         needs = measured(trial, device, 25, 1e12)
-        told.append(needs.nbytes(300) / (most_nbytes(trial, 300, device, 1e12) or 0))
+        ratios.append(needs.nbytes(300) / (most_nbytes(trial, 300, device, 1e12) or 0))
         return 1, needs
 
     monkeypatch.setattr(ppo_cuda, "as_many_as_fit", compare)
     ppo_cuda.num_envs_that_fit(config(trainer.Config, separate=True), None, trainer.update)
-    assert 0.9 < told[0] < 1.1
+    assert 0.9 < ratios[0] < 1.1
 
 
 def test_processes_together_take_no_more_than_play_total_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = config(total_steps=2400, rollout_length=10)  # of three agents
-    assert ppo_cuda.num_envs_that_fit(own) == 80
+    settings = config(total_steps=2400, rollout_length=10)  # of three agents
+    assert ppo_cuda.num_envs_that_fit(settings) == 80
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert ppo_cuda.num_envs_that_fit(own) == 40
+    assert ppo_cuda.num_envs_that_fit(settings) == 40
 
 
 def test_a_run_has_the_number_that_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,12 +129,12 @@ def test_a_run_has_the_number_that_was_found(tmp_path: Path, monkeypatch: pytest
     settings = config(num_envs="auto", total_steps=2000, runs=str(tmp_path))
     result = ppo_cuda.train(settings)
     assert result.run_folder is not None
-    found = read_config(result.run_folder)["num_envs"]
-    assert 10 < found < 300
-    again = ppo_cuda.train(replace(settings, num_envs=found, runs=None)).actor.policy.state_dict()
+    num_envs = read_config(result.run_folder)["num_envs"]
+    assert 10 < num_envs < 300
+    again = ppo_cuda.train(replace(settings, num_envs=num_envs, runs=None)).actor.policy.state_dict()
     assert all(torch.equal(part, again[name]) for name, part in result.actor.policy.state_dict().items())
     going_on, _ = ppo_cuda.resume(result.run_folder, total_steps=3000)
-    assert going_on.num_envs == found
+    assert going_on.num_envs == num_envs
 
 
 @pytest.mark.gpu

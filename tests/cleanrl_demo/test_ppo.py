@@ -53,8 +53,8 @@ class Life:
         """Follow the definition from row t to the end of the episode, or to the newest row. None: no transition."""
         if t + 1 == len(self.values) or not self.masks[t + 1]:
             return None
-        following = 0.0 if self.terminations[t + 1] else self.values[t + 1]
-        delta = self.rewards[t + 1] + GAMMA * following - self.values[t]
+        next_value = 0.0 if self.terminations[t + 1] else self.values[t + 1]
+        delta = self.rewards[t + 1] + GAMMA * next_value - self.values[t]
         if self.terminations[t + 1] or self.truncations[t + 1]:
             return delta
         return delta + GAMMA * LAMBDA * (self.advantage(t + 1) or 0.0)
@@ -202,23 +202,23 @@ def test_weights_as_one_vector_learn_as_they_would_apart(joined: Any, multiple: 
     torch.manual_seed(1)
     space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
     layout, rows = observation_layout(spaces.Box(-9, 9, (5,), np.float32)), torch.randn(6, 5)
-    decisions, apart, together = Decisions(space), MLP(layout, space, 8), MLP(layout, space, 8)
-    together.load_state_dict(apart.state_dict())
+    decisions, separate, together = Decisions(space), MLP(layout, space, 8), MLP(layout, space, 8)
+    together.load_state_dict(separate.state_dict())
     vector = joined(together)
-    for policy, weights in ((apart, list(apart.parameters())), (together, [vector])):
+    for policy, weights in ((separate, list(separate.parameters())), (together, [vector])):
         optimizer = torch.optim.Adam(weights, 0.1, fused=True)
         for _ in range(3):
             optimizer.zero_grad(set_to_none=False)
             outputs, values, _ = policy(rows, None, None)
             distribution = decisions.distribution(outputs)
-            choices, aims = torch.zeros((6, 1), dtype=torch.int64), torch.ones((6, 2))
-            (values.square().mean() - distribution.log_prob(choices, aims).mean()).backward()
+            choices, continuous_actions = torch.zeros((6, 1), dtype=torch.int64), torch.ones((6, 2))
+            (values.square().mean() - distribution.log_prob(choices, continuous_actions).mean()).backward()
             optimizer.step()
-    for one, other in zip(apart.parameters(), together.parameters(), strict=True):
+    for one, other in zip(separate.parameters(), together.parameters(), strict=True):
         torch.testing.assert_close(one, other)
-    assert not torch.equal(apart.log_std, torch.zeros(2))
+    assert not torch.equal(separate.log_std, torch.zeros(2))
     places = [(part.data_ptr() - vector.data_ptr()) // 4 for part in together.parameters()]
-    assert places == sorted(places) and not any(place % multiple for place in places)
+    assert places == sorted(places) and not any(offset % multiple for offset in places)
     assert vector.count_nonzero() == sum(part.count_nonzero() for part in together.parameters())
 
 

@@ -38,8 +38,8 @@ SETTINGS: dict[str, Any] = {"device": "host", "num_envs": 8, "rollout_length": 6
 on_host_and_device = pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
 
 
-def config(kind: Any = Config, **given: Any) -> Any:
-    return kind(**{"env": "tag/grid", "env_kwargs": SMALL, **SETTINGS, **given})
+def config(kind: Any = Config, **settings: Any) -> Any:
+    return kind(**{"env": "tag/grid", "env_kwargs": SMALL, **SETTINGS, **settings})
 
 
 def played(settings: Any, weights_seed: int = 1) -> tuple[Learner, Rollout, pufferlib.VecEnv]:
@@ -62,18 +62,18 @@ def test_advantages_are_those_of_the_other_trainer() -> None:
     rewards, values = generator.normal(size=shape), generator.normal(size=(num_steps + 1, num_agents))
     ends = [generator.random(shape) < 0.2 for _ in range(2)]
     real = generator.random(shape) < 0.8
-    found = advantages(*(torch.from_numpy(each) for each in (rewards, values, *ends, real)), gamma=0.9, gae_lambda=0.8)
+    actual = advantages(*(torch.from_numpy(part) for part in (rewards, values, *ends, real)), gamma=0.9, gae_lambda=0.8)
     # There, rows lie one after another, and point to the next one of their agent; the last row is nobody's.
     nobody = values.size
 
     def laid_out(column: np.ndarray) -> np.ndarray:
         return np.append(column.reshape(-1), np.zeros(nobody + 1 - column.size, column.dtype))
 
-    following = np.minimum(np.arange(nobody + 1) + num_agents, nobody)
+    next_index = np.minimum(np.arange(nobody + 1) + num_agents, nobody)
     batches = [slice(first, first + num_agents) for first in range(0, nobody, num_agents)]
-    columns = [laid_out(each) for each in (rewards, values, *ends, real)]
-    wanted = ppo.advantages(*columns, following, batches, 0.9, 0.8)
-    np.testing.assert_allclose(found.numpy().reshape(-1), wanted[: rewards.size], rtol=1e-4, atol=1e-5)
+    columns = [laid_out(part) for part in (rewards, values, *ends, real)]
+    wanted = ppo.advantages(*columns, next_index, batches, 0.9, 0.8)
+    np.testing.assert_allclose(actual.numpy().reshape(-1), wanted[: rewards.size], rtol=1e-4, atol=1e-5)
 
 
 @on_host_and_device
@@ -85,11 +85,11 @@ def test_a_rollout_holds_what_was_seen_done_and_got(player: Player) -> None:
         seen = other.reset(seed=settings.seed)[0]
         for step in range(25):
             assert np.array_equal(array_of(rollout.observations[step].flatten(0, 1)), seen)
-            seen, *told, _ = other.step(array_of(rollout.choices[step].reshape(-1)))
+            seen, *outcome, _ = other.step(array_of(rollout.choices[step].reshape(-1)))
             columns = (rollout.rewards, rollout.terminations, rollout.truncations)
             assert all(
-                np.array_equal(array_of(column[step].reshape(-1)), each)
-                for column, each in zip(columns, told, strict=True)
+                np.array_equal(array_of(column[step].reshape(-1)), expected)
+                for column, expected in zip(columns, outcome, strict=True)
             )
             assert np.array_equal(array_of(rollout.real[step].reshape(-1)), other.batch.masks)
         assert not rollout.real.all() and rollout.terminations.any() and rollout.truncations.any()
@@ -98,7 +98,7 @@ def test_a_rollout_holds_what_was_seen_done_and_got(player: Player) -> None:
 @on_host_and_device
 @pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
 def test_what_does_not_count_changes_nothing(trainer: Any, player: Player) -> None:
-    found = []
+    weights = []
     for noise in (0.0, 1e3):
         settings = config(trainer.Config, rollout_length=25, device=player.device)
         learner, rollout, vec = played(settings)
@@ -109,8 +109,8 @@ def test_what_does_not_count_changes_nothing(trainer: Any, player: Player) -> No
             rollout.log_probs += noise * idle
             rollout.observations[:-1] += noise * idle[..., None]
             trainer.update(learner, rollout, settings)
-            found.append(learner.teams[0].weights.detach().clone())
-    assert torch.equal(*found)
+            weights.append(learner.teams[0].weights.detach().clone())
+    assert torch.equal(*weights)
 
 
 @on_host_and_device
@@ -140,13 +140,15 @@ def test_teams_learn_apart_by_their_own_settings(player: Player) -> None:
         update(learner, rollout, settings)
         assert torch.equal(tagger.weights, before[0]) and not torch.equal(runner.weights, before[1])
         # What a team does in a rollout is what its policy says, and the policies of all as one say the same.
-        seen, kept = rollout.observations[0].flatten(0, 1), learner.actor
-        whole = kept(seen)[0].log_probs[0].view(8, 3, -1)
+        seen, policy = rollout.observations[0].flatten(0, 1), learner.actor
+        logits = policy(seen)[0].log_probs[0].view(8, 3, -1)
         alone = [team.actor(seen)[0].log_probs[0].view(8, 3, -1) for team in learner.teams]
-        torch.testing.assert_close(whole[:, :2], alone[0][:, :2])
-        torch.testing.assert_close(whole[:, 2:], alone[1][:, 2:])
+        torch.testing.assert_close(logits[:, :2], alone[0][:, :2])
+        torch.testing.assert_close(logits[:, 2:], alone[1][:, 2:])
         shuffled = torch.randperm(24).to(seen.device)
-        torch.testing.assert_close(kept(seen[shuffled], None, shuffled)[0].log_probs[0], whole.flatten(0, 1)[shuffled])
+        torch.testing.assert_close(
+            policy(seen[shuffled], None, shuffled)[0].log_probs[0], logits.flatten(0, 1)[shuffled]
+        )
 
 
 @on_host_and_device
@@ -156,10 +158,10 @@ def test_weights_lie_where_a_gpu_reads_them_at_once(player: Player) -> None:
     with vec:
         for team in learner.teams:
             places = [part.data_ptr() for part in team.actor.policy.parameters()]
-            assert len(places) > 6 and not any(place % 16 for place in places)
+            assert len(places) > 6 and not any(offset % 16 for offset in places)
 
 
-def test_episodes_are_told_of(tmp_path: Path) -> None:
+def test_episodes_are_reported(tmp_path: Path) -> None:
     settings = config(num_envs=16, total_steps=2000, runs=str(tmp_path), separate=True)
     folder = train(settings).run_folder
     assert folder is not None
@@ -178,7 +180,7 @@ def test_schedules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("settings", "message"),
     [
         ({"schedule": "sudden"}, r"schedule='sudden' is none; use linear, cosine, constant, or \"0:1e-3 2e6:1e-4\""),
         ({"schedule": "5:1 5:2"}, "with growing steps"),
@@ -194,9 +196,9 @@ def test_schedules() -> None:
         ({"teams": {"ghost": {}}}, "each of the agents .* has to be in one team"),
     ],
 )
-def test_what_does_not_go_is_said(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(PlanError, match=told):
-        train(config(total_steps=10, **given))
+def test_what_does_not_go_is_said(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        train(config(total_steps=10, **settings))
 
 
 def test_a_training_ends_where_nothing_can_be_learnt_any_more() -> None:
@@ -226,13 +228,13 @@ def test_a_policy_of_teams_is_for_this_trainer_alone() -> None:
 def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_path: Path) -> None:
     """And a seed repeats a run; and what is kept plays in a raw environment."""
     settings = config(trainer.Config, separate=True, total_steps=1000, checkpoint_every=500, schedule="constant")
-    whole = trainer.train(settings).actor.policy.state_dict()
+    complete = trainer.train(settings).actor.policy.state_dict()
     half = trainer.train(replace(settings, total_steps=500, runs=str(tmp_path)))
     _, rest = trainer.resume(half.run_folder, total_steps=1000)
     resumed = rest.actor.policy.state_dict()
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert all(torch.equal(complete[name], resumed[name]) for name in complete)
     assert not any(
-        torch.equal(whole[name], part) for name, part in half.actor.policy.state_dict().items() if "weight" in name
+        torch.equal(complete[name], part) for name, part in half.actor.policy.state_dict().items() if "weight" in name
     )
     env = creator("tag/grid")(**SMALL)
     observations, infos = env.reset(seed=1)
@@ -280,18 +282,18 @@ def test_a_run_that_is_killed_goes_on_from_newest(
     """It has the steps that its weights have learnt from; and the run itself takes no notice."""
     monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
     settings = config(trainer.Config, separate=True, total_steps=1000)
-    whole = trainer.train(settings)
+    complete = trainer.train(settings)
     noting = trainer.train(replace(settings, checkpoint_minutes=0, runs=str(tmp_path / "noting")))
     settings = replace(settings, schedule="constant")
     killed = replace(settings, checkpoint_minutes=0, runs=str(tmp_path / "killed"))
-    assert whole.num_steps == noting.num_steps
-    weights = whole.actor.policy.state_dict()
+    assert complete.num_steps == noting.num_steps
+    weights = complete.actor.policy.state_dict()
     assert all(torch.equal(weights[name], part) for name, part in noting.actor.policy.state_dict().items())
-    update, told = Report.update, list[int]()
+    update, steps = Report.update, list[int]()
 
     def stopped(self: Report, num_steps: int, scalars: Any) -> None:
         update(self, num_steps, scalars)
-        told.append(num_steps)
+        steps.append(num_steps)
         if num_steps >= 600:
             raise InterruptedError
 
@@ -299,12 +301,12 @@ def test_a_run_that_is_killed_goes_on_from_newest(
         patched.setattr(Report, "update", stopped)
         trainer.train(killed)
     (folder,) = (tmp_path / "killed").iterdir()
-    kept = read_checkpoint(folder / "newest.pt", KIND, FILE)
-    assert kept["learner"]["num_steps"] == told[-2] and not (folder / FILE).exists()
-    short = trainer.train(replace(settings, total_steps=told[-2])).actor.policy.state_dict()
-    assert all(torch.equal(short[name], part) for name, part in kept["learner"]["weights"].items())
+    checkpoint = read_checkpoint(folder / "newest.pt", KIND, FILE)
+    assert checkpoint["learner"]["num_steps"] == steps[-2] and not (folder / FILE).exists()
+    short = trainer.train(replace(settings, total_steps=steps[-2])).actor.policy.state_dict()
+    assert all(torch.equal(short[name], part) for name, part in checkpoint["learner"]["weights"].items())
     again = shutil.copytree(folder, tmp_path / "again")
-    one, other = (trainer.resume(each)[1].actor.policy.state_dict() for each in (folder, again))
+    one, other = (trainer.resume(run_folder)[1].actor.policy.state_dict() for run_folder in (folder, again))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -339,8 +341,8 @@ def test_solves_squared_on_the_device(player: Player) -> None:
 )
 def test_taggers_and_runners_learn_together(game: str, teams: list[str], num_steps: int) -> None:
     """`python -m benchmarks.tag_learning` has five seeds, and the runners of the continuous game, who take longer."""
-    for each in compared(trained(game, 1, "host", num_steps), game, 1, "host"):
-        assert each.num_errors >= NUM_ERRORS or each.team not in teams, each
+    for row in compared(trained(game, 1, "host", num_steps), game, 1, "host"):
+        assert row.num_errors >= NUM_ERRORS or row.team not in teams, row
 
 
 def finite(tensor: Tensor) -> bool:
@@ -352,5 +354,5 @@ def test_bfloat16_learns_in_float32(player: Player) -> None:
     settings = config(precision="bfloat16", device=player.device)
     learner, rollout, vec = played(settings)
     with vec:
-        told = update(learner, rollout, settings)
-        assert finite(told) and learner.teams[0].weights.dtype == torch.float32
+        losses = update(learner, rollout, settings)
+        assert finite(losses) and learner.teams[0].weights.dtype == torch.float32

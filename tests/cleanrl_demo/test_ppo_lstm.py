@@ -1,4 +1,4 @@
-"""The recurrent trainer: states kept by agent, begun anew where play does, in the rollout and in what is learnt."""
+"""The recurrent trainer: states are stored by agent and reset with the episode, in the rollout and in learning."""
 
 from __future__ import annotations
 
@@ -128,27 +128,30 @@ def test_what_is_learnt_from_is_what_was_played(backend, num_envs, batch_size):
                     state = rollout.recall(memory.of(batch.agent_ids, batch.masks), rows)
                     distribution, rollout.values[rows], state = actor(rollout.observations[rows], state)
                     memory.keep(batch.agent_ids, state)
-                    choices, aims = distribution.sample()
-                    rollout.log_probs[rows], rollout.choices[rows] = distribution.log_prob(choices, aims), choices
+                    choices, continuous_actions = distribution.sample()
+                    rollout.log_probs[rows], rollout.choices[rows] = (
+                        distribution.log_prob(choices, continuous_actions),
+                        choices,
+                    )
                     for row, (agent_id, lives) in enumerate(
                         zip(batch.agent_ids.tolist(), batch.masks.tolist(), strict=True)
                     ):
                         before = states[agent_id] if lives else None
                         _, value, states[agent_id] = actor(batch.observations[row : row + 1], before)
                         torch.testing.assert_close(rollout.values[rows][row], value[0])
-                vec.send(actor.decisions.actions(choices, aims))
+                vec.send(actor.decisions.actions(choices, continuous_actions))
             lines = rollout.lines()
             steps, starts = torch.from_numpy(lines), torch.from_numpy(rollout.starts)
             state = tuple(part[steps[0]] for part in rollout.states)
             distribution, values = actor.unroll(rollout.observations[steps], state, starts[steps])
             flat = steps.flatten()
-            told = flat != rollout.nobody
-            torch.testing.assert_close(values[told], rollout.values[flat][told])
+            has_row = flat != rollout.nobody
+            torch.testing.assert_close(values[has_row], rollout.values[flat][has_row])
             log_probs = distribution.log_prob(rollout.choices[flat], rollout.aims[flat])
-            torch.testing.assert_close(log_probs[told], rollout.log_probs[flat][told])
+            torch.testing.assert_close(log_probs[has_row], rollout.log_probs[flat][has_row])
             real = rollout.real.nonzero()[0]
             assert set(real) <= set(flat.tolist())  # all that counts is in a line
-            assert len(set(flat[told].tolist())) == int(told.sum())  # and none in two
+            assert len(set(flat[has_row].tolist())) == int(has_row.sum())  # and none in two
             checked += len(real)
         assert checked > 20 * batch_size
 

@@ -175,8 +175,8 @@ def test_processes_that_are_resumed_end_as_if_they_had_not_stopped(
         env = {**os.environ, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-    told = {name: [torch.load(tmp_path / f"{name}-{rank}.pt") for rank in range(2)] for name in ("whole", "resumed")}
-    (num_steps, weights), *others = *told["whole"], *told["resumed"]
+    files = {name: [torch.load(tmp_path / f"{name}-{rank}.pt") for rank in range(2)] for name in ("whole", "resumed")}
+    (num_steps, weights), *others = *files["whole"], *files["resumed"]
     assert num_steps >= 600
     for steps, state in others:
         assert steps == num_steps and all(torch.equal(weights[name], part) for name, part in state.items())
@@ -209,10 +209,10 @@ def test_processes_agree_on_the_number_of_the_one_with_the_least_room(
 ) -> None:
     (tmp_path / "peer.py").write_text(AUTO.format(folder=tmp_path))
     said = as_peers(tmp_path / "peer.py")
-    told = [tuple(map(int, (tmp_path / str(rank)).read_text().split())) for rank in range(2)]
-    each, together = told[0]
-    assert told[1] == (each, together) and together == 2 * each
+    numbers = [tuple(map(int, (tmp_path / str(rank)).read_text().split())) for rank in range(2)]
+    per_process, together = numbers[0]
+    assert numbers[1] == (per_process, together) and together == 2 * per_process
     first, second = re.findall(r"^num_envs=(\d+)(.*)", said, re.MULTILINE)
-    assert int(first[0]) > each and first[1].startswith(" in the first process: ")
-    assert second == (str(together), f": {each} in each of 2 processes")
+    assert int(first[0]) > per_process and first[1].startswith(" in the first process: ")
+    assert second == (str(together), f": {per_process} in each of 2 processes")
     assert read_config(next((tmp_path / "runs").iterdir()))["num_envs"] == together

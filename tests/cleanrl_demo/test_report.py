@@ -62,11 +62,11 @@ def ended(episodic_return: float = 1.0, env_id: int = 0, **others: Any) -> dict[
 
 
 def test_recent_episodes_are_the_last_hundred() -> None:
-    recent = RecentStatistics()
-    assert recent.charts() == {} and recent.infos() == {}
+    statistics = RecentStatistics()
+    assert statistics.charts() == {} and statistics.infos() == {}
     for episode in range(150):
-        recent.take([ended(float(episode), score=0.5)])
-    assert recent.charts() == {
+        statistics.take([ended(float(episode), score=0.5)])
+    assert statistics.charts() == {
         "charts/episodic_return": np.mean(range(50, 150)),
         "charts/episodic_length": 7.0,
         "charts/score": 0.5,
@@ -89,33 +89,33 @@ def test_recent_episodes_are_the_last_hundred() -> None:
     ],
 )
 def test_numbers_in_infos_are_kept(info: Mapping[str, Any], means: Mapping[str, float]) -> None:
-    recent = RecentStatistics()
-    recent.take([{"env_id": 0, **info}])
-    assert recent.infos() == {f"infos/{key}": value for key, value in means.items()}
+    statistics = RecentStatistics()
+    statistics.take([{"env_id": 0, **info}])
+    assert statistics.infos() == {f"infos/{key}": value for key, value in means.items()}
 
 
 def test_a_scalar_is_the_mean_of_its_last_hundred_values() -> None:
-    recent = RecentStatistics()
+    statistics = RecentStatistics()
     for value in range(150):
-        recent.take([{"env_id": value % 4, "lives": value}])
-    assert recent.infos() == {"infos/lives": np.mean(range(50, 150))}
+        statistics.take([{"env_id": value % 4, "lives": value}])
+    assert statistics.infos() == {"infos/lives": np.mean(range(50, 150))}
 
 
 def test_ever_new_names_do_not_fill_the_memory() -> None:
-    recent = RecentStatistics()
-    recent.take([{"env_id": 0, f"monster {number}": number} for number in range(10 * NUM_KEYS)])
-    recent.take([{"env_id": 0, "monster 0": 2.0}])
-    assert len(recent.infos()) == NUM_KEYS
-    assert recent.infos()["infos/monster 0"] == 1.0
+    statistics = RecentStatistics()
+    statistics.take([{"env_id": 0, f"monster {number}": number} for number in range(10 * NUM_KEYS)])
+    statistics.take([{"env_id": 0, "monster 0": 2.0}])
+    assert len(statistics.infos()) == NUM_KEYS
+    assert statistics.infos()["infos/monster 0"] == 1.0
 
 
 def test_restarts_are_counted_and_their_episodes_forgotten() -> None:
-    recent = RecentStatistics()
-    recent.take([{"env_id": 0, "score": 9.0}])
-    recent.take([{"env_id": 0, "restarted": "it raised"}, {"env_id": 1, "restarted": "it died"}])
-    recent.take([ended(score=1.0)])
-    assert recent.charts()["charts/restarts"] == 2
-    assert recent.charts()["charts/score"] == 1.0
+    statistics = RecentStatistics()
+    statistics.take([{"env_id": 0, "score": 9.0}])
+    statistics.take([{"env_id": 0, "restarted": "it raised"}, {"env_id": 1, "restarted": "it died"}])
+    statistics.take([ended(score=1.0)])
+    assert statistics.charts()["charts/restarts"] == 2
+    assert statistics.charts()["charts/score"] == 1.0
 
 
 # ------------------------------------------------------------------------------------------------------ the report
@@ -258,17 +258,17 @@ def test_dashboard_fits_and_shows_everything(width: int) -> None:
     console.print(DASHBOARD)
     lines = written(console).splitlines()
     assert max(map(len, lines)) <= width - 3
-    shown = " ".join(written(console).split())
+    text_shown = " ".join(written(console).split())
     for text in ("45%", "23%", "31%", "46%", "1.950", "0.0005", "-0.500", "5.500"):
-        assert text in shown
-    assert "6.000" not in shown  # the thirteenth of users' scalars
+        assert text in text_shown
+    assert "6.000" not in text_shown  # the thirteenth of users' scalars
     if width >= 40:
         for text in ("ocean/[squared]", "54,321 of 120,000 steps", "1:02:03 passed, 1:02 left",
                      "16,912 steps/s, mean 16,700", "explained variance", "[infos]/11", "12 of 20", "actors, steps/s",
                      "[node]-a/0", "4,321"):  # fmt: skip
-            assert text in shown
-    beside = [line for line in lines if "environments" in line and "return" in line]
-    assert bool(beside) == (width >= 79)
+            assert text in text_shown
+    shared_lines = [line for line in lines if "environments" in line and "return" in line]
+    assert bool(shared_lines) == (width >= 79)
 
 
 def test_of_many_actors_only_the_nodes_are_shown() -> None:
@@ -334,9 +334,9 @@ def test_a_terminal_is_left_as_it_was(error: type[BaseException], tmp_path: Path
     with pytest.raises(error), Report("a run", 100, tmp_path, console) as report:
         report.update(50, {"losses/policy_loss": 0.5})
         raise error
-    shown = written(console)
-    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor
-    assert "╰" in shown and "50 of 100 steps" in shown.rpartition("╭")[2]
+    output = written(console)
+    assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")  # the cursor
+    assert "╰" in output and "50 of 100 steps" in output.rpartition("╭")[2]
     assert (sys.stdout, sys.stderr) == streams
     assert scalars(tmp_path)["losses/policy_loss"] == [(50, 0.5)]
 
@@ -452,7 +452,7 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_folder_tells_what_is_needed_to_repeat_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_has_what_is_needed_to_repeat_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "cleanrl_demo.ppo", "--env", "my game"])
     config = Config(seed=7, runs="runs", env_kwargs={"size": 3})
@@ -466,8 +466,8 @@ def test_a_folder_tells_what_is_needed_to_repeat_the_run(tmp_path: Path, monkeyp
     assert run["command"] == "python -m cleanrl_demo.ppo --env 'my game'"
     assert set(run["versions"]) == {"python", "pufferlib", "torch", "numpy", "gymnasium"}
     assert run["versions"]["numpy"] == np.__version__
-    told, imported = (version.partition("+")[0] for version in (run["versions"]["torch"], str(torch.__version__)))
-    assert told == imported  # +cu130 and the like is not in the metadata of each of its wheels
+    recorded, imported = (version.partition("+")[0] for version in (run["versions"]["torch"], str(torch.__version__)))
+    assert recorded == imported  # +cu130 and the like is not in the metadata of each of its wheels
     assert "pufferlib" in run["machine"] and run["started"][:2] == "20"
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "run.json"]
 
@@ -524,9 +524,9 @@ def test_a_run_is_written_down_and_summed_up(tmp_path: Path, capsys: pytest.Capt
     }
     assert all(0.01 < stored[f"charts/share_{name}"][-1][1] < 0.99 for name in PHASES)
     assert "100%" in capsys.readouterr().out
-    told = summary(config, result)
-    assert f"score {result.score:.3f}, mean return {result.mean_return:.3f} over 20 fresh episodes" in told
-    assert "puffer train" in told
+    text = summary(config, result)
+    assert f"score {result.score:.3f}, mean return {result.mean_return:.3f} over 20 fresh episodes" in text
+    assert "puffer train" in text
 
 
 # ----------------------------------------------------------------------------------------------------------- curves
@@ -650,8 +650,8 @@ def test_runs_that_died_at_once_are_left_out_of_a_plot(new_run: Callable[..., Pa
             "has no scalar charts/episodic_return; nothing has been stored in it yet; the same goes for 1 other run\n"
         )
         assert says in capsys.readouterr().err
-    whole = new_run(2, [1.0, 2.0])
-    assert main(["plot", str(unstored), str(whole), str(empty)]) == 0
+    complete = new_run(2, [1.0, 2.0])
+    assert main(["plot", str(unstored), str(complete), str(empty)]) == 0
     left_out, drawn = capsys.readouterr().out.splitlines()
     assert left_out == f"left out, having no charts/episodic_return: {unstored}, {empty}" and drawn.startswith("drawn")
     (tmp_path / "runs" / "none").mkdir()

@@ -77,7 +77,7 @@ OF = {
     ),
 }  # fmt: skip
 # The trainer with a memory stops and goes on as ppo does.
-EACH = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
+TRAINERS = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ EACH = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
 def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, monkeypatch):
     """What was kept is all that matters: weights, statistics, optimiser, generators, schedule, seeds, replay buffer."""
     settings = dict(OF[trainer], backend=backend, num_workers=2)
-    whole = trainer.train(trainer.Config(**settings, runs=str(tmp_path / "whole")))
+    complete = trainer.train(trainer.Config(**settings, runs=str(tmp_path / "whole")))
     with monkeypatch.context() as patched, pytest.raises(Stop):
         stop_at(patched, 1_150)
         trainer.train(trainer.Config(**settings, runs=str(tmp_path / "parts")))
@@ -103,38 +103,44 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
     assert read_checkpoint(folder / FILE, KIND, FILE)["num_checkpoints"] == 2
     _, resumed = trainer.resume(folder)
     assert resumed.run_folder == folder
-    assert_same(whole, resumed)
+    assert_same(complete, resumed)
     for name, value in torch.load(folder / "policy.pt", weights_only=True)["weights"].items():
-        assert torch.equal(value, weights_of(whole)[name])
+        assert torch.equal(value, weights_of(complete)[name])
     for tag in ("charts/episodic_return", "charts/score", "losses/td_loss" if trainer is dqn else "losses/value_loss"):
-        told, told_whole = read(folder, tag), read(whole.run_folder, tag)
-        assert np.array_equal(told, told_whole), tag  # what was told after the checkpoint is told anew, and the same
+        logged, told_whole = read(folder, tag), read(complete.run_folder, tag)
+        assert np.array_equal(logged, told_whole), (
+            tag
+        )  # what was logged after the checkpoint is logged again, and equal
     other = trainer.train(trainer.Config(**{**settings, "checkpoint_every": None}, runs=None))
-    assert any(not torch.equal(value, weights_of(other)[name]) for name, value in weights_of(whole).items())
+    assert any(not torch.equal(value, weights_of(other)[name]) for name, value in weights_of(complete).items())
 
 
-@pytest.mark.parametrize("trainer", EACH, ids=lambda module: module.Config.algorithm)
+@pytest.mark.parametrize("trainer", TRAINERS, ids=lambda module: module.Config.algorithm)
 def test_a_run_that_is_killed_before_its_first_checkpoint_goes_on_from_newest(trainer, tmp_path, monkeypatch, capsys):
     """It is written by the clock, of which the run takes no notice; to go on from it ends the same each time."""
     monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
     settings = {**OF[trainer], "backend": "serial", "checkpoint_every": 100_000, "total_steps": 1_000}
     if trainer is dqn:
         settings["num_envs"] = 16  # it writes newest.pt after each step of all of them
-    whole = trainer.train(trainer.Config(**settings, checkpoint_minutes=None, runs=str(tmp_path / "whole")))
-    assert_same(whole, trainer.train(trainer.Config(**settings, checkpoint_minutes=0, runs=str(tmp_path / "noting"))))
+    complete = trainer.train(trainer.Config(**settings, checkpoint_minutes=None, runs=str(tmp_path / "whole")))
+    assert_same(
+        complete, trainer.train(trainer.Config(**settings, checkpoint_minutes=0, runs=str(tmp_path / "noting")))
+    )
     assert [path.name for path in (tmp_path / "noting").glob("*/*.pt")].count(NEWEST) == 0  # it has ended
     with monkeypatch.context() as patched, pytest.raises(Stop):
         stop_at(patched, 700)
         trainer.train(trainer.Config(**settings, checkpoint_minutes=0, runs=str(tmp_path / "killed")))
     (folder,) = (tmp_path / "killed").iterdir()
-    kept = read_checkpoint(folder / NEWEST, KIND, FILE)
-    assert not (folder / FILE).exists() and 500 < kept["learner"]["num_steps"] < 1_000
+    checkpoint = read_checkpoint(folder / NEWEST, KIND, FILE)
+    assert not (folder / FILE).exists() and 500 < checkpoint["learner"]["num_steps"] < 1_000
     assert len(play(Subject.of(folder, trust=True), num_episodes=2, backend="serial").episodes) == 2
     again = shutil.copytree(folder, tmp_path / "again")
     capsys.readouterr()
     _, resumed = trainer.resume(folder)
-    told = capsys.readouterr().out
-    assert f"goes on at step {kept['learner']['num_steps']:,} from newest.pt: environments begin anew here" in told
+    output = capsys.readouterr().out
+    assert (
+        f"goes on at step {checkpoint['learner']['num_steps']:,} from newest.pt: environments begin anew here" in output
+    )
     assert_same(resumed, trainer.resume(again)[1])
     assert resumed.num_steps >= settings["total_steps"] and resumed.run_folder == folder
     assert (folder / FILE).exists() and not (folder / NEWEST).exists()
@@ -143,19 +149,19 @@ def test_a_run_that_is_killed_before_its_first_checkpoint_goes_on_from_newest(tr
 def test_a_checkpoint_that_leads_to_the_same_end_comes_before_a_newer_one(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
     settings = dict(EVERYTHING, checkpoint_minutes=0)
-    whole = ppo.train(ppo.Config(**settings, runs=str(tmp_path / "whole")))
+    complete = ppo.train(ppo.Config(**settings, runs=str(tmp_path / "whole")))
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         interrupt_at(patched, 900)
         ppo.train(ppo.Config(**settings, runs=str(tmp_path / "parts")))
     (folder,) = (tmp_path / "parts").iterdir()
-    told = capsys.readouterr().out
-    assert f"To go on: puffer train --resume {folder}\n" in told
-    assert f"To go on from later, but not to the same end: puffer train --resume {folder / NEWEST}\n" in told
+    output = capsys.readouterr().out
+    assert f"To go on: puffer train --resume {folder}\n" in output
+    assert f"To go on from later, but not to the same end: puffer train --resume {folder / NEWEST}\n" in output
     again = shutil.copytree(folder, tmp_path / "again")
-    assert_same(whole, ppo.resume(folder)[1])
-    told = capsys.readouterr().out
-    assert "from checkpoint.pt, to the same end as without the interruption; newest.pt has 8" in told
-    assert f"To go on from there, to another end: puffer train --resume {folder / NEWEST}\n" in told
+    assert_same(complete, ppo.resume(folder)[1])
+    output = capsys.readouterr().out
+    assert "from checkpoint.pt, to the same end as without the interruption; newest.pt has 8" in output
+    assert f"To go on from there, to another end: puffer train --resume {folder / NEWEST}\n" in output
     later = read_checkpoint(again / NEWEST, KIND, FILE)["learner"]["num_steps"]
     assert later > read_checkpoint(again / FILE, KIND, FILE)["learner"]["num_steps"]
     assert main(["train", "--resume", str(again / NEWEST)]) == 0
@@ -169,10 +175,10 @@ def test_a_newer_checkpoint_stays_until_a_resumed_run_has_passed_it(tmp_path, mo
         ppo.train(ppo.Config(**EVERYTHING | dict(checkpoint_minutes=0), runs=str(tmp_path)))
     (folder,) = tmp_path.iterdir()
 
-    def kept():
+    def steps_of_checkpoints():
         return [read_checkpoint(folder / name, KIND, FILE)["learner"]["num_steps"] for name in (FILE, NEWEST)]
 
-    exact, newest = before = kept()
+    exact, newest = before = steps_of_checkpoints()
     assert newest > exact + 200
     old = shutil.copy(folder / NEWEST, tmp_path / "old.pt")
     policy = (folder / "policy.pt").read_bytes()
@@ -180,10 +186,10 @@ def test_a_newer_checkpoint_stays_until_a_resumed_run_has_passed_it(tmp_path, mo
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         interrupt_at(patched, exact + 100)
         ppo.resume(folder)
-    assert kept() == before and (folder / "policy.pt").read_bytes() == policy
-    told = capsys.readouterr().out
-    assert f"newest.pt has {newest:,} steps, and is kept until this run has had more" in told
-    assert f"What it has learnt in {newest:,} steps" in told
+    assert steps_of_checkpoints() == before and (folder / "policy.pt").read_bytes() == policy
+    output = capsys.readouterr().out
+    assert f"newest.pt has {newest:,} steps, and is kept until this run has had more" in output
+    assert f"What it has learnt in {newest:,} steps" in output
     ppo.resume(folder, total_steps=exact + 100)  # ends before it
     assert (folder / NEWEST).exists()
     ppo.resume(folder, total_steps=1_500)
@@ -254,30 +260,35 @@ def interrupt_at(monkeypatch, num_steps):
     monkeypatch.setattr(Report, "update", updated)
 
 
-@pytest.mark.parametrize("trainer", EACH, ids=lambda module: module.Config.algorithm)
+@pytest.mark.parametrize("trainer", TRAINERS, ids=lambda module: module.Config.algorithm)
 def test_a_run_that_is_broken_off_keeps_its_policy_and_says_what_can_be_done(trainer, tmp_path, monkeypatch, capsys):
     """Before its first checkpoint, and after; and a checkpoint stays what it was."""
     settings = {**OF[trainer], "backend": "serial"}
-    whole = trainer.train(trainer.Config(**settings, runs=str(tmp_path / "whole")))
+    complete = trainer.train(trainer.Config(**settings, runs=str(tmp_path / "whole")))
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         interrupt_at(patched, 300)
         trainer.train(trainer.Config(**settings, runs=str(tmp_path / "early")))
     (folder,) = (tmp_path / "early").iterdir()
-    told = capsys.readouterr().out
-    assert "There is no checkpoint yet from which it could go on; a smaller --checkpoint-every makes some" in told
-    assert re.search(rf"What it has learnt in \d+ steps: puffer eval {folder}$", told, re.M) and "--resume" not in told
+    output = capsys.readouterr().out
+    assert "There is no checkpoint yet from which it could go on; a smaller --checkpoint-every makes some" in output
+    assert (
+        re.search(rf"What it has learnt in \d+ steps: puffer eval {folder}$", output, re.M) and "--resume" not in output
+    )
     assert not (folder / FILE).exists()
     assert len(play(Subject.of(folder, trust=True), num_episodes=2, backend="serial").episodes) == 2
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         interrupt_at(patched, 700)
         trainer.train(trainer.Config(**settings, runs=str(tmp_path / "late")))
     (folder,) = (tmp_path / "late").iterdir()
-    told = capsys.readouterr().out
-    assert f"To go on: puffer train --resume {folder}\n" in told and f": puffer eval {folder}\n" in told
-    learnt, kept = read_policy(folder / "policy.pt", trust=True).weights, read_checkpoint(folder / FILE, KIND, FILE)
-    assert 500 <= kept["learner"]["num_steps"] < 700
-    assert any(not torch.equal(value, kept["learner"]["weights"][name]) for name, value in learnt.items())
-    assert_same(whole, trainer.resume(folder)[1])
+    output = capsys.readouterr().out
+    assert f"To go on: puffer train --resume {folder}\n" in output and f": puffer eval {folder}\n" in output
+    learnt, checkpoint = (
+        read_policy(folder / "policy.pt", trust=True).weights,
+        read_checkpoint(folder / FILE, KIND, FILE),
+    )
+    assert 500 <= checkpoint["learner"]["num_steps"] < 700
+    assert any(not torch.equal(value, checkpoint["learner"]["weights"][name]) for name, value in learnt.items())
+    assert_same(complete, trainer.resume(folder)[1])
 
 
 def test_a_run_that_is_broken_off_leaves_a_better_policy_alone(tmp_path, monkeypatch, capsys):
@@ -300,9 +311,9 @@ def test_a_run_that_is_broken_off_leaves_a_better_policy_alone(tmp_path, monkeyp
         patched.setattr(session, "evaluate", interrupted)
         ppo.train(ppo.Config(**settings), Alone)
     (folder,) = (tmp_path / "b").iterdir()
-    told = capsys.readouterr().out
-    assert f": puffer eval {folder} --env my_module:make_env\n" in told
-    assert f"To go on: puffer train my_module:make_env --resume {folder}\n" in told
+    output = capsys.readouterr().out
+    assert f": puffer eval {folder} --env my_module:make_env\n" in output
+    assert f"To go on: puffer train my_module:make_env --resume {folder}\n" in output
     written = (folder / "policy.pt").stat().st_mtime_ns
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(session.Session, "stretches", interrupted)
@@ -324,8 +335,8 @@ def test_a_run_whose_settings_no_file_keeps_is_not_said_to_go_on(tmp_path, monke
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(session, "evaluate", interrupted)
         ppo.train(ppo.Config(**{**SMALL, "runs": str(tmp_path), "env_kwargs": {"tool": object()}}), Alone)
-    told = capsys.readouterr().out
-    assert "It cannot go on, as no file can keep its settings" in told and "--resume" not in told
+    output = capsys.readouterr().out
+    assert "It cannot go on, as no file can keep its settings" in output and "--resume" not in output
 
 
 def test_a_module_that_is_not_found_is_looked_for_where_the_run_was_begun(tmp_path, monkeypatch):
@@ -384,8 +395,8 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
     folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path / "named"))).run_folder
     with pytest.raises(CheckpointError, match="is a run of ppo, not of ppo_lstm; resume it with that trainer"):
         ppo_lstm.resume(folder)
-    whole = (folder / "checkpoint.pt").read_bytes()
-    for damaged in (b"", whole[: len(whole) // 2]):
+    content = (folder / "checkpoint.pt").read_bytes()
+    for damaged in (b"", content[: len(content) // 2]):
         (folder / "checkpoint.pt").write_bytes(damaged)
         with pytest.raises(CheckpointError, match="holds no pufferlib checkpoint, or not all of one"):
             ppo.resume(folder)
@@ -412,9 +423,9 @@ def test_statistics_stand_still_when_the_policy_plays(tmp_path):
     config = ppo.Config(**{**EVERYTHING, "env": "CartPole-v1"}, runs=str(tmp_path))
     result = ppo.train(config)
     norm = result.policy.read.norm
-    kept = torch.load(result.run_folder / "policy.pt", weights_only=True)["weights"]
-    assert int(norm.count) == int(kept["read.norm.count"]) == result.num_steps
-    assert torch.equal(norm.mean, kept["read.norm.mean"])
+    weights = torch.load(result.run_folder / "policy.pt", weights_only=True)["weights"]
+    assert int(norm.count) == int(weights["read.norm.count"]) == result.num_steps
+    assert torch.equal(norm.mean, weights["read.norm.mean"])
     with load_policy(result.run_folder / "policy.pt", greedy=True) as player:
         env = gymnasium.make("CartPole-v1")
         observation, _ = env.reset(seed=1)
@@ -469,7 +480,7 @@ def test_training_goes_on_when_environments_fail():
     assert len(ppo.train(config, Fragile).episodes) == 8
 
 
-def test_a_run_without_its_buffer_fills_it_anew_before_it_learns_on(tmp_path, monkeypatch):
+def test_a_run_without_its_buffer_refills_it_before_it_learns_on(tmp_path, monkeypatch):
     settings = {**OF[dqn], "keep_buffer": False, "backend": "serial", "runs": str(tmp_path)}
     folder = dqn.train(dqn.Config(**settings)).run_folder
     sizes, update = [], dqn.update
@@ -498,7 +509,7 @@ def test_users_infos_neither_break_a_run_nor_its_checkpoint(tmp_path):
     assert read(folder, "infos/deaths").values[-1] == 1
 
 
-def test_a_resumed_run_keeps_its_name_and_says_what_it_was_told(tmp_path):
+def test_a_resumed_run_keeps_its_name_and_its_settings(tmp_path):
     folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path))).run_folder
     config, _ = ppo.resume(folder, "ocean/squared", total_steps=2_000)
     assert config.env == "ocean/squared"
@@ -519,13 +530,13 @@ class Forgetful(MLP):
 def test_what_a_policy_draws_itself_repeats_with_the_seed_and_goes_on_with_the_run(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "helpers"))
     settings = SMALL | dict(policy=f"{__name__}:Forgetful", checkpoint_every=500)
-    whole = ppo.train(ppo.Config(**settings, runs=str(tmp_path / "whole")))
-    assert_same(whole, ppo.train(ppo.Config(**settings, runs=None)))
+    complete = ppo.train(ppo.Config(**settings, runs=str(tmp_path / "whole")))
+    assert_same(complete, ppo.train(ppo.Config(**settings, runs=None)))
     with monkeypatch.context() as patched, pytest.raises(Stop):
         stop_at(patched, 1_150)
         ppo.train(ppo.Config(**settings, runs=str(tmp_path / "parts")))
     (folder,) = (tmp_path / "parts").iterdir()
-    assert_same(whole, ppo.resume(folder, trust=True)[1])
+    assert_same(complete, ppo.resume(folder, trust=True)[1])
 
 
 def test_a_checkpoint_is_as_large_as_what_is_in_the_buffer(tmp_path):
@@ -561,7 +572,7 @@ def test_what_divides_and_clips_is_more_than_0_for_every_ppo(trainer, name):
         trainer.Config(**{name: 0.0})
 
 
-def test_rollouts_that_are_large_beside_what_is_to_be_played_are_told_of(capsys):
+def test_rollouts_that_are_large_for_total_steps_are_reported(capsys):
     says = "of up to 128 steps (32 of each of 4 environments), and ends with the one that reaches total_steps=200"
     ppo.train(ppo.Config(**SMALL | dict(total_steps=200), runs=None))
     assert f"ocean/squared  learns from whole rollouts, {says}; fewer num_envs" in capsys.readouterr().out
@@ -584,9 +595,9 @@ def test_a_folder_for_runs_that_is_a_file_is_refused(tmp_path):
 
 def test_a_checkpoint_that_names_code_elsewhere_is_trusted_on_request_only(tmp_path):
     folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path))).run_folder
-    kept = read_checkpoint(folder / FILE, KIND, FILE)
-    evil = {**kept["config"], "env": "subprocess:check_output"}
-    save_checkpoint(folder / FILE, KIND, {**kept, "config": evil})
+    checkpoint = read_checkpoint(folder / FILE, KIND, FILE)
+    evil = {**checkpoint["config"], "env": "subprocess:check_output"}
+    save_checkpoint(folder / FILE, KIND, {**checkpoint, "config": evil})
     with pytest.raises(CheckpointError, match="names code that is not in the current folder, subprocess:check_output"):
         ppo.resume(folder)
     assert ppo.resume(folder, "ocean/squared")[1].num_steps >= 1_500

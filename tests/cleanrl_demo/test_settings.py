@@ -59,9 +59,15 @@ def config(words: str) -> Config:
 
 def test_flags_go_before_a_file_before_a_family_before_the_trainer(folder, capsys):
     (folder / "my.toml").write_text("gamma = 0.6\nseed = 4\nclip = 0.7\n")
-    found = config("--env CartPole-v1 --config my.toml --seed 5 --clip 0.8")
-    assert (found.env, found.seed, found.clip, found.gamma, found.num_envs) == ("CartPole-v1", 5, 0.8, 0.6, 7)
-    assert found.gae_lambda == Config().gae_lambda
+    settings = config("--env CartPole-v1 --config my.toml --seed 5 --clip 0.8")
+    assert (settings.env, settings.seed, settings.clip, settings.gamma, settings.num_envs) == (
+        "CartPole-v1",
+        5,
+        0.8,
+        0.6,
+        7,
+    )
+    assert settings.gae_lambda == Config().gae_lambda
     assert capsys.readouterr().out == (
         "settings of CartPole-*, CartPole-v1: num_envs=7, policy_kwargs.hidden_size=9, "
         "env_kwargs.sutton_barto_reward=True (--no-defaults leaves them out)\n"
@@ -81,10 +87,10 @@ def test_a_flag_wins_also_where_it_says_what_the_trainer_would(folder):
 
 def test_a_file_may_name_the_environment_and_so_its_family(folder):
     (folder / "my.toml").write_text('env = "CartPole-v1"\n')
-    found = config("--config my.toml")
-    assert (found.env, found.num_envs) == ("CartPole-v1", 7)
-    found = config("--config my.toml --env ocean/squared")
-    assert (found.env, found.num_envs, found.env_kwargs) == ("ocean/squared", Config.num_envs, {})
+    settings = config("--config my.toml")
+    assert (settings.env, settings.num_envs) == ("CartPole-v1", 7)
+    settings = config("--config my.toml --env ocean/squared")
+    assert (settings.env, settings.num_envs, settings.env_kwargs) == ("ocean/squared", Config.num_envs, {})
 
 
 def test_tables_are_merged_key_by_key(folder):
@@ -94,9 +100,9 @@ def test_tables_are_merged_key_by_key(folder):
         flags = {"env": "CartPole-v1", "policy_kwargs": {"depth": 3}, "config": "my.toml", "defaults": True}
         return {**vars(Config(**defaults)), **flags}
 
-    found, _ = settle(Config, parsed, [])
-    assert found.env_kwargs == {"sutton_barto_reward": True, "kick": 1}
-    assert found.policy_kwargs == {"hidden_size": 10, "depth": 3}
+    settings, _ = settle(Config, parsed, [])
+    assert settings.env_kwargs == {"sutton_barto_reward": True, "kick": 1}
+    assert settings.policy_kwargs == {"hidden_size": 10, "depth": 3}
 
 
 def test_arguments_go_with_what_they_are_of(folder):
@@ -104,8 +110,8 @@ def test_arguments_go_with_what_they_are_of(folder):
         'env = "CartPole-v1"\npolicy = "cnn"\n[env_kwargs]\nx = 1\n[policy_kwargs]\ny = 2\n'
     )
     assert config("--config my.toml").policy_kwargs == {"y": 2}  # the family's are for the default policy
-    found = config("--config my.toml --policy lstm --env ocean/squared")
-    assert (found.env_kwargs, found.policy_kwargs) == ({}, {})
+    settings = config("--config my.toml --policy lstm --env ocean/squared")
+    assert (settings.env_kwargs, settings.policy_kwargs) == ({}, {})
     (folder / "my.toml").write_text("[env_kwargs]\nx = 1\n")
     assert config("--config my.toml --env ocean/squared").env_kwargs == {"x": 1}  # which names no environment
 
@@ -121,9 +127,9 @@ def test_arguments_go_with_what_they_are_of(folder):
 )
 def test_arguments_of_a_familys_policy_are_not_for_that_of_a_later_table(folder, later, left):
     (folder / "families.toml").write_text(f'{FAMILIES}\n[ppo."*-v1"]\n{later}\n')
-    found = config("--env CartPole-v1")
-    assert found.policy_kwargs == left
-    assert found.env_kwargs == {"sutton_barto_reward": True}
+    settings = config("--env CartPole-v1")
+    assert settings.policy_kwargs == left
+    assert settings.env_kwargs == {"sutton_barto_reward": True}
 
 
 def test_a_run_can_be_done_again_from_its_folder(folder, capsys):
@@ -156,11 +162,11 @@ class Kinds:
 
 def test_values_become_what_the_fields_are():
     values = dict(count=2, share=1, name="b", really=True, maybe=3, several=[1, 2], one_of="down", table={"x": [1]})
-    found = Kinds(**checked(values, Kinds, "here"))
-    assert found == Kinds(2, 1.0, "b", True, 3, (1, 2), "down", {"x": [1]})
-    assert type(found.share) is float
-    found = Kinds(**checked({"count": 1e5, "several": [1.0, 2]}, Kinds, "here"))
-    assert (found.count, found.several) == (100_000, (1, 2)) and type(found.count) is int
+    settings = Kinds(**checked(values, Kinds, "here"))
+    assert settings == Kinds(2, 1.0, "b", True, 3, (1, 2), "down", {"x": [1]})
+    assert type(settings.share) is float
+    settings = Kinds(**checked({"count": 1e5, "several": [1.0, 2]}, Kinds, "here"))
+    assert (settings.count, settings.several) == (100_000, (1, 2)) and type(settings.count) is int
     assert checked({"maybe": None}, Kinds, "here") == {"maybe": None}
 
 
@@ -201,8 +207,8 @@ def test_a_wrong_type_is_said_with_the_right_one(name, value, takes):
 def test_a_wrong_file_is_said_in_a_sentence(name, text, says, folder, capsys):
     (folder / name).write_text(text)
     assert main(["train", "ocean/squared", "--config", name]) == 1
-    shown = capsys.readouterr()
-    assert says in shown.err and "Traceback" not in shown.err
+    output = capsys.readouterr()
+    assert says in output.err and "Traceback" not in output.err
 
 
 @pytest.mark.parametrize("name", ["none.toml", "none.json", "."])
@@ -220,7 +226,7 @@ def test_families_fit_the_trainer_and_the_environments_that_they_are_for(monkeyp
     assert set(known) == {"ppo", "ppo_lstm", "ppo_selfplay", "appo_ray"}
     of_families = {file.stem: read_toml(file, "") for file in environments.FOLDER.glob("*.toml")}
     assert set(of_families) <= set(environments.families())
-    for algorithm, tables in [item for each in (known, *of_families.values()) for item in each.items()]:
+    for algorithm, tables in [item for tables_of in (known, *of_families.values()) for item in tables_of.items()]:
         kind = importlib.import_module(f"cleanrl_demo.{algorithm}").Config
         for pattern, values in tables.items():
             kind(**checked(values, kind, pattern))
@@ -243,17 +249,17 @@ def test_the_command_has_them_too(folder, capsys):
     (folder / "my.toml").write_text('gamma = 0.6\nruns = "there"\n[env_kwargs]\nsutton_barto_reward = false\n')
     words = "--config my.toml --backend serial --total-steps 60 --rollout-length 4 --eval-episodes 2".split()
     assert main(["train", "CartPole-v1", *words]) == 0
-    told = "settings of CartPole-*, CartPole-v1: num_envs=7, seed=3, policy_kwargs.hidden_size=9 ("
-    assert told in capsys.readouterr().out
+    expected = "settings of CartPole-*, CartPole-v1: num_envs=7, seed=3, policy_kwargs.hidden_size=9 ("
+    assert expected in capsys.readouterr().out
     (run,) = (folder / "there").iterdir()
-    told = json.loads((run / "config.json").read_text())
-    assert (told["gamma"], told["num_envs"], told["env"]) == (0.6, 7, "CartPole-v1")
-    assert told["policy_kwargs"] == {"hidden_size": 9} and told["env_kwargs"] == {"sutton_barto_reward": False}
+    expected = json.loads((run / "config.json").read_text())
+    assert (expected["gamma"], expected["num_envs"], expected["env"]) == (0.6, 7, "CartPole-v1")
+    assert expected["policy_kwargs"] == {"hidden_size": 9} and expected["env_kwargs"] == {"sutton_barto_reward": False}
     assert main(["train", "CartPole-v1", *words, "--policy-kwargs", "depth=1"]) == 1
     assert "depth=1" in capsys.readouterr().err  # no policy has it, so it came through
     assert main(["train", "CartPole-v1", "--config", str(run), "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"--gamma FLOAT +\(default: 0.6\)", shown) and "usage: puffer train" in shown
+    output = capsys.readouterr().out
+    assert re.search(r"--gamma FLOAT +\(default: 0.6\)", output) and "usage: puffer train" in output
 
 
 # -------------------------------------------------------------------------------------------------------- a sweep
@@ -266,11 +272,11 @@ def test_the_example_of_a_sweep_prints_settings_that_can_be_read(folder):
     command = [sys.executable, str(ROOT / "examples" / "sweep.py"), *words, "--out", "best.toml"]
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
     assert done.returncode == 0, done.stderr
-    found = config("--config best.toml")
-    assert (found.env, found.num_envs, found.total_steps) == ("ocean/squared", 4, 500)
-    assert 1e-4 <= found.learning_rate <= 1e-2
+    settings = config("--config best.toml")
+    assert (settings.env, settings.num_envs, settings.total_steps) == ("ocean/squared", 4, 500)
+    assert 1e-4 <= settings.learning_rate <= 1e-2
     assert (folder / "best.toml").read_text() in done.stdout
-    assert to_toml({"learning_rate": found.learning_rate}) in done.stdout
+    assert to_toml({"learning_rate": settings.learning_rate}) in done.stdout
 
 
 def test_a_file_may_name_the_trainer(folder):

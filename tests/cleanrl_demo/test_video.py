@@ -84,11 +84,11 @@ class Pair(pufferlib.PufferEnv):
 def pictured(**kwargs):
     """What Filming is to be given: a VecEnv whose environments 0 and 2 have pictures."""
     mode = {"render_mode": "rgb_array"}
-    each = [{**(mode if env_id in (0, 2) else {})} for env_id in range(4)]
-    return pufferlib.make(Pictured, **{"num_envs": 4, "num_workers": 2, "env_kwargs": each, "seed": 1, **kwargs})
+    env_kwargs = [{**(mode if env_id in (0, 2) else {})} for env_id in range(4)]
+    return pufferlib.make(Pictured, **{"num_envs": 4, "num_workers": 2, "env_kwargs": env_kwargs, "seed": 1, **kwargs})
 
 
-def told(film: Film) -> list[tuple[int, ...]]:
+def rows_of(film: Film) -> list[tuple[int, ...]]:
     assert all(len(np.unique(frame.reshape(-1, 3), axis=0)) == 1 for frame in film)
     return [tuple(frame[0, 0].tolist()) for frame in film]
 
@@ -105,7 +105,7 @@ def test_a_film_has_every_row_of_an_episode_from_the_reset_to_the_last_step(back
     for env_id, length in ((0, 3), (2, 5)):
         assert len(films[env_id]) >= 4
         for number, film in enumerate(films[env_id], 1):
-            assert told(film) == [(env_id, number, time) for time in range(length + 1)]
+            assert rows_of(film) == [(env_id, number, time) for time in range(length + 1)]
             assert (film.fps, film.episodic_return, film.num_left_out) == (20, length, 0)
 
 
@@ -114,7 +114,7 @@ def test_agents_share_a_picture_and_an_episode_lasts_as_long_as_one_of_them():
     with pufferlib.make(Pair, env_kwargs={"render_mode": "rgb_array"}, seed=1) as vec:
         filming = Filming(vec, (0,), lambda env_id: True, lambda env_id, film: films.append(film))
         evaluate(vec, random_actor(vec), 2, seed=1, see=filming.see)
-    assert [[time for time, *_ in told(film)] for film in films] == [list(range(6))] * 2
+    assert [[time for time, *_ in rows_of(film)] for film in films] == [list(range(6))] * 2
     assert [film.episodic_return for film in films] == [7, 7]
 
 
@@ -125,7 +125,7 @@ def test_an_episode_that_is_cut_has_a_film_as_far_as_it_went():
         evaluate(vec, random_actor(vec), 8, seed=1, max_steps=4, see=filming.see)
         assert len(films) == 1
         filming.finish()
-    assert [told(film) for film in films] == [[(2, n, time) for time in range(5)] for n in (1, 2)]
+    assert [rows_of(film) for film in films] == [[(2, n, time) for time in range(5)] for n in (1, 2)]
 
 
 @pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")
@@ -197,16 +197,16 @@ class Undrawn(Pictured):
         raise gymnasium.error.DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
 
 
-def test_who_cannot_be_drawn_for_want_of_a_package_is_told_before_anything_is_made(tmp_path, monkeypatch):
+def test_a_missing_package_for_drawing_is_named_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     says = "pygame is not installed; run `pip install pygame`$"
     with pytest.raises(MissingExtra, match=f'^"Undrawn": {says}'):
         train(Config(video_envs=(0,), backend="serial"), Undrawn)
     subject = Subject.of(f"{__name__}:Undrawn", "random")
     console = Console(file=io.StringIO(), force_terminal=True)
-    for shown in ({"video": "films"}, {"video": "film.gif"}, {"watch": console}):
+    for options in ({"video": "films"}, {"video": "film.gif"}, {"watch": console}):
         with pytest.raises(MissingExtra, match=f'^"{__name__}:Undrawn": {says}'):
-            play(subject, **shown)
+            play(subject, **options)
     assert not list(tmp_path.iterdir()) and not console.file.getvalue()
 
 
@@ -214,7 +214,7 @@ class Plain(Pictured):
     metadata = {"render_modes": ["human"]}
 
 
-def test_who_cannot_be_filmed_is_told_before_training():
+def test_an_environment_that_cannot_be_filmed_is_refused_before_training():
     with pytest.raises(PlanError, match=r"has human, and not rgb_array"):
         train(Config(video_envs=(0,), backend="serial"), Plain)
     with pytest.raises(PlanError, match="give its creator an argument render_mode"):
@@ -229,9 +229,9 @@ def test_who_cannot_be_filmed_is_told_before_training():
 
 def test_only_chosen_environments_get_pictures():
     config = Config(video_envs=(1,), num_envs=3, env_kwargs={"length": 4})
-    own, shown = {"length": 4}, {"length": 4, "render_mode": "rgb_array"}
-    assert with_pictures(config, Pictured) == [own, shown, own]
-    assert with_pictures(Config(env_kwargs=own), Pictured) == own
+    plain, with_mode = {"length": 4}, {"length": 4, "render_mode": "rgb_array"}
+    assert with_pictures(config, Pictured) == [plain, with_mode, plain]
+    assert with_pictures(Config(env_kwargs=plain), Pictured) == plain
     assert render_mode(Pictured, among=("ansi", "rgb_array")) == "rgb_array"
 
 
@@ -420,8 +420,8 @@ def test_kernels_and_references_make_the_same_pictures_of_the_same_steps(env, tm
     for backend, device in (("serial", None), ("multiprocessing", None), ("cuda", "host")):
         how = {"num_episodes": 4, "num_envs": 2, "num_workers": 2, "seed": 5}
         folder = tmp_path / backend
-        found = play(subject, backend=backend, device=device, snapshots=steps, snapshots_folder=folder, **how)
-        pictures = pictures_of(found.snapshots)
+        result = play(subject, backend=backend, device=device, snapshots=steps, snapshots_folder=folder, **how)
+        pictures = pictures_of(result.snapshots)
         assert list(pictures) == list(expected)
         assert all((pictures[name] == expected[name]).all() for name in expected)
         films.append((folder / "episode.gif").read_bytes())

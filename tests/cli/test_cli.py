@@ -100,7 +100,7 @@ def test_words_between_colons_stay_what_they_are(capsys: pytest.CaptureFixture[s
 
 def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for command in (
         "envs",
         "check ENV",
@@ -114,11 +114,11 @@ def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> 
         "replay FILE",
         "doctor",
     ):
-        assert f"\n  puffer {command} " in shown
-    assert shown.endswith("Start with: puffer train ocean/squared\n")
-    assert max(map(len, shown.splitlines())) <= 80
+        assert f"\n  puffer {command} " in output
+    assert output.endswith("Start with: puffer train ocean/squared\n")
+    assert max(map(len, output.splitlines())) <= 80
     assert main(["--help"]) == 0
-    assert capsys.readouterr().out == shown
+    assert capsys.readouterr().out == output
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,8 +138,8 @@ def test_each_trainer_can_be_named_and_its_run_be_resumed(
     assert [name.split("__")[1] for name in folders] == ["dqn", "ppo", "ppo_lstm"]
     for name in folders:
         assert main(["train", "--resume", f"runs/{name}", "--total-steps", "400"]) == 0
-        told = capsys.readouterr().out
-        assert "ocean/squared: score" in told and "after 4" in told
+        output = capsys.readouterr().out
+        assert "ocean/squared: score" in output and "after 4" in output
     assert main(["train", "ocean/squared", "--algorithm", "sac"]) == 2
     assert main(["train", "--resume", "runs/none"]) == 1
     assert "there is no file runs/none/checkpoint.pt" in capsys.readouterr().err
@@ -148,9 +148,9 @@ def test_each_trainer_can_be_named_and_its_run_be_resumed(
 @pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train", "eval", "plot", "record", "replay"])
 def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert f"usage: puffer {command} [-h]" in shown
-    assert ("--wrap.max-length" in shown) == (command not in ("envs", "plot", "replay"))
+    output = capsys.readouterr().out
+    assert f"usage: puffer {command} [-h]" in output
+    assert ("--wrap.max-length" in output) == (command not in ("envs", "plot", "replay"))
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
 )
 def test_errors_are_sentences(words: list[str], status: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == status
-    shown = capsys.readouterr()
-    assert says in shown.err
-    assert ("Traceback" in shown.err) == ("a_game:Broken" in words)  # which is the environment's own
+    output = capsys.readouterr()
+    assert says in output.err
+    assert ("Traceback" in output.err) == ("a_game:Broken" in words)  # which is the environment's own
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,13 +224,13 @@ def test_what_is_missing_comes_with_the_command_that_installs_it(
 
 def test_envs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs"]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name in ("ocean/squared", "classic/cartpole", "mpe/…", "MiniGrid-…", "ALE/…"):
-        assert name in shown
-    assert "any other id that is registered with Gymnasium" in shown
+        assert name in output
+    assert "any other id that is registered with Gymnasium" in output
     assert main(["envs", "MiniGrid"]) == 0
-    shown = capsys.readouterr().out
-    assert "MiniGrid-Empty-8x8-v0" in shown and "ocean" not in shown
+    output = capsys.readouterr().out
+    assert "MiniGrid-Empty-8x8-v0" in output and "ocean" not in output
     assert main(["envs", "doorkey"]) == 0
     assert "MiniGrid-DoorKey-8x8-v0" in capsys.readouterr().out
     assert main(["envs", "mpe/"]) == 0
@@ -260,22 +260,22 @@ def test_envs_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_check_passes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["a_game:Game", "--num-steps", "40", "--env-kwargs", "length=4", "title=Sea of [red]thieves"]
     assert main(["check", *words, "--prints"]) == 0
-    shown = capsys.readouterr().out
-    assert "made 4 'Sea of [red]thieves'" in shown
-    positions = [shown.index(f" {name} ") for name in CHECKS]
+    output = capsys.readouterr().out
+    assert "made 4 'Sea of [red]thieves'" in output
+    positions = [output.index(f" {name} ") for name in CHECKS]
     assert positions == sorted(positions)
-    assert "\na_game:Game: 22 passed, 1 not applicable, in" in shown
+    assert "\na_game:Game: 22 passed, 1 not applicable, in" in output
     again = "a_game:Game --env-kwargs length=4 'title=Sea of [red]thieves'"
-    assert shown.endswith(f"\nNext: puffer bench {again}\n      puffer train {again}\n")
+    assert output.endswith(f"\nNext: puffer bench {again}\n      puffer train {again}\n")
 
 
 def test_check_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "a_game:Lucky", "--num-steps", "40"]) == 1
-    shown = capsys.readouterr().out
-    assert "made" not in shown and re.search(r"\nIt printed \d+ lines, which --prints shows\n", shown)
-    assert re.search(r"^failed +global_generators +it draws from the global generator of random", shown, re.M)
-    assert re.search(r"^n/a +until global_generators passes: clock, seeding, reseeding", shown, re.M)
-    assert "Next" not in shown
+    output = capsys.readouterr().out
+    assert "made" not in output and re.search(r"\nIt printed \d+ lines, which --prints shows\n", output)
+    assert re.search(r"^failed +global_generators +it draws from the global generator of random", output, re.M)
+    assert re.search(r"^n/a +until global_generators passes: clock, seeding, reseeding", output, re.M)
+    assert "Next" not in output
 
 
 def test_check_says_which_flag_to_pass(capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,28 +300,28 @@ def test_leaves_beside_observations_are_asked_for_by_flags(capsys: pytest.Captur
     pytest.importorskip("mpe2")
     words = ["check", "mpe/simple_adversary_v3", "--only", "rows", "--wrap.state", "--wrap.agent-type"]
     assert main(words) == 0
-    shown = capsys.readouterr().out
-    assert "observations uint8 (3, 160)" in shown  # 28 numbers of the state, a type, 10 numbers at most
-    assert "Next: puffer bench mpe/simple_adversary_v3 --wrap.state --wrap.agent-type\n" in shown
+    output = capsys.readouterr().out
+    assert "observations uint8 (3, 160)" in output  # 28 numbers of the state, a type, 10 numbers at most
+    assert "Next: puffer bench mpe/simple_adversary_v3 --wrap.state --wrap.agent-type\n" in output
 
 
 def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--num-envs", "5", "--num-workers", "2", "--seconds", "0.02", "--repeats", "3"]
     assert main(["bench", "mpe/simple_spread_v3", *words]) == 0
-    shown = capsys.readouterr().out
-    assert "mpe/simple_spread_v3: 5 environments, of 3 agents each\n" in shown
+    output = capsys.readouterr().out
+    assert "mpe/simple_spread_v3: 5 environments, of 3 agents each\n" in output
     for backend, workers, batch in (("serial", 1, 5), ("multiprocessing", 2, 5), ("pool", 2, 3)):
-        assert re.search(rf"^{backend} +{workers} +{batch} +[\d.]+[kM]? +[\d.]+[kM]?–[\d.]+[kM]?", shown, re.M), shown
-    assert "Medians and ranges of 3 turns of 0.02 s each." in shown
-    assert 'backend="' in shown.splitlines()[-1]
+        assert re.search(rf"^{backend} +{workers} +{batch} +[\d.]+[kM]? +[\d.]+[kM]?–[\d.]+[kM]?", output, re.M), output
+    assert "Medians and ranges of 3 turns of 0.02 s each." in output
+    assert 'backend="' in output.splitlines()[-1]
 
 
 def test_bench_measures_kernels_on_their_device(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--num-envs", "5", "--seconds", "0.01", "--repeats", "2", "--backends", "cuda", "--profile"]
     assert main(["bench", "ocean/squared", *words, "--device", "host"]) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"^cuda +1 +5 +[\d.]+[kM]", shown, re.M), shown
-    assert "environment steps in" in shown and "bytes went to the device" in shown
+    output = capsys.readouterr().out
+    assert re.search(r"^cuda +1 +5 +[\d.]+[kM]", output, re.M), output
+    assert "environment steps in" in output and "bytes went to the device" in output
     assert not Path("bench-ocean-squared-cuda.png").exists()  # it has no phases to draw
 
 
@@ -364,12 +364,12 @@ def test_bench_with_a_profile(
 ) -> None:
     words = ["bench", "a_game:Game", "--num-envs", "4", "--seconds", "0.02", "--repeats", "1", "--profile"]
     assert main([*words, "--backends", "serial", "pool"]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for backend in ("serial", "pool"):
-        assert re.search(rf"^{backend}: 4 environments, \d+ workers?, batches of", shown, re.M)
-        assert f"\ndrawn in bench-a-game-Game-{backend}.png\n" in shown
+        assert re.search(rf"^{backend}: 4 environments, \d+ workers?, batches of", output, re.M)
+        assert f"\ndrawn in bench-a-game-Game-{backend}.png\n" in output
         assert (folder / f"bench-a-game-Game-{backend}.png").stat().st_size > 10_000
-    assert shown.count("-bound") + shown.count("balanced") == 2
+    assert output.count("-bound") + output.count("balanced") == 2
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main([*words, "--backends", "serial"]) == 0
     assert capsys.readouterr().out.endswith('a plot needs matplotlib: pip install "pufferlib[train]"\n')
@@ -383,11 +383,11 @@ def test_a_profile_does_not_contradict_what_was_measured(rates: tuple[float, ...
         Speed(*plan, 1, [rate] * 3, stats_of(durations, steps_per_s=rate, plan=plan))
         for plan, rate in zip(plans, rates, strict=True)
     ]
-    told = [verdict(speeds), *(profile_text(speed, speeds).splitlines()[-1] for speed in speeds)]
+    verdicts = [verdict(speeds), *(profile_text(speed, speeds).splitlines()[-1] for speed in speeds)]
     right = right_one(speeds).backend
-    assert f'backend="{right}" is right' in told[0]
-    assert all(("serial is right" in line) <= (right == "serial") for line in told[1:])
-    assert all(("a pool of" in line) <= (right == "pool") for line in told)
+    assert f'backend="{right}" is right' in verdicts[0]
+    assert all(("serial is right" in line) <= (right == "serial") for line in verdicts[1:])
+    assert all(("a pool of" in line) <= (right == "pool") for line in verdicts)
 
 
 @pytest.fixture
@@ -405,12 +405,12 @@ def one_core() -> Iterator[None]:
 def test_autotune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--budget", "4", "--batch-size", "4", "--env-kwargs", "length=7", "--save", "plan.toml"]
     assert main(["autotune", "a_game:Game", *words]) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"^serial 4/1/4 +[\d.]+[kM]? +[\d.]+[kM]?–[\d.]+[kM]? +[\d.]+ s +\d+ MiB", shown, re.M), shown
-    assert "Medians and ranges. Not tried: " in shown
-    assert "\nserial is right: a step takes " in shown
-    assert "\npufferlib.make(…, backend='serial', num_envs=4, batch_size=4)\nsaved in plan.toml\n" in shown
-    assert shown.endswith("\nNext: puffer train a_game:Game --config plan.toml --env-kwargs length=7\n")
+    output = capsys.readouterr().out
+    assert re.search(r"^serial 4/1/4 +[\d.]+[kM]? +[\d.]+[kM]?–[\d.]+[kM]? +[\d.]+ s +\d+ MiB", output, re.M), output
+    assert "Medians and ranges. Not tried: " in output
+    assert "\nserial is right: a step takes " in output
+    assert "\npufferlib.make(…, backend='serial', num_envs=4, batch_size=4)\nsaved in plan.toml\n" in output
+    assert output.endswith("\nNext: puffer train a_game:Game --config plan.toml --env-kwargs length=7\n")
     assert pufferlib.load_plan(folder / "plan.toml") == {"backend": "serial", "num_envs": 4, "batch_size": 4}
     assert main(["autotune", "a_game:Broken"]) == 1
     err = capsys.readouterr().err
@@ -420,18 +420,18 @@ def test_autotune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_record_and_replay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["a_game:Game", "--num-steps", "20", "--num-envs", "3", "--seed", "5", "--env-kwargs", "length=4"]
     assert main(["record", *words]) == 0
-    shown = capsys.readouterr().out
-    assert "a_game:Game: 3 environments × 20 steps, 12 episode ends, seed 5\n" in shown
-    assert re.search(r"^saved in a-game-Game.npz \(\d+ KiB\)$", shown, re.M)
-    assert shown.endswith("\nNext: puffer replay a-game-Game.npz --backend pool\n")
-    kept = (folder / "a-game-Game.npz").read_bytes()
+    output = capsys.readouterr().out
+    assert "a_game:Game: 3 environments × 20 steps, 12 episode ends, seed 5\n" in output
+    assert re.search(r"^saved in a-game-Game.npz \(\d+ KiB\)$", output, re.M)
+    assert output.endswith("\nNext: puffer replay a-game-Game.npz --backend pool\n")
+    content = (folder / "a-game-Game.npz").read_bytes()
     assert main(["record", *words]) == 1
     assert "a-game-Game.npz is there already; --overwrite replaces it, --save FILE names another" in (
         capsys.readouterr().err
     )
     pool = ["--backend", "pool", "--num-workers", "2", "--batch-size", "1"]
     assert main(["record", *words, *pool, "--overwrite"]) == 0
-    assert (folder / "a-game-Game.npz").read_bytes() == kept
+    assert (folder / "a-game-Game.npz").read_bytes() == content
     capsys.readouterr()
     for arrangement, where in (([], "serial"), (pool, "pool, 2 workers, batches of 1")):
         assert main(["replay", "a-game-Game.npz", *arrangement]) == 0
@@ -441,15 +441,15 @@ def test_record_and_replay(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_replay_names_the_first_difference(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["record", "a_game:Lucky", "--num-steps", "20", "--save", "a.npz"]) == 0
     assert main(["replay", "a.npz"]) == 1
-    shown = capsys.readouterr().out
-    assert re.search(r"^different: environment \d, step \d+( .*)?: observation\n  recorded: not kept\n", shown, re.M)
-    assert "\nNext: puffer check a_game:Lucky says whether it depends on more than its seed and actions\n" in shown
-    assert shown.endswith("\n      puffer record --keep keeps observations, so that a difference can be shown\n")
+    output = capsys.readouterr().out
+    assert re.search(r"^different: environment \d, step \d+( .*)?: observation\n  recorded: not kept\n", output, re.M)
+    assert "\nNext: puffer check a_game:Lucky says whether it depends on more than its seed and actions\n" in output
+    assert output.endswith("\n      puffer record --keep keeps observations, so that a difference can be shown\n")
     assert main(["record", "a_game:Lucky", "--num-steps", "20", "--save", "a.npz", "--keep", "--overwrite"]) == 0
     assert main(["replay", "a.npz", "--backend", "multiprocessing", "--num-workers", "1"]) == 1
-    shown = capsys.readouterr().out
-    assert re.search(r": observation\n  recorded: \d+\n  now:      \d+\nNext: ", shown)
-    assert "--keep" not in shown
+    output = capsys.readouterr().out
+    assert re.search(r": observation\n  recorded: \d+\n  now:      \d+\nNext: ", output)
+    assert "--keep" not in output
     assert main(["record", "a_game:Game", "--num-steps", "9", "--save", "b.npz", "--env-kwargs", "length=4"]) == 0
     assert main(["replay", "b.npz", "--env-kwargs", "length=3"]) == 1
     assert "different: environment 0, step 3: truncated (and episode)\n" in capsys.readouterr().out
@@ -457,8 +457,8 @@ def test_replay_names_the_first_difference(capsys: pytest.CaptureFixture[str]) -
 
 def test_record_and_replay_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["record", "a_game:Broken", "--save", "a.npz"]) == 1
-    shown = capsys.readouterr().out
-    assert "ends early: environment 0, step 1, raised in step: KeyError: 'sword'\n  Traceback" in shown
+    output = capsys.readouterr().out
+    assert "ends early: environment 0, step 1, raised in step: KeyError: 'sword'\n  Traceback" in output
     assert main(["replay", "a.npz", "--backend", "pool"]) == 0
     ends = "\nends as recorded: environment 0, step 1, raised in step: KeyError: 'sword'\n"
     assert capsys.readouterr().out.endswith(ends)
@@ -472,22 +472,22 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     monkeypatch.setitem(sys.modules, "rich", None)  # it runs where nothing else does
     monkeypatch.setitem(sys.modules, "tyro", None)
     assert main(["doctor"]) == 0
-    shown = capsys.readouterr().out
-    names = [line.split("  ")[0] for line in shown.splitlines()]
+    output = capsys.readouterr().out
+    names = [line.split("  ")[0] for line in output.splitlines()]
     assert names == [
         *("pufferlib", "packages", "optional", "path", "cores", "memory", "processes", "kernel"),
         *("kernels", "compiler", "CUDA", "Ray", "self test"),
     ]
-    assert "\x1b" not in shown
-    assert re.search(r"^cores +\d+ of \d+ to be used \(.*quota.*\)$", shown, re.M)
-    assert re.search(r"^memory +[\d.]+ .iB of [\d.]+ .iB at hand \(.*limit.*\); /dev/shm", shown, re.M)
-    assert pufferlib.__version__ in shown
-    assert ("compiled" in shown) == pufferlib._native.available
-    assert pufferlib._native.reason in shown
-    assert "self test     passed" in shown
-    assert all(name in shown for name in ("ocean/squared", "tag/grid", "tag/continuous", metadata.version("ray")))
+    assert "\x1b" not in output
+    assert re.search(r"^cores +\d+ of \d+ to be used \(.*quota.*\)$", output, re.M)
+    assert re.search(r"^memory +[\d.]+ .iB of [\d.]+ .iB at hand \(.*limit.*\); /dev/shm", output, re.M)
+    assert pufferlib.__version__ in output
+    assert ("compiled" in output) == pufferlib._native.available
+    assert pufferlib._native.reason in output
+    assert "self test     passed" in output
+    assert all(name in output for name in ("ocean/squared", "tag/grid", "tag/continuous", metadata.version("ray")))
     assert re.search(
-        r"^CUDA +(no driver|driver .*); torch \S+ sees .*; (no CuPy|cupy).*; (no NVRTC|NVRTC 1\d\.\d)$", shown, re.M
+        r"^CUDA +(no driver|driver .*); torch \S+ sees .*; (no CuPy|cupy).*; (no NVRTC|NVRTC 1\d\.\d)$", output, re.M
     )
 
 
@@ -559,9 +559,9 @@ def test_train(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = "--num-envs 4 --total-steps 200 --rollout-length 8 --eval-episodes 4 --backend serial".split()
     assert main(["train", "a_game:Game", *words, "--wrap.max-length", "3", "--env-kwargs", "length=3",
                  "--policy-kwargs", "hidden_size=8"]) == 0  # fmt: skip
-    shown = capsys.readouterr().out
-    assert "made 3 ''" in shown
-    assert re.search(r"a_game:Game: mean return [\d.]+ over 4 fresh episodes", shown)
+    output = capsys.readouterr().out
+    assert "made 3 ''" in output
+    assert re.search(r"a_game:Game: mean return [\d.]+ over 4 fresh episodes", output)
     (run,) = (folder / "runs").iterdir()
     config = (run / "config.json").read_text()
     assert '"env_kwargs": {\n    "length": 3\n  }' in config
@@ -593,11 +593,11 @@ def test_what_is_not_installed_is_one_sentence(folder: Path, monkeypatch: pytest
     }
     program = f"from pufferlib.cli import main; print([main(words) for words in {[*asked]}])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
-    told = "".join(
+    message = "".join(
         f'puffer: "{words[1]}": pygame is not installed; run `pip install "pufferlib[{extra}]"`\n'
         for words, extra in asked.items()
     )
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[1, 1, 1]", told)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[1, 1, 1]", message)
     assert sorted(folder.iterdir()) == before
 
 
@@ -673,8 +673,8 @@ def test_steps_of_a_training_may_be_written_as_people_do(
     capsys.readouterr()
     assert main(["train", "ocean/bandit", "--config", "my.toml", *settings]) == 0
     assert main(["train", "ocean/bandit", "--total-steps", "100k", *settings]) == 2
-    shown = capsys.readouterr().err
-    assert shown == "puffer train: --total-steps 100k is no whole number; write one as 100000, 100_000 or 1e5\n"
+    output = capsys.readouterr().err
+    assert output == "puffer train: --total-steps 100k is no whole number; write one as 100000, 100_000 or 1e5\n"
 
 
 def test_check_holds_a_kernel_against_its_reference(capsys: pytest.CaptureFixture[str]) -> None:

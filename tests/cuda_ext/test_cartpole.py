@@ -39,21 +39,21 @@ def test_the_rules_are_gymnasiums() -> None:
         action = int(random.integers(2))
         original.state, original.steps_beyond_terminated = tuple(state.astype(float)), None
         env.x, env.x_dot, env.theta, env.theta_dot = state
-        expected, found = original.step(action), env.step(action)
-        np.testing.assert_allclose(found[0], expected[0], rtol=2e-6, atol=2e-6)
+        expected, actual = original.step(action), env.step(action)
+        np.testing.assert_allclose(actual[0], expected[0], rtol=2e-6, atol=2e-6)
         near = (np.abs(np.abs(expected[0][[0, 2]]) - [2.4, 12 * np.pi / 180]) < 1e-5).any()
-        assert near or found[1:3] == expected[1:3]
+        assert near or actual[1:3] == expected[1:3]
 
 
 def lengths(name: str, num_envs: int, **kwargs: Any) -> list[int]:
     """Those of all episodes that end within 600 steps of random play."""
-    random, found = np.random.default_rng(2), []
+    random, values = np.random.default_rng(2), []
     with pufferlib.make(name, num_envs=num_envs, seed=1, **kwargs) as vec:
         vec.reset()
         for _ in range(600):
             infos = vec.step(random.integers(0, 2, num_envs))[4]
-            found += [info["episode"]["l"] for info in infos]
-    return found
+            values += [info["episode"]["l"] for info in infos]
+    return values
 
 
 def test_random_play_is_as_long_as_gymnasiums() -> None:
@@ -97,10 +97,10 @@ def test_pictures() -> None:
 def rows(vec: Any) -> list[Any]:
     batch = vec.batch
     order = np.argsort(array_of(batch.env_ids), kind="stable")
-    told = sorted((info["env_id"], info["episode"]["l"]) for info in batch.infos)
+    lengths_of = sorted((info["env_id"], info["episode"]["l"]) for info in batch.infos)
     finals = [info["final_obs"].tolist() for info in batch.infos if "final_obs" in info]
     ended = array_of(vec._leased[-1].ended)[order].tolist()
-    return [*(array_of(getattr(batch, name))[order].tobytes() for name in COLUMNS), told, finals, ended]
+    return [*(array_of(getattr(batch, name))[order].tobytes() for name in COLUMNS), lengths_of, finals, ended]
 
 
 THREE = LOOPS._replace(backend_kwargs={"threads": 3})
@@ -108,24 +108,24 @@ THREE = LOOPS._replace(backend_kwargs={"threads": 3})
 
 def played(player: Player, num_envs: int, mode: str, kind: str = "int64", batch_size: int | None = None) -> list[Any]:
     """What 30 steps give, with a reset of some in between, or with batches of fewer than all."""
-    found = []
-    made: dict[str, Any] = dict(
+    results = []
+    arguments: dict[str, Any] = dict(
         env_kwargs={"max_episode_steps": 14}, autoreset_mode=mode, batch_size=batch_size, seed=5
     )
-    with player.make("classic/cartpole", num_envs=num_envs, **made) as vec:
+    with player.make("classic/cartpole", num_envs=num_envs, **arguments) as vec:
         vec.async_reset()
         for step in range(30):
             vec.recv()
-            found.append(rows(vec))
+            results.append(rows(vec))
             random = np.random.default_rng([7, step])
             if step % 10 == 9 and batch_size is None:
                 vec.async_reset(env_ids=sorted({0, num_envs // 2, num_envs - 1}))
                 vec.recv()
-                found.append(rows(vec))
+                results.append(rows(vec))
             vec.send(random.integers(0, 2, vec.agents_per_batch).astype(kind))
         vec.recv()
-        found += [[vec.get_attr(name) for name in ("seed", "episode", "t", *STATE)]]
-    return found
+        results += [[vec.get_attr(name) for name in ("seed", "episode", "t", *STATE)]]
+    return results
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
@@ -153,8 +153,8 @@ def reports() -> bool:
     """Whether there is GCC, whose report the test reads, for a processor that has other widths than one."""
     if shutil.which(COMPILER[0]) is None or platform.machine() != "x86_64":
         return False
-    told = subprocess.run([*COMPILER, "--version"], capture_output=True, text=True).stdout
-    return "Free Software Foundation" in told
+    version = subprocess.run([*COMPILER, "--version"], capture_output=True, text=True).stdout
+    return "Free Software Foundation" in version
 
 
 @pytest.mark.skipif(not reports(), reason="needs GCC on x86-64")
@@ -181,5 +181,5 @@ def test_the_compiler_makes_instructions_for_many() -> None:
     assert len(loops) == 3
     for loop, nbytes in itertools.product(loops, (32, 64)):
         assert f"kernel.cuh:{loop}:" in done.stderr
-        told = [line for line in done.stderr.splitlines() if f"kernel.cuh:{loop}:" in line]
-        assert any(f"{nbytes} byte vectors" in line for line in told), (loop, nbytes, told)
+        notes = [line for line in done.stderr.splitlines() if f"kernel.cuh:{loop}:" in line]
+        assert any(f"{nbytes} byte vectors" in line for line in notes), (loop, nbytes, notes)

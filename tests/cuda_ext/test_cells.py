@@ -42,7 +42,7 @@ SCENES = {
 }
 
 
-def made(places: Any, num_nearest: int, num_taggers: int = 2, **kwargs: Any) -> dict[str, Any]:
+def arguments_of(places: Any, num_nearest: int, num_taggers: int = 2, **kwargs: Any) -> dict[str, Any]:
     return {
         "num_taggers": num_taggers,
         "num_runners": len(places) - num_taggers,
@@ -60,7 +60,7 @@ def made(places: Any, num_nearest: int, num_taggers: int = 2, **kwargs: Any) -> 
 @pytest.mark.parametrize("scene", SCENES)
 def test_the_nearest_are_the_references(scene: str, num_nearest: int, player: Player) -> None:
     played: dict[str, Any] = dict(device=player.device, backend_kwargs=player.backend_kwargs, num_envs=1, num_steps=2)
-    report = check_kernel(KERNEL, env_kwargs=made(SCENES[scene], num_nearest), **played)
+    report = check_kernel(KERNEL, env_kwargs=arguments_of(SCENES[scene], num_nearest), **played)
     assert report.passed, str(report)
 
 
@@ -68,7 +68,7 @@ def test_who_has_left_is_not_seen(player: Player) -> None:
     """All but some leave in the first step, so that fewer are alive than could be seen."""
     places = np.where(np.arange(NUM_AGENTS)[:, np.newaxis] % 40 == 3, [8, 8], SCENES["in the corners"] / 100)
     played: dict[str, Any] = dict(device=player.device, backend_kwargs=player.backend_kwargs, num_envs=2, num_steps=3)
-    report = check_kernel(KERNEL, env_kwargs=made(places, 20, tagging_distance=0.5), **played)
+    report = check_kernel(KERNEL, env_kwargs=arguments_of(places, 20, tagging_distance=0.5), **played)
     assert report.passed, str(report)
 
 
@@ -86,16 +86,16 @@ def test_who_has_left_is_not_seen(player: Player) -> None:
 def test_any_number_of_agents(num_agents: int, player: Player) -> None:
     """From one agent a thread to several, and to more than cells hold."""
     places = np.random.default_rng(2).uniform(0, LENGTH, (num_agents, 2)).astype(np.float32)
-    with player.make(KERNEL, env_kwargs=made(places, 10)) as vec:
+    with player.make(KERNEL, env_kwargs=arguments_of(places, 10)) as vec:
         observations, _ = vec.reset(seed=1)
-        found = array_of(observations)[:, :20].reshape(num_agents, 2, 10)
+        neighbours = array_of(observations)[:, :20].reshape(num_agents, 2, 10)
     diagonal = np.float32(LENGTH) * np.float32(np.sqrt(2))
     for agent in range(0, num_agents, 7):
         gaps = places - places[agent]
         squares = gaps[:, 0] * gaps[:, 0] + gaps[:, 1] * gaps[:, 1]
         squares[agent] = np.inf
         nearest = np.argsort(squares, kind="stable")[:10]
-        np.testing.assert_array_equal(found[agent], gaps[nearest].T / diagonal)
+        np.testing.assert_array_equal(neighbours[agent], gaps[nearest].T / diagonal)
 
 
 SYNC, NO_SYNC = "    group.sync();\n", "    if (!FAULT) group.sync();\n"
@@ -122,7 +122,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
         headers = folder / "headers"
         faults = [("cells.cuh", *texts) for texts in RACES.values()]
         kernel_programs.with_faults(headers, faults if spoilt else ())
-        values = {each.name: 1 for each in KERNEL.schema.parameters}
+        values = {parameter.name: 1 for parameter in KERNEL.schema.parameters}
         values |= {"num_agents": 64, "observation_size": 22, "num_taggers": 4, "num_nearest": 3, "full_observation": 0}
         values |= {"num_layouts": 0, "episode_length": 2, "squared_reach": 0}
         kernel = dataclasses.replace(KERNEL, source=str(headers / "tag_continuous.cuh"))

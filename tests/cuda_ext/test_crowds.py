@@ -21,7 +21,7 @@ pytestmark = pytest.mark.beside
 
 NUM_AGENTS, NUM_PARTS = 1_100, 44
 ANYWHERE = np.random.default_rng(1).uniform(0, 1, (NUM_AGENTS, 3))
-GIVEN: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "num_taggers": 100, "grid_length": 1, "full_observation": False, "num_nearest": 10, "max_speed": 0.05,
     "max_acceleration": 0.01, "min_acceleration": -0.01, "tagging_distance": 0.005,
 }  # fmt: skip
@@ -52,30 +52,30 @@ class InTurn(TagContinuous):
 
 
 @pytest.fixture(scope="module", params=ON_HOST_AND_DEVICE)
-def players(request: pytest.FixtureRequest) -> Sequence[Player]:
+def kernel_players(request: pytest.FixtureRequest) -> Sequence[Player]:
     """Return the players that are compared with one run of the reference: both of the host, or the device."""
     if request.param == "loops":
         return LOOPS, FIBRES
     return (Player("device", request.getfixturevalue("device"), {}),)
 
 
-def assert_same(kernel: KernelEnv, scene: str, num_steps: int, players: Sequence[Player]) -> None:
+def assert_same(kernel: KernelEnv, scene: str, num_steps: int, kernel_players: Sequence[Player]) -> None:
     """Compare all state and rows of one environment, to the bit; of observations those of InTurn."""
-    given = {**GIVEN, **SCENES[scene]}
-    given["num_runners"] = NUM_AGENTS - given["num_taggers"]
-    made: dict[str, Any] = {"num_envs": 1, "seed": 3, "env_kwargs": given}
+    env_kwargs = {**DEFAULTS, **SCENES[scene]}
+    env_kwargs["num_runners"] = NUM_AGENTS - env_kwargs["num_taggers"]
+    arguments: dict[str, Any] = {"num_envs": 1, "seed": 3, "env_kwargs": env_kwargs}
     rng = np.random.default_rng(2)
     actions = rng.integers(0, 11, (NUM_AGENTS, 2))
     with ExitStack() as stack:
-        reference = stack.enter_context(pufferlib.make(InTurn, backend="serial", **made))
+        reference = stack.enter_context(pufferlib.make(InTurn, backend="serial", **arguments))
         kernels = {}
-        for player in players:
-            kernels[player.name] = stack.enter_context(player.make(kernel, **made))
+        for player in kernel_players:
+            kernels[player.name] = stack.enter_context(player.make(kernel, **arguments))
         for vec in (reference, *kernels.values()):
             vec.reset()
         for step in range(num_steps + 1):
-            for player, found in kernels.items():
-                for name, one, other in compared(reference, found):
+            for player, kernel_vec in kernels.items():
+                for name, one, other in compared(reference, kernel_vec):
                     assert one.tobytes() == other.tobytes(), f"{scene}, {player}, step {step}: {name} differs"
             drawn = rng.integers(0, 11, (NUM_AGENTS, 2))
             actions = np.where(rng.random((NUM_AGENTS, 1)) < 0.5, actions, drawn)  # or none would get far
@@ -83,12 +83,12 @@ def assert_same(kernel: KernelEnv, scene: str, num_steps: int, players: Sequence
                 vec.step(actions)
 
 
-def compared(reference: Any, found: Any) -> Iterator[tuple[str, Any, Any]]:
+def compared(reference: Any, vec: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield what has to be the same: its name, the reference's and the kernel's."""
-    for name, field in found.data.fields.items():
+    for name, field in vec.data.fields.items():
         if field.role == "state":
-            yield name, np.asarray(reference.get_attr(name)).astype(field.dtype), found.data.pull(name)
-    ours, theirs = found.host_batch, reference.batch
+            yield name, np.asarray(reference.get_attr(name)).astype(field.dtype), vec.data.pull(name)
+    ours, theirs = vec.host_batch, reference.batch
     for name in ("rewards", "terminations", "truncations", "masks"):
         yield name, getattr(theirs, name), np.asarray(getattr(ours, name))
     some = slice(reference.get_attr("t")[0] % NUM_PARTS, None, NUM_PARTS)
@@ -97,8 +97,10 @@ def compared(reference: Any, found: Any) -> Iterator[tuple[str, Any, Any]]:
 
 @pytest.mark.parametrize("num_steps", [10, pytest.param(500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_kernel_plays_what_its_reference_plays(scene: str, num_steps: int, players: Sequence[Player]) -> None:
-    assert_same(KERNEL, scene, num_steps, players)
+def test_the_kernel_plays_what_its_reference_plays(
+    scene: str, num_steps: int, kernel_players: Sequence[Player]
+) -> None:
+    assert_same(KERNEL, scene, num_steps, kernel_players)
 
 
 def test_a_kernel_that_looks_not_far_enough_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

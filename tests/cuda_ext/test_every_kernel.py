@@ -1,4 +1,4 @@
-"""Every kernel of cuda_ext plays what its reference plays, whoever plays it; a new file is found here."""
+"""Every kernel of cuda_ext plays what its reference plays, with every player; a new file is found here."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ def test_a_kernel_equals_its_reference(name: str, kwargs: dict[str, Any], player
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_rollout_is_the_same_as_its_steps(name: str, player: Player) -> None:
-    made: dict[str, Any] = dict(num_envs=5, seed=1)
-    with player.make(name, **made) as whole, player.make(name, **made) as single:
-        whole.reset()
+    arguments: dict[str, Any] = dict(num_envs=5, seed=1)
+    with player.make(name, **arguments) as rolled, player.make(name, **arguments) as single:
+        rolled.reset()
         single.reset()
         space = single.action_space
         space.seed(1)
         table = np.stack([space.sample() for _ in range(60)])
-        played = whole.rollout(60, table)
+        played = rolled.rollout(60, table)
         for step, actions in enumerate(table):
             single.step(actions)
             for column in COLUMNS:
                 assert_same_bits(getattr(played, column)[step], getattr(single.batch, column), (step, column))
         last = np.asarray(table[0])
-        whole.step(last)
+        rolled.step(last)
         single.step(last)
-        assert_same_bits(whole.batch.observations, single.batch.observations)
+        assert_same_bits(rolled.batch.observations, single.batch.observations)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -87,11 +87,11 @@ def test_a_random_rollout_repeats_with_its_seed(name: str, player: Player) -> No
 @pytest.mark.parametrize("name", NAMES)
 def test_random_actions_are_drawn_by_seed_episode_step_and_agent(name: str, player: Player) -> None:
     """A component of an action is of the word of its number, of one draw."""
-    made: dict[str, Any] = dict(num_envs=4, seed=1)
+    arguments: dict[str, Any] = dict(num_envs=4, seed=1)
     num_steps = 120 if player.name != "fibres" else 20
     with (
-        player.make(name, **made) as vec,
-        pufferlib.make(reference_of(kernel_of(name)), backend="serial", **made) as reference,
+        player.make(name, **arguments) as vec,
+        pufferlib.make(reference_of(kernel_of(name)), backend="serial", **arguments) as reference,
     ):
         vec.reset()
         reference.reset()
@@ -100,7 +100,9 @@ def test_random_actions_are_drawn_by_seed_episode_step_and_agent(name: str, play
         most = np.array(getattr(space, "nvec", getattr(space, "n", None)))
         agents = np.arange(reference.agents_per_env)
         for step in range(num_steps):
-            seed, episode, t = (np.array(reference.get_attr(each))[:, np.newaxis] for each in ("seed", "episode", "t"))
+            seed, episode, t = (
+                np.array(reference.get_attr(field))[:, np.newaxis] for field in ("seed", "episode", "t")
+            )
             words = philox_array(seed, episode, t + 1, agents, POLICY).reshape(4, -1)[: most.size]
             reference.step(below(words.T, most).reshape(-1, *most.shape))
             for column in COLUMNS:

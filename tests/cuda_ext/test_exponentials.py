@@ -50,20 +50,20 @@ FLOATS = floats()
 )
 def test_near_the_exact_ones(ours: Callable[..., np.ndarray], theirs: Callable[..., np.ndarray], most: float) -> None:
     with np.errstate(all="ignore"):
-        found, exact = ours(FLOATS), theirs(FLOATS.astype(np.float64))
-        error = np.abs(found - exact) / np.abs(exact)
-    assert found.dtype == np.float32
+        actual, exact = ours(FLOATS), theirs(FLOATS.astype(np.float64))
+        error = np.abs(actual - exact) / np.abs(exact)
+    assert actual.dtype == np.float32
     normal = (np.abs(exact) > 2.0**-125) & (np.abs(exact) < np.finfo(np.float32).max)
     assert normal.sum() > 100_000 and error[normal].max() < most
     if ours is exponential:
-        assert (found[FLOATS < LEAST_POWER] == 0).all() and (found[FLOATS > MOST_POWER] == np.inf).all()
-        assert np.isfinite(found[FLOATS <= MOST_POWER]).all()
+        assert (actual[FLOATS < LEAST_POWER] == 0).all() and (actual[FLOATS > MOST_POWER] == np.inf).all()
+        assert np.isfinite(actual[FLOATS <= MOST_POWER]).all()
 
 
 def test_ends_of_their_ranges() -> None:
-    given = np.float32([-np.inf, -88, 0, -0.0, 89, np.inf])
-    assert exponential(given).tolist() == [0, 0, 1, 1, np.inf, np.inf]
-    assert hyperbolic_tangent(given).tolist() == [-1, -1, 0, 0, 1, 1]
+    ends = np.float32([-np.inf, -88, 0, -0.0, 89, np.inf])
+    assert exponential(ends).tolist() == [0, 0, 1, 1, np.inf, np.inf]
+    assert hyperbolic_tangent(ends).tolist() == [-1, -1, 0, 0, 1, 1]
     assert logarithm(np.float32([0, -0.0, 1, np.inf])).tolist() == [-np.inf, -np.inf, 0, np.inf]
     assert np.isnan(logarithm(np.float32([-1, -1e-45, -np.inf]))).all()
     assert all(np.isnan(function(np.float32([np.nan]))).all() for function in FUNCTIONS)
@@ -72,10 +72,10 @@ def test_ends_of_their_ranges() -> None:
 @pytest.mark.parametrize("level", ["-O0", "-O3"])
 def test_kernels_compute_the_same(level: str, tmp_path: Path) -> None:
     library = compiled(HARNESS, tmp_path, level)
-    found = np.empty((3, len(FLOATS)), np.float32)
-    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (FLOATS, *found)]
+    results = np.empty((3, len(FLOATS)), np.float32)
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (FLOATS, *results)]
     library.play(pointers[0], ctypes.c_long(len(FLOATS)), *pointers[1:])
-    for ours, function in zip(found, FUNCTIONS, strict=True):
+    for ours, function in zip(results, FUNCTIONS, strict=True):
         with np.errstate(all="ignore"):
             theirs = function(FLOATS)
         np.testing.assert_array_equal(ours.view(np.uint32), theirs.view(np.uint32))

@@ -68,31 +68,33 @@ def nvec_of(vec: Any) -> list[int]:
     return np.atleast_1d(getattr(space, "nvec", getattr(space, "n", None))).tolist()
 
 
-def assert_same_columns(found: Any, expected: Any, names: Any, told: Any = "") -> None:
+def assert_same_columns(actual: Any, expected: Any, names: Any, context: Any = "") -> None:
     for name in names:
-        assert_same_bits(getattr(found, name), getattr(expected, name), (told, name))
+        assert_same_bits(getattr(actual, name), getattr(expected, name), (context, name))
 
 
-def assert_same_state(found: Any, expected: Any) -> None:
+def assert_same_state(vec: Any, expected: Any) -> None:
     for name, field in expected.data.fields.items():
         if field.role == "state":
-            assert_same_bits(found.data.pull(name), expected.data.pull(name), name)
+            assert_same_bits(vec.data.pull(name), expected.data.pull(name), name)
 
 
 @covering({"case": CASES, "autoreset_mode": MODES, "player": ON_HOST_AND_DEVICE}, indirect=["player"])
 def test_rows_choices_and_state_are_the_hosts(case: Any, autoreset_mode: str, player: Player) -> None:
     name, kwargs = case
     num_rows, num_steps = sizes(player, (200, 5), (20_000, 30))
-    made: dict[str, Any] = dict(num_envs=size_of(kwargs, num_rows), seed=3, env_kwargs=kwargs)
-    made["autoreset_mode"] = autoreset_mode
+    arguments: dict[str, Any] = dict(num_envs=size_of(kwargs, num_rows), seed=3, env_kwargs=kwargs)
+    arguments["autoreset_mode"] = autoreset_mode
     torch.manual_seed(1)
-    with player.make(name, **made) as vec, ONE_THREAD.make(name, **made) as other:
+    with player.make(name, **arguments) as vec, ONE_THREAD.make(name, **arguments) as other:
         num_options = sum(nvec_of(vec))
         logits = torch.randn(vec.agents_per_batch, num_options)
         assert_same_bits(vec.reset()[0], other.reset()[0])
         for step in range(num_steps):
-            own = logits.roll(step, 0)
-            assert_same_columns(vec.send_logits(own.to(vec.device)), other.send_logits(own), CHOICES, step)
+            step_logits = logits.roll(step, 0)
+            assert_same_columns(
+                vec.send_logits(step_logits.to(vec.device)), other.send_logits(step_logits), CHOICES, step
+            )
             assert_same_columns(vec.recv(), other.recv(), ROWS, step)
         if vec.agents_per_env <= FEW:
             num_inputs = int(np.prod(vec.single_observation_space.shape))
@@ -114,12 +116,12 @@ def test_batches_on_streams_of_their_own_are_those_of_all_at_once(autoreset_mode
     """In whichever order they come and are answered, with actions that kernels choose."""
     num_envs, num_turns = sizes(player, *ENVS_AND_TURNS)
     num_parts, num_agents = 3, 3
-    made: dict[str, Any] = dict(num_envs=num_envs, seed=3, env_kwargs=THREE_AGENTS, autoreset_mode=autoreset_mode)
+    arguments: dict[str, Any] = dict(num_envs=num_envs, seed=3, env_kwargs=THREE_AGENTS, autoreset_mode=autoreset_mode)
     random = np.random.default_rng(1)
     logits = torch.from_numpy(random.normal(size=(7, num_envs, num_agents, 5)).astype(np.float32))
     counts = np.zeros(num_envs, int)
     batches: list[tuple[Any, ...]] = []  # of which environments, after how many steps: names of columns, and these
-    with player.make("tag/grid", batch_size=num_envs // num_parts, **made) as vec:
+    with player.make("tag/grid", batch_size=num_envs // num_parts, **arguments) as vec:
         vec.async_reset()
         for _ in range(num_parts * num_turns):
             batch = vec.recv()
@@ -129,31 +131,34 @@ def test_batches_on_streams_of_their_own_are_those_of_all_at_once(autoreset_mode
             for part in np.split(random.permutation(ids), [random.integers(1, len(ids))]):
                 sent = logits[counts[part] % len(logits), part].flatten(0, 1)
                 chosen = vec.send_logits(sent.to(vec.device), env_ids=part.tolist())
-                batches.append((part, counts[part], CHOICES, [array_of(each) for each in chosen]))
+                batches.append((part, counts[part], CHOICES, [array_of(array) for array in chosen]))
                 counts[part] += 1
     assert counts.sum() == num_envs * num_turns
-    with ONE_THREAD.make("tag/grid", **made) as other:
+    with ONE_THREAD.make("tag/grid", **arguments) as other:
         other.reset()
         expected: dict[str, list[Any]] = {name: [] for name in (*ROWS, *CHOICES)}  # by step
         for step in range(counts.max()):
             batch, chosen = other.batch, other.send_logits(logits[step % len(logits)].flatten(0, 1))
-            for name, each in expected.items():
+            for name, array in expected.items():
                 column = array_of(getattr(batch if name in ROWS else chosen, name))
-                each.append(column.reshape(num_envs, num_agents, *column.shape[1:]))
+                array.append(column.reshape(num_envs, num_agents, *column.shape[1:]))
             other.recv()
-    columns = {name: np.stack(each) for name, each in expected.items()}
-    for ids, steps, names, found in batches:
-        for name, each in zip(names, found, strict=True):
-            assert_same_bits(each, columns[name][steps, ids].reshape(each.shape), name)
+    columns = {name: np.stack(array) for name, array in expected.items()}
+    for ids, steps, names, arrays in batches:
+        for name, array in zip(names, arrays, strict=True):
+            assert_same_bits(array, columns[name][steps, ids].reshape(array.shape), name)
 
 
 @pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
 def test_state_is_read_and_written_while_blocks_fly(player: Player) -> None:
     """A call comes after all that was sent before it, and before all that is sent after it."""
     num_envs, num_steps = sizes(player, *ENVS_AND_TURNS)
-    made: dict[str, Any] = dict(num_envs=num_envs, seed=3, env_kwargs=THREE_AGENTS)
+    arguments: dict[str, Any] = dict(num_envs=num_envs, seed=3, env_kwargs=THREE_AGENTS)
     random = np.random.default_rng(1)
-    with player.make("tag/grid", batch_size=num_envs // 3, **made) as vec, ONE_THREAD.make("tag/grid", **made) as other:
+    with (
+        player.make("tag/grid", batch_size=num_envs // 3, **arguments) as vec,
+        ONE_THREAD.make("tag/grid", **arguments) as other,
+    ):
         vec.async_reset()
         other.reset()
         for step in range(num_steps):
@@ -174,8 +179,8 @@ def test_state_is_read_and_written_while_blocks_fly(player: Player) -> None:
             chosen = random.choice(num_envs, num_envs // 2, replace=False).tolist()
             for name in ("x", "t") if step % 2 else ("y",):
                 values = [random.integers(0, 4, 3) if name != "t" else int(random.integers(0, 4)) for _ in chosen]
-                for each in (vec, other):
-                    each.set_attr(name, values, env_ids=chosen)
+                for venv in (vec, other):
+                    venv.set_attr(name, values, env_ids=chosen)
             states = other.states()
             for name, state in vec.states().items():
                 assert_same_bits(state, states[name], name)
@@ -190,26 +195,26 @@ def test_state_is_read_and_written_while_blocks_fly(player: Player) -> None:
 def test_steps_in_a_graph_are_those_one_by_one(case: Any, autoreset_mode: str, cuda: str) -> None:
     """Three replays of 30 steps, with the actions and logits that are in the captured tensors at each."""
     name, kwargs = case
-    made: dict[str, Any] = dict(num_envs=size_of(kwargs, 20_000), seed=3, env_kwargs=kwargs)
-    made["autoreset_mode"] = autoreset_mode
+    arguments: dict[str, Any] = dict(num_envs=size_of(kwargs, 20_000), seed=3, env_kwargs=kwargs)
+    arguments["autoreset_mode"] = autoreset_mode
     random = np.random.default_rng(1)
     player = Player("device", cuda, {})
-    with player.make(name, **made) as vec, player.make(name, **made) as other:
+    with player.make(name, **arguments) as vec, player.make(name, **arguments) as other:
         nvec = nvec_of(vec)
         shape = (vec.agents_per_batch, *vec.single_action_space.shape)
         actions = torch.zeros(shape, dtype=torch.int64, device=cuda)
         logits = torch.zeros((len(actions), sum(nvec)), device=cuda)
 
-        def play(each: Any, num_steps: int) -> None:
+        def play(venv: Any, num_steps: int) -> None:
             for _ in range(num_steps - 3):
-                each.step(actions)
+                venv.step(actions)
             for _ in range(3):
-                each.send_logits(logits)
-                each.recv()
+                venv.send_logits(logits)
+                venv.recv()
 
-        for each in (vec, other):
-            each.reset()
-            play(each, 6)  # each block of rows has been filled both ways
+        for venv in (vec, other):
+            venv.reset()
+            play(venv, 6)  # each block of rows has been filled both ways
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             play(vec, 30)
@@ -247,10 +252,10 @@ def trained(trainer: Any, device: str, graphs: bool, **more: Any) -> Tensor:
     return weights
 
 
-def assert_near(found: Tensor, expected: Tensor) -> None:
+def assert_near(actual: Tensor, expected: Tensor) -> None:
     """To a hundred-thousandth of the largest: in a graph cuBLAS may choose other kernels."""
     largest = float(expected.abs().max())
-    assert expected.isfinite().all() and float((found - expected).abs().max()) <= 1e-5 * largest
+    assert expected.isfinite().all() and float((actual - expected).abs().max()) <= 1e-5 * largest
 
 
 def name_of(value: Any) -> str:
@@ -271,7 +276,7 @@ def test_a_trainer_in_a_graph_learns_what_it_does_without(trainer: Any, more: di
 @pytest.mark.gpu
 @pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
 def test_stretches_in_a_row_are_those_without_a_graph(trainer: Any, device: str) -> None:
-    """The graph of the first plays on in the second and the third, whose environments begin anew."""
+    """The graph of the first plays on in the second and the third, whose environments start again."""
     runs = []
     for graphs in (True, False):
         settings = config(trainer.Config, device=device, graphs=graphs, total_steps=1500, checkpoint_every=500)

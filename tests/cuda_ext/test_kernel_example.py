@@ -88,7 +88,7 @@ def test_an_attribute_that_the_reference_lacks_is_named(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("? 1.0f : -1.0f", "? 1.0f : -2.0f", "rewards is -2.0, and the reference has -1.0"),
         ("words.w[1], env.width", "words.w[0], env.width", "step 0 (next_step), environment"),
@@ -100,16 +100,16 @@ def test_an_attribute_that_the_reference_lacks_is_named(
     ],
 )
 def test_the_first_difference_is_named(
-    old: str, new: str, told: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+    old: str, new: str, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     spoil(folder / "catch.cuh", old, new)
     monkeypatch.setattr(sources, "HOST_FLAGS", tuple({"-O3": "-O0"}.get(flag, flag) for flag in sources.HOST_FLAGS))
     assert check(folder, monkeypatch) == 1
     said = capsys.readouterr().out
-    assert "catch: the kernel differs after" in said and told in said
+    assert "catch: the kernel differs after" in said and message in said
 
 
-def test_a_kernel_without_its_file_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
+def test_a_kernel_without_its_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     (folder / "catch.cuh").unlink()
     assert check(folder, monkeypatch) == 1
     said = capsys.readouterr().err

@@ -138,13 +138,13 @@ CASES = [
     for name in KERNELS
     for number, kwargs in enumerate(SMALL.get(name, [{}]))
 ]
-FOUND = {  # which of the faults a sanitizer is to find, and what it says then
+EXPECTED = {  # which of the faults a sanitizer is to find, and what it says then
     "thread": (1, "WARNING: ThreadSanitizer: data race"),
     "address,undefined": (2, "ERROR: AddressSanitizer: heap-buffer-overflow"),
 }
 
 
-@covering({"case": CASES, "sanitizer": [*FOUND]})
+@covering({"case": CASES, "sanitizer": [*EXPECTED]})
 def test_sanitizers(case: tuple[str, dict[str, Any]], sanitizer: str, tmp_path: Path) -> None:
     """They are silent as long as no fault is on, and then they are not."""
     name, kwargs = case
@@ -156,7 +156,7 @@ def test_sanitizers(case: tuple[str, dict[str, Any]], sanitizer: str, tmp_path: 
     text = kernel_programs.program(kernel, shape, shape.envs_per_block + 1, values, 3)
     binary = kernel_programs.build(text, tmp_path, headers, sanitizer)
     assert kernel_programs.play(binary, sanitizer) == (0, "")
-    fault, words = FOUND[sanitizer]
+    fault, words = EXPECTED[sanitizer]
     code, said = kernel_programs.play(binary, sanitizer, fault)
     assert (code, words in said) == (REPORTED, True), said
 

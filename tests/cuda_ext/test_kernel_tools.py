@@ -36,8 +36,8 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def make(kernel: KernelEnv, num_agents: int = 4, **kwargs: Any) -> Any:
-    given: dict[str, Any] = {"num_envs": 3, "env_kwargs": {"num_agents": num_agents}} | kwargs
-    return pufferlib.make(kernel, backend="cuda", device="host", **given)
+    arguments: dict[str, Any] = {"num_envs": 3, "env_kwargs": {"num_agents": num_agents}} | kwargs
+    return pufferlib.make(kernel, backend="cuda", device="host", **arguments)
 
 
 # ----------------------------------------------------------------------------------------------------------- barriers
@@ -189,8 +189,10 @@ FAULTS = {**RACES, **TILE_RACES, **OVERRUNS}
 Sanitized = Callable[..., tuple[int, str]]
 
 
-def built(folder: Path, sanitizer: str, group: str, faults: Iterable[Any] = (), told: Mapping[str, Any] = {}) -> Path:
-    """Compile what plays tag/grid's kernel for some steps, with these faults. told: what else a launch is told."""
+def built(
+    folder: Path, sanitizer: str, group: str, faults: Iterable[Any] = (), overrides: Mapping[str, Any] = {}
+) -> Path:
+    """Compile what plays tag/grid's kernel for some steps, with these faults. overrides: launch arguments."""
     headers = folder / "headers"
     kernel_programs.with_faults(headers, faults)
     shape, taggers, runners, num_envs, full = GROUPS[group]
@@ -199,7 +201,7 @@ def built(folder: Path, sanitizer: str, group: str, faults: Iterable[Any] = (), 
         "num_agents": num_agents, "observation_size": 4 * num_agents + 1 if full else 10, "num_taggers": taggers,
         "num_nearest": 3, "full_observation": int(full), "grid_length": 1, "episode_length": 2,
         "wall_hit_penalty": 0.1, "tag_reward_for_tagger": 10, "tag_penalty_for_runner": 2,
-        "step_cost_for_tagger": 0.01, "num_layouts": 0, **told,
+        "step_cost_for_tagger": 0.01, "num_layouts": 0, **overrides,
     }  # fmt: skip
     kernel = dataclasses.replace(KERNEL, source=str(headers / "tag_grid.cuh"))
     return kernel_programs.build(
@@ -269,7 +271,7 @@ def test_registers_suffice(shape: tuple[int, int, bool, int], architecture: str,
 
 
 LACKING = COUNTING.replace("sum = group.sum(sum);", "sum = group.sum(sum) + env.speed[e];")
-TOLD = (
+MESSAGE = (
     r'"counting" does not compile:\ncounting.cuh uses env.speed, which the schema of "counting" lacks; '
     r'add Field\("speed", …\) or Parameter\("speed", …\) to it\n'
 )
@@ -277,12 +279,12 @@ TOLD = (
 
 def test_a_field_that_is_missing_is_named(tmp_path: Path) -> None:
     kernel = counting(tmp_path, source=LACKING)
-    with pytest.raises(KernelError, match=TOLD + r"(.*\n)*.*counting.cuh"):
+    with pytest.raises(KernelError, match=MESSAGE + r"(.*\n)*.*counting.cuh"):
         make(kernel)
-    with pytest.raises(KernelError, match=TOLD):
+    with pytest.raises(KernelError, match=MESSAGE):
         nvrtc.compiled(kernel, Shape.of(4, 1), {})
     clang = "counting.cuh:12:3: error: no member named 'speed' in '(anonymous namespace)::Env'"
-    with pytest.raises(KernelError, match=TOLD):
+    with pytest.raises(KernelError, match=MESSAGE):
         raise KernelError(explained(kernel, clang))
     assert "lacks" not in explained(kernel, "counting.cuh:12:3: error: expected ';'")
 
@@ -317,7 +319,7 @@ def sums(kernel: KernelEnv) -> list[int]:
         return vec.get_attr("total")
 
 
-def test_a_library_is_compiled_once_and_anew_for_another_source(
+def test_a_library_is_compiled_once_and_again_for_another_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "HOST_FLAGS", QUICK_FLAGS)
@@ -354,7 +356,7 @@ def test_a_built_library_is_used_as_long_as_it_is_of_this_source(
         counting(tmp_path, more="if (group.rank == 0) env.total[e] += 3;")
     if change == "what all share":
         digest = sources.digest
-        monkeypatch.setattr(sources, "digest", lambda *given: digest(*given, "another kernel.cuh"))
+        monkeypatch.setattr(sources, "digest", lambda *texts: digest(*texts, "another kernel.cuh"))
     assert sums(kernel) == [7 if change == "the kernel" else 4] * 3
     compiled = list((tmp_path / "cache/pufferlib/kernels").glob("*.so"))
     assert len(compiled) == (0 if change == "nothing" else 1)

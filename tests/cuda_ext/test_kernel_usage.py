@@ -42,9 +42,9 @@ REPORT = ["check", "ocean/squared", "--backend", "cuda", "--report"]
 def test_blocks_on_a_multiprocessor(
     architecture: str, block_size: int, registers: int, shared_nbytes: int, num_blocks: int, limit: str
 ) -> None:
-    found = Occupancy.of(Cubin(b"", registers, shared_nbytes, 0, 0), block_size, architecture)
-    assert (found.num_blocks, found.limit) == (num_blocks, limit)
-    assert found.share == num_blocks * block_size / MULTIPROCESSORS[architecture].num_threads
+    occupancy = Occupancy.of(Cubin(b"", registers, shared_nbytes, 0, 0), block_size, architecture)
+    assert (occupancy.num_blocks, occupancy.limit) == (num_blocks, limit)
+    assert occupancy.share == num_blocks * block_size / MULTIPROCESSORS[architecture].num_threads
 
 
 def test_what_a_kernel_of_ones_own_takes(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_what_a_kernel_of_ones_own_takes(tmp_path: Path) -> None:
 
 def test_launches_are_those_that_are_compiled() -> None:
     """A rollout takes more registers than a step; a network that fits is in shared memory."""
-    found = {launch: kernel_usage("ocean/squared", launch, "sm_90").cubin for launch in [*LAUNCHES][:3]}
-    assert found["step"].num_registers < found["rollout"].num_registers
-    assert len(found["step"].code) < len(found["step, logits"].code)
+    cubins = {launch: kernel_usage("ocean/squared", launch, "sm_90").cubin for launch in [*LAUNCHES][:3]}
+    assert cubins["step"].num_registers < cubins["rollout"].num_registers
+    assert len(cubins["step"].code) < len(cubins["step, logits"].code)
     layers = nn.Sequential(nn.Linear(9, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8))
     network = Network.of(layers, 9, 8, torch.device("cpu"))
     assert sizes([9, 64, 64, 8]) == (network.width, len(network.weights))
@@ -90,8 +90,8 @@ def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     expected = ["sm_90", str(cubin.num_registers), f"{cubin.shared_nbytes:,}", f"{cubin.stack_nbytes:,}", "0"]
     assert lines[8].split() == [*expected, str(on.num_blocks), f"{on.share:.0%}", on.limit]
     assert all(line.split()[0] == "sm_90" for line in lines[2:9:2])
-    told = " ".join(lines[9:])
-    assert re.search(r"hidden layers of 64 and 64\. NVRTC 1\d\.\d does not know sm_999; a newer", told), told
+    text = " ".join(lines[9:])
+    assert re.search(r"hidden layers of 64 and 64\. NVRTC 1\d\.\d does not know sm_999; a newer", text), text
 
 
 def test_what_it_needs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

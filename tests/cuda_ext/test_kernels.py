@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from devices import FIBRES, LOOPS, PLAYERS, Player, assert_same_bits
+from devices import FIBRES, LOOPS, PLAYER_KINDS, Player, assert_same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matrix import covering
@@ -52,42 +52,42 @@ def rows_of(vec: Any) -> Rows:
     return Rows._make(copy.deepcopy(list(part)) if part is batch.infos else np.array(part) for part in batch)
 
 
-def assert_same(found: Rows, expected: Rows) -> None:
+def assert_same(actual: Rows, expected: Rows) -> None:
     """To the bit; of infos the time is left out, and returns may be summed in another order."""
-    for name, one, other in zip(Rows._fields, found, expected, strict=True):
+    for name, one, other in zip(Rows._fields, actual, expected, strict=True):
         if name == "infos":
             assert_same_infos(one, other)
         else:
             assert_same_bits(one, other, name)
 
 
-def assert_same_infos(found: Any, expected: Any) -> None:
+def assert_same_infos(actual: Any, expected: Any) -> None:
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
+        assert actual.keys() == expected.keys()
         for key, value in expected.items():
             if key == "r":
-                assert found[key] == pytest.approx(value, rel=1e-9)
+                assert actual[key] == pytest.approx(value, rel=1e-9)
             elif key != "t":
-                assert_same_infos(found[key], value)
+                assert_same_infos(actual[key], value)
     elif isinstance(expected, (list, pufferlib.vectorization.Infos)):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
             assert_same_infos(one, other)
     elif isinstance(expected, np.ndarray):
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
     else:
-        assert found == expected
+        assert actual == expected
 
 
 def rollout(player: Player | None, num_steps: int, actions_seed: int = 0, **kwargs: Any) -> list[Rows]:
     rng = np.random.default_rng(actions_seed)
     with make(player, **kwargs) as vec:
         vec.reset()
-        found = [rows_of(vec)]
+        steps = [rows_of(vec)]
         for _ in range(num_steps):
             vec.step(rng.integers(0, 5, vec.action_space.shape, np.int64))
-            found.append(rows_of(vec))
-        return found
+            steps.append(rows_of(vec))
+        return steps
 
 
 # ------------------------------------------------------------------------------------------------------ any arguments
@@ -170,8 +170,8 @@ def check_equality(player: Player, kwargs: dict[str, Any], actions_seed: int) ->
     num_steps = 2 * kwargs["env_kwargs"]["episode_length"] + 3  # two episodes at least
     expected = rollout(None, num_steps, actions_seed, **kwargs)
     assert sum(info.get("env", False) for rows in expected for info in rows.infos) >= 2 * kwargs["num_envs"]
-    for found, rows in zip(rollout(player, num_steps, actions_seed, **kwargs), expected, strict=True):
-        assert_same(found, rows)
+    for actual, rows in zip(rollout(player, num_steps, actions_seed, **kwargs), expected, strict=True):
+        assert_same(actual, rows)
 
 
 NUM_AGENTS = [  # taggers, runners, whether all is seen
@@ -192,15 +192,15 @@ def test_any_number_of_agents_on_a_device(agents: tuple[int, int, bool], autores
     check_number(agents, autoreset_mode, Player("device", device, {}))
 
 
-def check_number(agents: tuple[int, int, bool], autoreset_mode: str, *players: Player) -> None:
+def check_number(agents: tuple[int, int, bool], autoreset_mode: str, *kernel_players: Player) -> None:
     taggers, runners, full = agents
     env_kwargs = dict(num_taggers=taggers, num_runners=runners, full_observation=full, num_nearest=3, episode_length=2)
     num_envs = 9 if taggers + runners < 100 else 2
     kwargs = dict(env_kwargs=env_kwargs, num_envs=num_envs, seed=5, autoreset_mode=autoreset_mode)
     expected = rollout(None, 4, **kwargs)
-    for player in players:
-        for found, rows in zip(rollout(player, 4, **kwargs), expected, strict=True):
-            assert_same(found, rows)
+    for player in kernel_players:
+        for actual, rows in zip(rollout(player, 4, **kwargs), expected, strict=True):
+            assert_same(actual, rows)
 
 
 def test_shared_among_threads_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +209,8 @@ def test_shared_among_threads_of_the_host(monkeypatch: pytest.MonkeyPatch) -> No
     for num_envs in (1, 2, 3, 7):
         kwargs: dict[str, Any] = dict(num_envs=num_envs, seed=5, env_kwargs=dict(grid_length=2, episode_length=3))
         expected = rollout(None, 8, **kwargs)
-        for found, rows in zip(rollout(three, 8, **kwargs), expected, strict=True):
-            assert_same(found, rows)
+        for actual, rows in zip(rollout(three, 8, **kwargs), expected, strict=True):
+            assert_same(actual, rows)
 
 
 # ------------------------------------------------------------------------------------------------------------- a pool
@@ -219,32 +219,32 @@ def test_shared_among_threads_of_the_host(monkeypatch: pytest.MonkeyPatch) -> No
 def trajectories(player: Player | None, batch_size: int, num_steps: int, **kwargs: Any) -> list[list[Rows]]:
     """What each environment gives, where its own step decides what it does."""
     with make(player, num_envs=7, batch_size=batch_size, **kwargs) as vec:
-        found: list[list[Rows]] = [[] for _ in range(7)]
+        rows_by_env: list[list[Rows]] = [[] for _ in range(7)]
         vec.async_reset()
-        while min(map(len, found)) < num_steps:
+        while min(map(len, rows_by_env)) < num_steps:
             vec.recv()
             batch = rows_of(vec)
             sent = []
             for slot, env_id in enumerate(batch.env_ids.tolist()):
                 rows = slice(slot * vec.agents_per_env, (slot + 1) * vec.agents_per_env)
-                own = [each for each in batch.infos if each["env_id"] == env_id]
-                parts = [own if part is batch.infos else part[rows] for part in batch]
-                found[env_id].append(Rows._make(parts)._replace(env_ids=batch.env_ids[slot : slot + 1]))
-                rng = np.random.default_rng([env_id, len(found[env_id])])
+                env_infos = [item for item in batch.infos if item["env_id"] == env_id]
+                parts = [env_infos if part is batch.infos else part[rows] for part in batch]
+                rows_by_env[env_id].append(Rows._make(parts)._replace(env_ids=batch.env_ids[slot : slot + 1]))
+                rng = np.random.default_rng([env_id, len(rows_by_env[env_id])])
                 sent.append(rng.integers(0, 5, vec.agents_per_env))
             vec.send(np.concatenate(sent))
-        return [each[:num_steps] for each in found]
+        return [item[:num_steps] for item in rows_by_env]
 
 
 @covering(
-    {"player": PLAYERS, "batch_size": [1, 3, 5], "autoreset_mode": ["next_step", "same_step"]}, indirect=["player"]
+    {"player": PLAYER_KINDS, "batch_size": [1, 3, 5], "autoreset_mode": ["next_step", "same_step"]}, indirect=["player"]
 )
 def test_trajectories_do_not_depend_on_the_batch(player: Player, batch_size: int, autoreset_mode: str) -> None:
     env_kwargs = dict(num_taggers=3, num_runners=2, full_observation=False, num_nearest=4, grid_length=2)
     kwargs = dict(env_kwargs={**env_kwargs, "episode_length": 6}, seed=8, autoreset_mode=autoreset_mode)
     expected = trajectories(None, 7, 16, **kwargs)
-    for found, rows in zip(trajectories(player, batch_size, 16, **kwargs), expected, strict=True):
-        for one, other in zip(found, rows, strict=True):
+    for actual, rows in zip(trajectories(player, batch_size, 16, **kwargs), expected, strict=True):
+        for one, other in zip(actual, rows, strict=True):
             assert_same(one, other)
 
 
@@ -329,12 +329,12 @@ def check_scene(name: str, player: Player | None) -> None:
         np.testing.assert_array_equal(others, [vec.get_attr(axis, env_ids=[0, 2]) for axis in "xy"])
         vec.step(np.array([[STAY] * len(scene.cells), scene.actions, [STAY] * len(scene.cells)]).reshape(-1))
         rows = rows_of(vec)
-        own = slice(len(scene.cells), 2 * len(scene.cells))
-        assert rows.rewards[own].tolist() == [float(reward) for reward in scene.rewards]
-        assert "".join(map(str, rows.terminations[own].astype(int))) == scene.terminated
-        assert "".join(map(str, rows.truncations[own].astype(int))) == scene.truncated
+        scene_rows = slice(len(scene.cells), 2 * len(scene.cells))
+        assert rows.rewards[scene_rows].tolist() == [float(reward) for reward in scene.rewards]
+        assert "".join(map(str, rows.terminations[scene_rows].astype(int))) == scene.terminated
+        assert "".join(map(str, rows.truncations[scene_rows].astype(int))) == scene.truncated
         if scene.seen:
-            np.testing.assert_array_equal(rows.observations[own][0], np.array(scene.seen, np.float32))
+            np.testing.assert_array_equal(rows.observations[scene_rows][0], np.array(scene.seen, np.float32))
 
 
 # -------------------------------------------------------------------------------------------------- seeds and resets
@@ -353,7 +353,7 @@ RESETS: dict[str, list[dict[str, Any]]] = {  # one after another, four steps aft
 @covering(
     {
         "calls": [pytest.param(calls, id=name) for name, calls in RESETS.items()],
-        "player": PLAYERS,
+        "player": PLAYER_KINDS,
         "autoreset_mode": ["next_step", "same_step", "disabled"],
     },
     indirect=["player"],
@@ -362,21 +362,21 @@ def test_resets(calls: list[dict[str, Any]], player: Player, autoreset_mode: str
     """Also the rows of environments that are not reset: as they were, their masks False."""
 
     def played(by: Player | None) -> list[Rows]:
-        rng, found = np.random.default_rng(0), []
+        rng, steps = np.random.default_rng(0), []
         with make(by, num_envs=4, seed=6, env_kwargs=ENDLESS, autoreset_mode=autoreset_mode) as vec:
             vec.reset()
             for call in calls:
                 before = rows_of(vec)
                 vec.reset(**call)
-                found.append(rows_of(vec))
-                assert not found[-1].masks.any()
+                steps.append(rows_of(vec))
+                assert not steps[-1].masks.any()
                 others = np.setdiff1d(np.arange(4), call.get("env_ids", range(4)))
                 rows = (others[:, None] * 4 + np.arange(4)).reshape(-1)
-                np.testing.assert_array_equal(found[-1].observations[rows], before.observations[rows])
+                np.testing.assert_array_equal(steps[-1].observations[rows], before.observations[rows])
                 for _ in range(4):  # another number than there are blocks
                     vec.step(rng.integers(0, 5, 16))
-                    found.append(rows_of(vec))
-        return found
+                    steps.append(rows_of(vec))
+        return steps
 
     for one, other in zip(played(player), played(None), strict=True):
         assert_same(one, other)
@@ -410,8 +410,8 @@ def test_resets_between_send_and_recv(batch_size: int, player: Player) -> None:
                 receive_all()
         return rows
 
-    for found, expected in zip(played(player), played(None), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(played(player), played(None), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
@@ -422,14 +422,14 @@ def test_resets_of_some_just_after_an_end(player: Player, autoreset_mode: str) -
         kwargs = dict(num_envs=3, seed=6, env_kwargs={**ENDLESS, "episode_length": 2}, autoreset_mode=autoreset_mode)
         with make(by, **kwargs) as vec:
             vec.reset()
-            found = []
+            steps = []
             for num_steps in (2, 3, 2, 1):
                 for _ in range(num_steps):
                     vec.step(np.zeros(12, int))
-                    found.append(rows_of(vec))
+                    steps.append(rows_of(vec))
                 vec.reset(env_ids=[1])
-                found.append(rows_of(vec))
-        return found
+                steps.append(rows_of(vec))
+        return steps
 
     for one, other in zip(played(player), played(None), strict=True):
         assert_same(one, other)
@@ -437,20 +437,20 @@ def test_resets_of_some_just_after_an_end(player: Player, autoreset_mode: str) -
 
 def test_some_begin_while_others_go_on(player: Player) -> None:
     def played(by: Player | None) -> list[Rows]:
-        found = []
+        steps = []
         with make(by, num_envs=4, batch_size=2, seed=6, env_kwargs=ENDLESS) as vec:
             vec.async_reset(env_ids=[3, 1])
             vec.recv()
-            found.append(rows_of(vec))
+            steps.append(rows_of(vec))
             vec.send(np.full(8, UP))
             vec.recv()
             vec.async_reset()
             for _ in range(2):
                 vec.recv()
-                found.append(rows_of(vec))
+                steps.append(rows_of(vec))
             episodes = vec.get_attr("episode")
         assert episodes == [0, 1, 0, 1]
-        return found
+        return steps
 
     for one, other in zip(by_env(played(player)), by_env(played(None)), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -459,8 +459,8 @@ def test_some_begin_while_others_go_on(player: Player) -> None:
 def by_env(batches: list[Rows]) -> list[Any]:
     """The observations of batches, in the order of environments."""
     rows = [(env_id, k) for k, batch in enumerate(batches) for env_id in batch.env_ids.tolist()]
-    values = [each for batch in batches for each in batch.observations.reshape(len(batch.env_ids), -1)]
-    return [value for _, value in sorted(zip(rows, values, strict=True), key=lambda each: each[0])]
+    values = [item for batch in batches for item in batch.observations.reshape(len(batch.env_ids), -1)]
+    return [value for _, value in sorted(zip(rows, values, strict=True), key=lambda item: item[0])]
 
 
 def test_whose_episode_is_over_rests_until_it_is_reset(player: Player) -> None:

@@ -79,8 +79,8 @@ def cases(draw: Callable[..., Any]) -> dict[str, Any]:
     special = draw(
         st.lists(st.sampled_from([np.inf, -np.inf, np.nan, 0.0, -0.0, 88.0, -88.0, 3e38, -3e38]), max_size=4)
     )
-    for each in special:
-        logits[random.random(shape) < draw(st.sampled_from([0.1, 0.9]))] = each
+    for value in special:
+        logits[random.random(shape) < draw(st.sampled_from([0.1, 0.9]))] = value
     masks = None
     if draw(st.booleans()):
         masks = (random.random(shape) < draw(st.sampled_from([0.05, 0.5, 0.95]))).astype(np.uint8)
@@ -171,15 +171,17 @@ def test_choices_are_as_frequent_as_their_probabilities() -> None:
     masks = np.array([1, 1, 0, 1, 1, 1, 1, 1, 1], bool)  # 4 options of 5, and 4
     every = np.broadcast_to(logits, (rows, 9)), [5, 4], drawn_words(rows, 2), np.broadcast_to(masks, (rows, 9))
     choices, _, _ = sampled(*every)
-    found = np.bincount(choices[:, 0] * 4 + choices[:, 1], minlength=20)
+    counts = np.bincount(choices[:, 0] * 4 + choices[:, 1], minlength=20)
     weights = np.where(masks, np.exp(logits.astype(np.float64)), 0)
     expected = rows * np.outer(weights[:5] / weights[:5].sum(), weights[5:] / weights[5:].sum()).ravel()
-    assert found[expected == 0].sum() == 0
-    kept = expected > 0
-    assert ((found - expected)[kept] ** 2 / expected[kept]).sum() < 68  # 15 degrees of freedom: less than 1 in 1e8
+    assert counts[expected == 0].sum() == 0
+    possible = expected > 0
+    assert (
+        (counts - expected)[possible] ** 2 / expected[possible]
+    ).sum() < 68  # 15 degrees of freedom: less than 1 in 1e8
     uneven = sampled(every[0] + np.float32([0.05] + [0] * 8), *every[1:])[0]
-    found = np.bincount(uneven[:, 0] * 4 + uneven[:, 1], minlength=20)
-    assert ((found - expected)[kept] ** 2 / expected[kept]).sum() > 68  # and it would notice 5 percent
+    counts = np.bincount(uneven[:, 0] * 4 + uneven[:, 1], minlength=20)
+    assert ((counts - expected)[possible] ** 2 / expected[possible]).sum() > 68  # and it would notice 5 percent
 
 
 def test_words_are_those_of_random_actions() -> None:
@@ -206,7 +208,7 @@ def test_kernels_play_networks_alike(kernels: Any, follows: str) -> None:
             padded[0, :after], padded[1:, :after] = biases, weights.T
             packed.append(padded.ravel())
         inputs = random.normal(size=(200, widths[0])).astype(np.float32)
-        found = np.empty((200, widths[-1]), np.float32)
+        outputs = np.empty((200, widths[-1]), np.float32)
         which = ["linear", "tanh", "relu"].index(follows)
         shape = np.array([(after, which) for after in widths[1:]], np.int32)
         weights = np.concatenate(packed)
@@ -216,12 +218,12 @@ def test_kernels_play_networks_alike(kernels: Any, follows: str) -> None:
             *map(address, (inputs, weights, shape)),
             len(layers),
             widths[-1],
-            address(found),
+            address(outputs),
         )
         expected = forward(inputs, layers)
-        np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+        np.testing.assert_array_equal(outputs.view(np.uint32), expected.view(np.uint32))
         exact = inputs.astype(np.float64)
         for matrix, biases, _ in layers:
             exact = exact @ matrix.T.astype(np.float64) + biases
             exact = {"linear": exact, "tanh": np.tanh(exact), "relu": np.maximum(exact, 0)}[follows]
-        np.testing.assert_allclose(found, exact, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(outputs, exact, rtol=2e-5, atol=2e-5)

@@ -23,17 +23,17 @@ from pufferlib.util.philox import below, philox, uniform
 
 pytestmark = pytest.mark.beside
 
-Place = tuple[float, ...]  # x, y; direction 0 unless it follows
+Position = tuple[float, ...]  # x, y; direction 0 unless it follows
 f = np.float32
 REST = (0, 0)
 # With two levels, actions: 0 nothing, 1 the least, 2 the most.
 TWO_LEVELS = {"num_acceleration_levels": 2, "num_turn_levels": 2}
 
 
-def scene(*places: Place, taggers: int = 1, length: float = 8, seed: int = 0, **kwargs: Any) -> TagContinuous:
+def scene(*places: Position, taggers: int = 1, length: float = 8, seed: int = 0, **kwargs: Any) -> TagContinuous:
     """An environment whose agents, taggers first, have just been put on these places, at rest."""
     counts = {"num_taggers": taggers, "num_runners": len(places) - taggers}
-    starts = [(*place, 0.0)[:3] for place in places]
+    starts = [(*position, 0.0)[:3] for position in places]
     env = TagContinuous(**{**counts, "grid_length": length, "start": "fixed", "starts": starts, **TWO_LEVELS, **kwargs})
     env.reset(seed=seed)
     return env
@@ -108,17 +108,17 @@ def test_turns_come_before_the_move_and_directions_stay_below_a_turn() -> None:
     env = scene((4, 4), (7, 7))
     env.speed[0] = 1
     expected = [(4, 5), (3, 5), (3, 4), (4, 4)]
-    for quarter, place in enumerate(expected, start=1):
+    for quarter, position in enumerate(expected, start=1):
         act(env, (0, 2), REST)
         assert env.direction[0] == pytest.approx(quarter % 4 * HALF_PI, abs=1e-6)
-        assert places(env)[0] == pytest.approx(place, abs=1e-6)
+        assert places(env)[0] == pytest.approx(position, abs=1e-6)
     for quarter in (3, 2, 1, 0):
         act(env, (0, 1), REST)
         distance = abs(env.direction[0] - quarter * HALF_PI)
         assert min(distance, TWO_PI - distance) < 1e-6
     env = scene((4, 4), (7, 7), max_turn=TWO_PI, min_turn=-TWO_PI)
-    for turn in (1, 2, 1, 1, 2, 2):
-        act(env, (0, turn), REST)
+    for turn_action in (1, 2, 1, 1, 2, 2):
+        act(env, (0, turn_action), REST)
         assert 0 <= env.direction[0] < TWO_PI
 
 
@@ -129,7 +129,7 @@ def test_who_rests_turns_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "speed", "after", "hit"),
+    ("position", "speed", "after", "hit"),
     [
         ((7.5, 4, 0), 1, (8, 4), True),
         ((7, 4, 0), 1, (8, 4), False),  # to the edge and no further
@@ -141,13 +141,13 @@ def test_who_rests_turns_all_the_same() -> None:
         ((8, 4, np.pi / 4), 1, (8, 4 + 0.5**0.5), True),  # along the edge it goes on
     ],
 )
-def test_edges(place: Place, speed: float, after: Place, hit: bool) -> None:
-    env = scene(place, (1, 1), edge_hit_penalty=-0.5, tagging_distance=0)
+def test_edges(position: Position, speed: float, after: Position, hit: bool) -> None:
+    env = scene(position, (1, 1), edge_hit_penalty=-0.5, tagging_distance=0)
     env.speed[0] = speed
     _, (reward, _), *_ = act(env)
     assert places(env)[0] == pytest.approx(after, abs=1e-6)
     assert reward == (-0.5 if hit else 0)
-    assert (env.speed[0], env.direction[0]) == (speed, f(place[2]))
+    assert (env.speed[0], env.direction[0]) == (speed, f(position[2]))
 
 
 # Tags, rewards, endings
@@ -196,10 +196,10 @@ def test_only_the_nearest_tagger_is_paid() -> None:
     assert act(env)[1] == [-0.25, 9.75, 9.75, -4.5, -4.5]
 
 
-@pytest.mark.parametrize("turn", range(4))
-def test_of_taggers_as_near_the_lower_number_is_paid(turn: int) -> None:
+@pytest.mark.parametrize("shift", range(4))
+def test_of_taggers_as_near_the_lower_number_is_paid(shift: int) -> None:
     around = [(4, 4.5), (4.5, 4), (4, 3.5), (3.5, 4)]
-    env = scene((0, 0), *around[turn:], *around[:turn], (4, 4), taggers=5, **AMOUNTS)
+    env = scene((0, 0), *around[shift:], *around[:shift], (4, 4), taggers=5, **AMOUNTS)
     assert act(env)[1] == [-0.25, 9.75, -0.25, -0.25, -0.25, -4.5]
 
 
@@ -256,10 +256,10 @@ def test_full_observations() -> None:
     scales = [diagonal, diagonal, f(2), f(2), TWO_PI]
     assert env.speed.tolist() == [0.75, 0.75, 1.5]
     for agent, others in ((0, (1, 2)), (1, (0, 2)), (2, (0, 1))):
-        row = [(each[o] - each[agent]) / scale for each, scale in zip(state, scales, strict=True) for o in others]
+        row = [(values[o] - values[agent]) / scale for values, scale in zip(state, scales, strict=True) for o in others]
         row += [float(o < 2) for o in others] + [1, 1, 0.125]
-        found = observations[env.possible_agents[agent]]
-        assert found.dtype == np.float32 and found.tolist() == [float(each) for each in row]
+        row_seen = observations[env.possible_agents[agent]]
+        assert row_seen.dtype == np.float32 and row_seen.tolist() == [float(values) for values in row]
 
 
 def test_observations_know_of_this_steps_tags() -> None:
@@ -269,8 +269,8 @@ def test_observations_know_of_this_steps_tags() -> None:
     others = observations["tagger_0"][:-1].reshape(7, 2)
     assert others[:, 0].tolist() == [0] * 7
     assert others[:2, 1].tolist() != [0, 0] and others[5:, 1].tolist() == [0, 1]
-    own = observations["runner_0"][:-1].reshape(7, 2)  # its last: it sees the others as it has always done
-    assert own[0, 0] == f(-0.5) / (f(8) * f(np.sqrt(2))) and own[5:].tolist() == [[1, 0], [1, 1]]
+    row = observations["runner_0"][:-1].reshape(7, 2)  # its last: it sees the others as it has always done
+    assert row[0, 0] == f(-0.5) / (f(8) * f(np.sqrt(2))) and row[5:].tolist() == [[1, 0], [1, 1]]
     assert act(env)[0]["runner_1"][:-1].reshape(7, 2)[:, 1].tolist() == [0] * 7
     env = scene((1, 1), (1.5, 1), (7, 7), full_observation=False, num_nearest=2, **AMOUNTS)
     others = act(env)[0]["tagger_0"][:-1].reshape(7, 2)
@@ -291,10 +291,10 @@ def test_of_two_as_near_the_lower_number_is_seen_first() -> None:
     around = [(4, 5), (5, 4), (4, 3), (3, 4)]
     crowd = around * 10  # sorts that are not stable often are where there is little to sort
     env = scene(*crowd, (4, 4), taggers=40, full_observation=False, num_nearest=30)
-    found = env.reset()[0]["runner_0"][:-1].reshape(7, 30)
+    row = env.reset()[0]["runner_0"][:-1].reshape(7, 30)
     diagonal = f(8) * f(np.sqrt(2))
-    assert found[0].tolist() == [f(x - 4) / diagonal for x, _ in crowd[:30]]
-    assert found[1].tolist() == [f(y - 4) / diagonal for _, y in crowd[:30]]
+    assert row[0].tolist() == [f(x - 4) / diagonal for x, _ in crowd[:30]]
+    assert row[1].tolist() == [f(y - 4) / diagonal for _, y in crowd[:30]]
 
 
 def test_zeros_follow_where_fewer_are_alive() -> None:
@@ -362,7 +362,9 @@ def test_layouts_of_a_pool_come_whole_and_all_come() -> None:
     observations, _ = env.reset(seed=3)
     for episode in range(400):
         number = below(philox(3, episode, 0, 0, POOL)[0], len(pool))
-        assert [(*place, turn) for place, turn in zip(places(env), env.direction, strict=True)] == pool[number]
+        assert [(*position, direction) for position, direction in zip(places(env), env.direction, strict=True)] == pool[
+            number
+        ]
         assert observations["tagger_0"][0] == (env.x[1] - env.x[0]) / (f(4) * f(np.sqrt(2)))  # of the layout drawn
         seen[number] += 1
         observations, _ = env.reset()
@@ -376,11 +378,11 @@ def test_the_pool_is_by_default_episodes_of_seed_0() -> None:
     for _ in range(4):
         other.reset()
         layouts.append(places(other))
-    found = set()
+    indices = set()
     for seed in range(60):
         env.reset(seed=seed)
-        found.add(layouts.index(places(env)))
-    assert found == set(range(5))
+        indices.add(layouts.index(places(env)))
+    assert indices == set(range(5))
 
 
 def test_a_layout_is_not_changed_by_play() -> None:
@@ -412,7 +414,7 @@ def test_seeds_and_episodes() -> None:
 
 def expected_motion(env: TagContinuous, before: Any, agent: int, action: tuple[int, int]) -> tuple[list[float], bool]:
     """Where an agent gets, told in Python's floats: x, y, speed, direction, and whether it clearly hits the edge."""
-    x, y, speed, direction, acceleration = (float(each[agent]) for each in before)
+    x, y, speed, direction, acceleration = (float(values[agent]) for values in before)
     skill = env.top_speed_tagger if agent < env.num_taggers else env.top_speed_runner
     direction = (direction + float(env.turns[action[1]])) % (2 * math.pi)
     speed = min(max(speed + acceleration + float(env.accelerations[action[0]]), 0), float(skill))
@@ -459,7 +461,7 @@ def sight(env: TagContinuous, agent: int) -> list[float]:
     return [*row, float(f(env.t) / f(env.episode_length))]
 
 
-gains, losses = st.floats(0, 1e3, width=32), st.floats(-1e3, 0, width=32)
+positive, losses = st.floats(0, 1e3, width=32), st.floats(-1e3, 0, width=32)
 configs = st.fixed_dictionaries(
     {
         "num_taggers": st.integers(1, 4),
@@ -479,11 +481,11 @@ configs = st.fixed_dictionaries(
         "full_observation": st.booleans(),
         "num_nearest": st.integers(1, 7),
         "tagging_distance": st.floats(0, 0.375, width=32),
-        "tag_reward_for_tagger": gains,
+        "tag_reward_for_tagger": positive,
         "tag_penalty_for_runner": losses,
         "step_penalty_for_tagger": losses,
-        "step_reward_for_runner": gains,
-        "end_of_game_reward_for_runner": gains,
+        "step_reward_for_runner": positive,
+        "end_of_game_reward_for_runner": positive,
         "runner_exits_game_after_tagged": st.booleans(),
         "start": st.sampled_from(["procedural", "fixed", "pool"]),
     }
@@ -499,21 +501,21 @@ def test_plays_by_the_rules(config: dict[str, Any], seed: int) -> None:
         observations, _ = env.reset(seed=None if episode else seed)
         time = 0
         while env.agents:
-            acting = [names.index(name) for name in env.agents]
-            for agent in acting:
+            active = [names.index(name) for name in env.agents]
+            for agent in active:
                 assert observations[names[agent]].tolist() == sight(env, agent)
-            actions = {agent: tuple(rng.integers(0, most).tolist()) for agent in acting}
-            before = [each.copy() for each in (env.x, env.y, env.speed, env.direction, env.acceleration)]
+            actions = {agent: tuple(rng.integers(0, most).tolist()) for agent in active}
+            before = [array.copy() for array in (env.x, env.y, env.speed, env.direction, env.acceleration)]
             alive = env.alive.copy()
             observations, *outcome, _ = env.step({names[agent]: action for agent, action in actions.items()})
             time += 1
             assert env.t == time
-            tagger_of = {agent: tagged_by(env, agent) for agent in acting if agent >= num_taggers}
+            tagger_of = {agent: tagged_by(env, agent) for agent in active if agent >= num_taggers}
             tagged = [agent for agent, tagger in tagger_of.items() if tagger is not None]
             left = tagged if config["runner_exits_game_after_tagged"] else []
             over, last = len(left) == len(tagger_of), time == config["episode_length"]
             for agent, action in actions.items():
-                state = [float(each[agent]) for each in (env.x, env.y, env.speed, env.direction)]
+                state = [float(array[agent]) for array in (env.x, env.y, env.speed, env.direction)]
                 wanted, hit = expected_motion(env, before, agent, action)
                 assert state[:3] == pytest.approx(wanted[:3], abs=1e-5)
                 around = abs(state[3] - wanted[3])
@@ -535,15 +537,15 @@ def test_plays_by_the_rules(config: dict[str, Any], seed: int) -> None:
                 assert outcome[1][names[agent]] == (agent in left or over)
                 assert outcome[2][names[agent]] == (last and not (agent in left or over))
                 top = env.top_speed_runner if runs else env.top_speed_tagger
-                kept = before[4][agent] + env.accelerations[action[0]] if 0 < env.speed[agent] < top else 0
-                assert env.acceleration[agent] == kept and abs(kept) <= top
+                acceleration = before[4][agent] + env.accelerations[action[0]] if 0 < env.speed[agent] < top else 0
+                assert env.acceleration[agent] == acceleration and abs(acceleration) <= top
                 assert observations[names[agent]].tolist() == sight(env, agent)
                 assert observations[names[agent]] in env.observation_space(names[agent])
             assert env.alive.tolist() == [was and agent not in left for agent, was in enumerate(alive)]
             gone = last or over
-            assert env.agents == [names[agent] for agent in acting if not gone and agent not in left]
-            for each in (env.x, env.y, env.speed, env.direction, env.acceleration):
-                assert each.dtype == np.float32
+            assert env.agents == [names[agent] for agent in active if not gone and agent not in left]
+            for array in (env.x, env.y, env.speed, env.direction, env.acceleration):
+                assert array.dtype == np.float32
             assert 0 <= env.x.min() and env.x.max() <= env.grid_length
             assert 0 <= env.y.min() and env.y.max() <= env.grid_length
 
@@ -593,8 +595,8 @@ def test_the_same_episodes_on_every_backend() -> None:
     expected = rollout("serial")
     assert any(rows.any() for rows in expected[2::5]) and any(rows.any() for rows in expected[3::5])
     for backend in ("multiprocessing", "pool"):
-        for found, rows in zip(rollout(backend), expected, strict=True):
-            np.testing.assert_array_equal(found, rows)
+        for actual, rows in zip(rollout(backend), expected, strict=True):
+            np.testing.assert_array_equal(actual, rows)
 
 
 @pytest.mark.parametrize("start", ["procedural", "pool"])

@@ -137,13 +137,13 @@ def test_full_observations() -> None:
     env = scene((1, 2), (3, 4), (4, 0), (1, 3), taggers=2, episode_length=8)
     first, _ = env.reset()
     x, y, kind = [0.25, 0.75, 1, 0.25], [0.5, 1, 0, 0.75], [0, 0, 1, 1]
-    for place, name in enumerate(env.possible_agents):
+    for agent, name in enumerate(env.possible_agents):
         assert first[name].dtype == np.float32
-        assert first[name].tolist() == [*x, *y, *kind, *np.eye(4)[place], 0]
+        assert first[name].tolist() == [*x, *y, *kind, *np.eye(4)[agent], 0]
     observations, *_ = act(env, UP, STAY, STAY, STAY)  # tags runner_1, which sees itself gone
     x, y, kind = [0.25, 0.75, 1, 0], [0.75, 1, 0, 0], [0, 0, 1, 0]
-    for place, name in enumerate(env.possible_agents):
-        assert observations[name].tolist() == [*x, *y, *kind, *np.eye(4)[place], 0.125]
+    for agent, name in enumerate(env.possible_agents):
+        assert observations[name].tolist() == [*x, *y, *kind, *np.eye(4)[agent], 0.125]
 
 
 def test_partial_observations() -> None:
@@ -158,8 +158,8 @@ def test_partial_observations() -> None:
 
 def test_of_two_as_near_the_lower_number_is_seen() -> None:
     around = [(2, 3), (3, 2), (2, 1), (1, 2)]
-    for turn in range(4):
-        taggers = around[turn:] + around[:turn]
+    for shift in range(4):
+        taggers = around[shift:] + around[:shift]
         env = scene((4, 4), *taggers, (2, 2), taggers=5, full_observation=False, num_nearest=2)
         seen = env.reset()[0]["runner_0"] * 4
         assert seen[2:6].tolist() == [taggers[0][0], taggers[1][0], taggers[0][1], taggers[1][1]]
@@ -241,11 +241,11 @@ def test_the_pool_is_by_default_episodes_of_seed_0() -> None:
     for _ in range(4):
         other.reset()
         layouts.append(cells(other))
-    found = set()
+    indices = set()
     for seed in range(60):
         env.reset(seed=seed)
-        found.add(layouts.index(cells(env)))
-    assert found == set(range(5))
+        indices.add(layouts.index(cells(env)))
+    assert indices == set(range(5))
 
 
 def test_a_layout_is_not_changed_by_play() -> None:
@@ -309,23 +309,25 @@ def oracle(config: dict[str, Any], before: list[tuple[int, int] | None], actions
             gain = -f(config["step_cost_for_tagger"])
         rewards[agent] = f(rewards[agent] + gain)
     ends = {agent: "terminated" if agent in caught or not left else "truncated" if last else "" for agent in actions}
-    shown = [None if agent in caught else cell for agent, cell in enumerate(after)]
-    sights = {agent: sight(config, shown, agent, after[agent]) for agent in actions}
-    return shown, rewards, ends, sights
+    visible = [None if agent in caught else cell for agent, cell in enumerate(after)]
+    sights = {agent: sight(config, visible, agent, after[agent]) for agent in actions}
+    return visible, rewards, ends, sights
 
 
-def sight(config: dict[str, Any], shown: list[Any], agent: int, own: Any) -> list[float]:
+def sight(config: dict[str, Any], visible: list[Any], agent: int, cell_of_agent: Any) -> list[float]:
     """What an agent on the cell ``own`` sees, but for the time."""
     num_taggers, side, k = config["num_taggers"], np.float32(config["grid_length"]), config["num_nearest"]
     if config["full_observation"]:
-        row = [np.float32(cell[axis] if cell else 0) / side for axis in (0, 1) for cell in shown]
-        row += [float(bool(cell) and other >= num_taggers) for other, cell in enumerate(shown)]
-        return row + [float(other == agent) for other in range(len(shown))]
-    others = shown[num_taggers:] if agent < num_taggers else shown[:num_taggers]
+        row = [np.float32(cell[axis] if cell else 0) / side for axis in (0, 1) for cell in visible]
+        row += [float(bool(cell) and other >= num_taggers) for other, cell in enumerate(visible)]
+        return row + [float(other == agent) for other in range(len(visible))]
+    others = visible[num_taggers:] if agent < num_taggers else visible[:num_taggers]
     # sorted() is stable, so that of two as near the first stays first
-    near = sorted((c for c in others if c), key=lambda c: (c[0] - own[0]) ** 2 + (c[1] - own[1]) ** 2)[:k]
+    near = sorted(
+        (c for c in others if c), key=lambda c: (c[0] - cell_of_agent[0]) ** 2 + (c[1] - cell_of_agent[1]) ** 2
+    )[:k]
     near += [(0, 0)] * (k - len(near))
-    row = [np.float32(value) / side for value in (*own, *(c[0] for c in near), *(c[1] for c in near))]
+    row = [np.float32(value) / side for value in (*cell_of_agent, *(c[0] for c in near), *(c[1] for c in near))]
     return [*row, float(agent >= num_taggers)]
 
 
@@ -353,15 +355,15 @@ def test_plays_by_the_rules(config: dict[str, Any], seed: int) -> None:
     names, side = env.possible_agents, config["grid_length"]
     for episode in range(2):
         observations, _ = env.reset(seed=None if episode else seed)
-        shown: list[tuple[int, int] | None] = list(cells(env))
+        visible: list[tuple[int, int] | None] = list(cells(env))
         time = 0
         while env.agents:
             for agent, name in enumerate(names):
                 if name in env.agents and not time:
-                    assert observations[name].tolist() == [*sight(config, shown, agent, shown[agent]), 0]
+                    assert observations[name].tolist() == [*sight(config, visible, agent, visible[agent]), 0]
             actions = {agent: int(rng.integers(5)) for agent, name in enumerate(names) if name in env.agents}
             time += 1
-            shown, rewards, ends, sights = oracle(config, shown, actions, time == config["episode_length"])
+            visible, rewards, ends, sights = oracle(config, visible, actions, time == config["episode_length"])
             observations, *outcome, _ = env.step({names[agent]: action for agent, action in actions.items()})
             assert outcome == [
                 {names[agent]: reward for agent, reward in rewards.items()},
@@ -373,7 +375,7 @@ def test_plays_by_the_rules(config: dict[str, Any], seed: int) -> None:
                 assert observations[names[agent]].tolist() == [*row, share]
                 assert observations[names[agent]] in env.observation_space(names[agent])
             assert env.agents == [names[agent] for agent, end in ends.items() if not end]
-            assert [cell if alive else None for cell, alive in zip(cells(env), env.alive, strict=True)] == shown
+            assert [cell if alive else None for cell, alive in zip(cells(env), env.alive, strict=True)] == visible
             assert all(0 <= x <= side and 0 <= y <= side for x, y in cells(env))
             assert env.x.dtype == env.y.dtype == np.int32 and env.t == time
 
@@ -409,8 +411,8 @@ def test_the_same_episodes_on_every_backend() -> None:
     expected = rollout("serial")
     assert any(rows.any() for rows in expected[2::5]) and any(rows.any() for rows in expected[3::5])
     for backend in ("multiprocessing", "pool"):
-        for found, rows in zip(rollout(backend), expected, strict=True):
-            np.testing.assert_array_equal(found, rows)
+        for actual, rows in zip(rollout(backend), expected, strict=True):
+            np.testing.assert_array_equal(actual, rows)
 
 
 @pytest.mark.parametrize("start", ["procedural", "pool"])
@@ -432,7 +434,7 @@ def test_pictures() -> None:
     assert (pixels.shape, pixels.dtype) == ((HEIGHT, WIDTH, 3), np.uint8)
 
     def at(x: int, y: int, right: int = 0) -> tuple[int, ...]:
-        row, column = (int(FIELD * (each + 0.5) / 3) for each in (y, x))
+        row, column = (int(FIELD * (coordinate + 0.5) / 3) for coordinate in (y, x))
         return tuple(pixels[HEIGHT - MARGIN - row, MARGIN + column + right].tolist())
 
     expected = [[GROUND, GROUND, RUNNER], [GROUND, RUNNER, TAGGER], [TAGGER, GROUND, GROUND]]

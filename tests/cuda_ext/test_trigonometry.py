@@ -37,15 +37,15 @@ def angles(most: float, count: int = 1_000_000) -> np.ndarray:
     quarters = np.arange(-int(most / HALF_PI), int(most / HALF_PI) + 1).repeat(9) * np.pi / 4
     near = (quarters.astype(np.float32).view(np.int32) + np.tile(np.arange(-4, 5), len(quarters) // 9)).astype(np.int32)
     drawn = np.random.default_rng(0).uniform(-most, most, count).astype(np.float32)
-    found = np.concatenate([drawn, near.view(np.float32), np.float32([0.0, -0.0, most, -most, 1e-30])])
-    return found[np.abs(found) <= most]
+    values = np.concatenate([drawn, near.view(np.float32), np.float32([0.0, -0.0, most, -most, 1e-30])])
+    return values[np.abs(values) <= most]
 
 
 @pytest.mark.parametrize("most", [np.pi / 4, float(TWO_PI), MOST_ANGLE])
 def test_near_the_exact_ones(most: float) -> None:
-    for each in np.array_split(angles(most), 4):
-        exact = each.astype(np.float64)
-        sine, cosine = sine_cosine(each)
+    for part in np.array_split(angles(most), 4):
+        exact = part.astype(np.float64)
+        sine, cosine = sine_cosine(part)
         assert sine.dtype == cosine.dtype == np.float32
         assert np.abs(sine - np.sin(exact)).max() < 1e-7
         assert np.abs(cosine - np.cos(exact)).max() < 1e-7
@@ -59,14 +59,14 @@ def test_right_angles_lead_along_the_axes() -> None:
 
 
 def test_a_direction_stays_below_a_turn() -> None:
-    given = angles(2 * float(TWO_PI))
-    given = given[given >= -TWO_PI]
-    found = wrapped(given)
-    assert found.dtype == np.float32 and found.min() == 0 and found.max() < TWO_PI
-    turned = (given.astype(np.float64) - found) / float(TWO_PI)
+    inputs = angles(2 * float(TWO_PI))
+    inputs = inputs[inputs >= -TWO_PI]
+    actual = wrapped(inputs)
+    assert actual.dtype == np.float32 and actual.min() == 0 and actual.max() < TWO_PI
+    turned = (inputs.astype(np.float64) - actual) / float(TWO_PI)
     assert np.abs(turned - turned.round()).max() < 1e-7 and set(turned.round()) == {-1, 0, 1, 2}
-    inside = (given >= 0) & (given < TWO_PI)
-    np.testing.assert_array_equal(found[inside], given[inside])
+    inside = (inputs >= 0) & (inputs < TWO_PI)
+    np.testing.assert_array_equal(actual[inside], inputs[inside])
     corners = np.float32([TWO_PI, 2 * TWO_PI, -TWO_PI, -1e-30, 0])
     assert wrapped(corners).tolist() == [0] * 5
 
@@ -78,9 +78,9 @@ def test_kernels_compute_the_same(level: str, tmp_path: Path) -> None:
     assert (library.constants(0), library.constants(1)) == (TWO_PI, HALF_PI)
 
     for most in (2 * float(TWO_PI), MOST_ANGLE):
-        given = angles(most)
-        found = np.empty((3, len(given)), np.float32)
-        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (given, *found)]
-        library.play(pointers[0], ctypes.c_long(len(given)), *pointers[1:])
-        for ours, theirs in zip(found, (*sine_cosine(given), wrapped(given)), strict=True):
+        inputs = angles(most)
+        results = np.empty((3, len(inputs)), np.float32)
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (inputs, *results)]
+        library.play(pointers[0], ctypes.c_long(len(inputs)), *pointers[1:])
+        for ours, theirs in zip(results, (*sine_cosine(inputs), wrapped(inputs)), strict=True):
             np.testing.assert_array_equal(ours.view(np.uint32), theirs.view(np.uint32))

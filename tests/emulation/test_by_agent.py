@@ -33,55 +33,55 @@ def fault(says: str) -> Any:
 
 for _what in NAMES[1:]:
 
-    def rename(told: dict[str, Any], what: str = _what) -> None:
-        told[what] = {f"agent{i}": value for i, value in enumerate(told[what].values())}
+    def rename(outcome: dict[str, Any], what: str = _what) -> None:
+        outcome[what] = {f"agent{i}": value for i, value in enumerate(outcome[what].values())}
 
-    def add(told: dict[str, Any], what: str = _what) -> None:
-        told[what]["nobody"] = told[what]["agent_1"]
+    def add(outcome: dict[str, Any], what: str = _what) -> None:
+        outcome[what]["nobody"] = outcome[what]["agent_1"]
 
-    def number(told: dict[str, Any], what: str = _what) -> None:
-        told[what] = 1.0
+    def number(outcome: dict[str, Any], what: str = _what) -> None:
+        outcome[what] = 1.0
 
     FAULTS[f"{_what} renamed"] = rename, "agent0"
     FAULTS[f"{_what} of nobody"] = add, f"Pair.step returned {_what} for 'nobody', which no agent is called"
     FAULTS[f"{_what} no dict"] = number, f"Pair.step returned {_what} that are no dict but a float, 1.0"
     if _what != "infos":
 
-        def drop(told: dict[str, Any], what: str = _what) -> None:
-            del told[what]["agent_1"]
+        def drop(outcome: dict[str, Any], what: str = _what) -> None:
+            del outcome[what]["agent_1"]
 
         FAULTS[f"{_what} missing"] = drop, f"gave no {_what[:-1]} for agent 'agent_1', which acted"
 
 
 @fault("Pair.step returned observations that are no dict but a ndarray")
-def observations_no_dict(told: dict[str, Any]) -> None:
-    told["observations"] = np.zeros((2, 1), np.float32)
+def observations_no_dict(outcome: dict[str, Any]) -> None:
+    outcome["observations"] = np.zeros((2, 1), np.float32)
 
 
 @fault("Pair.step gave no reward for agent 'agent_1', which acted; it gave those of ['agent_0']")
-def no_reward_at_the_end(told: dict[str, Any]) -> None:
-    told["terminations"]["agent_1"] = True
-    del told["rewards"]["agent_1"]
+def no_reward_at_the_end(outcome: dict[str, Any]) -> None:
+    outcome["terminations"]["agent_1"] = True
+    del outcome["rewards"]["agent_1"]
 
 
 @fault("Pair.step returned the termination 'no'; expected a bool")
-def word_for_a_flag(told: dict[str, Any]) -> None:
-    told["terminations"]["agent_0"] = "no"
+def word_for_a_flag(outcome: dict[str, Any]) -> None:
+    outcome["terminations"]["agent_0"] = "no"
 
 
 @fault("Pair.step returned the truncation None; expected a bool")
-def none_for_a_flag(told: dict[str, Any]) -> None:
-    told["truncations"]["agent_1"] = None
+def none_for_a_flag(outcome: dict[str, Any]) -> None:
+    outcome["truncations"]["agent_1"] = None
 
 
 @fault("Pair.step returned the truncation 7; expected a bool")
-def count_for_a_flag(told: dict[str, Any]) -> None:
-    told["truncations"]["agent_1"] = 7
+def count_for_a_flag(outcome: dict[str, Any]) -> None:
+    outcome["truncations"]["agent_1"] = 7
 
 
 @fault("Pair.step returned the info 3.0 for agent 'agent_1'; expected a dict")
-def number_for_an_info(told: dict[str, Any]) -> None:
-    told["infos"]["agent_1"] = 3.0
+def number_for_an_info(outcome: dict[str, Any]) -> None:
+    outcome["infos"]["agent_1"] = 3.0
 
 
 class Pair:
@@ -90,7 +90,7 @@ class Pair:
     possible_agents = ("agent_0", "agent_1")
     metadata: dict[str, Any] = {}
 
-    def __init__(self, change: Any = lambda told: None) -> None:
+    def __init__(self, change: Any = lambda outcome: None) -> None:
         self.change = change
         self.spaces = Box(0, 99, (1,), np.float32), Discrete(2)
 
@@ -111,18 +111,18 @@ class Pair:
         self.tick += 1
         over = self.tick == 10
         values = (self.see(), 1.0, over, False, {})
-        told = {
+        outcome = {
             name: value if name == "observations" else dict.fromkeys(self.agents, value)
             for name, value in zip(NAMES, values, strict=True)
         }
         if self.tick > 1:
-            self.change(told)
+            self.change(outcome)
         self.agents = [] if over else self.agents
-        return tuple(told[name] for name in NAMES)
+        return tuple(outcome[name] for name in NAMES)
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_is_told_of_no_agent_or_not_told_of_one_is_named(name: str) -> None:
+def test_values_of_no_agent_and_missing_values_of_one_are_named(name: str) -> None:
     change, says = FAULTS[name]
     for backend in ("serial", "multiprocessing"):
         with pufferlib.make(lambda: Pair(change), num_envs=1, num_workers=1, backend=backend) as vec:
@@ -158,35 +158,35 @@ def test_a_reset_returns_dicts() -> None:
         (({}, 3.0), "Wrong.reset returned infos that are no dict but a float"),
         (({agent: np.zeros(1, np.float32) for agent in Pair.possible_agents}, {"nobody": {}}), "'nobody'"),
     ):
-        for face in (wrap, emulate):
+        for wrapper in (wrap, emulate):
             raw = Wrong()
             raw.agents, raw.returned = list(Pair.possible_agents), returned
-            env = face(raw, action_mask=False)
+            env = wrapper(raw, action_mask=False)
             with pytest.raises(SpaceError) as refused:
                 env.reset(None, None)
             assert says in str(refused.value)
 
 
-def keep(told: dict[str, Any]) -> None:
+def keep(outcome: dict[str, Any]) -> None:
     """Change nothing."""
 
 
-def leave_infos_out(told: dict[str, Any]) -> None:
-    told["infos"] = {"agent_1": None}
+def leave_infos_out(outcome: dict[str, Any]) -> None:
+    outcome["infos"] = {"agent_1": None}
 
 
-def tell_what_concerns_all(told: dict[str, Any]) -> None:
-    told["infos"] = {"common": {"tick": 1}, "__common__": {"tick": 1}, "winner": "nobody"}
+def tell_what_concerns_all(outcome: dict[str, Any]) -> None:
+    outcome["infos"] = {"common": {"tick": 1}, "__common__": {"tick": 1}, "winner": "nobody"}
 
 
-def flags_of_other_types(told: dict[str, Any]) -> None:
-    told["terminations"] = {"agent_0": np.bool_(told["terminations"]["agent_0"]), "agent_1": 0}
-    told["truncations"] = {"agent_0": np.zeros(1), "agent_1": np.int8(0)}
+def flags_of_other_types(outcome: dict[str, Any]) -> None:
+    outcome["terminations"] = {"agent_0": np.bool_(outcome["terminations"]["agent_0"]), "agent_1": 0}
+    outcome["truncations"] = {"agent_0": np.zeros(1), "agent_1": np.int8(0)}
 
 
-def leave_out_of_defaultdicts(told: dict[str, Any]) -> None:
-    told["rewards"] = defaultdict(lambda: 1.0, {"agent_0": 1.0})
-    told["terminations"], told["truncations"] = defaultdict(bool), defaultdict(bool)
+def leave_out_of_defaultdicts(outcome: dict[str, Any]) -> None:
+    outcome["rewards"] = defaultdict(lambda: 1.0, {"agent_0": 1.0})
+    outcome["terminations"], outcome["truncations"] = defaultdict(bool), defaultdict(bool)
 
 
 @pytest.mark.parametrize(
@@ -205,30 +205,30 @@ def test_what_is_harmless_is_taken(change: Any) -> None:
 
 
 class Leaving(Pair):
-    """agent_1 leaves in the third step. told: what it gives of that agent then, and for how many steps more."""
+    """agent_1 leaves in the third step. named: what it returns of that agent then, and for ``more`` further steps."""
 
-    def __init__(self, told: tuple[str, ...], more: int = 0) -> None:
+    def __init__(self, named: tuple[str, ...], more: int = 0) -> None:
         super().__init__()
-        self.told, self.more = told, more
+        self.named, self.more = named, more
 
     def step(self, actions: Any) -> Any:
         *dicts, infos = super().step(actions)
-        dicts = [dict(each) for each in (*dicts, infos)]
+        dicts = [dict(part) for part in (*dicts, infos)]
         if self.tick == 3:
             self.agents = ["agent_0"]
             dicts[2]["agent_1"] = True
         if self.tick >= 3:
             last = {"observations": np.zeros(1, np.float32), "rewards": 1.0, "terminations": True}
-            for name, each in zip(NAMES, dicts, strict=True):
-                each.pop("agent_1", None)
-                if name in self.told and self.tick - 3 <= self.more:
-                    each["agent_1"] = last.get(name, {} if name == "infos" else False)
+            for name, part in zip(NAMES, dicts, strict=True):
+                part.pop("agent_1", None)
+                if name in self.named and self.tick - 3 <= self.more:
+                    part["agent_1"] = last.get(name, {} if name == "infos" else False)
         return tuple(dicts)
 
 
 @pytest.mark.parametrize("more", [0, 1, 5])
 @pytest.mark.parametrize(
-    ("told", "terminated", "mask"),
+    ("outcome", "terminated", "mask"),
     [
         (NAMES, True, True),
         (NAMES[1:], True, True),
@@ -238,10 +238,10 @@ class Leaving(Pair):
         ((), False, False),
     ],
 )
-def test_the_dead_may_be_told_of_or_not(told: Any, more: int, terminated: bool, mask: bool) -> None:
-    env = Leaving(told, more)
-    rows, wrapped = emulate(env), wrap(Leaving(told, more))
-    with pufferlib.make(lambda: Leaving(told, more), num_envs=1) as vec:
+def test_dead_agents_may_be_returned_or_not(outcome: Any, more: int, terminated: bool, mask: bool) -> None:
+    env = Leaving(outcome, more)
+    rows, wrapped = emulate(env), wrap(Leaving(outcome, more))
+    with pufferlib.make(lambda: Leaving(outcome, more), num_envs=1) as vec:
         vec.reset()
         wrapped.reset()
         for tick in range(1, 10):

@@ -44,8 +44,8 @@ def test_observations_that_differ_share_the_largest_row(first: Any, second: Any,
         assert rows.observation_layout.space is rows.observation_space
     held = reset(rows, 0)
     for _ in range(5):
-        for place, agent in enumerate("ab"):
-            expect_row(held.observations[place], rows.observation_layouts[place], env.seen[agent])
+        for agent_index, agent in enumerate("ab"):
+            expect_row(held.observations[agent_index], rows.observation_layouts[agent_index], env.seen[agent])
         if common.dtype != np.uint8:
             assert all(row in common for row in held.observations)
         _, held = step(rows, np.zeros(2, int))
@@ -170,8 +170,8 @@ def test_the_same_rows_are_written_whole_each_time(spaces: Any) -> None:
     for _ in range(4):
         target.observations.view(np.uint8)[...] = 0xA5
         rows.write_observations(target)
-        for place, agent in enumerate("ab"):
-            expect_row(target.observations[place], rows.observation_layouts[place], env.seen[agent])
+        for agent_index, agent in enumerate("ab"):
+            expect_row(target.observations[agent_index], rows.observation_layouts[agent_index], env.seen[agent])
         rows.step(np.zeros(2, int))
 
 
@@ -195,47 +195,47 @@ class MaskInInfo(Diverse):
 def test_masks_in_infos_become_leaves_by_themselves() -> None:
     spaces = {"a": (Box(-1, 1, (2,)), D2), "b": (MIXED, D5), "c": (D2, Box(-1, 1, (1,)))}
     env = MaskInInfo(**spaces)
-    face, rows = wrap(MaskInInfo(**spaces)), emulate(env)
+    wrapped, rows = wrap(MaskInInfo(**spaces)), emulate(env)
     masked = Dict({"observation": spaces["a"][0], "action_mask": MultiBinary(2)})
-    assert rows.observation_layouts[0].space == face.observation_layout("a").space == masked
+    assert rows.observation_layouts[0].space == wrapped.observation_layout("a").space == masked
     assert rows.observation_layouts[2].space is spaces["c"][0]  # which has no choices
-    held, (flat, infos) = reset(rows, 0), face.reset(seed=0)
+    held, (flat, infos) = reset(rows, 0), wrapped.reset(seed=0)
     for masks in (MaskInInfo.masks, {"a": [1, 0]}, {}):
-        for place, agent in enumerate("ab"):
+        for agent_index, agent in enumerate("ab"):
             mask = masks.get(agent, np.ones(spaces[agent][1].n))
             expected = {"observation": env.seen[agent], "action_mask": np.int8(mask)}
-            expect_row(held.observations[place], rows.observation_layouts[place], expected)
-            expected["observation"] = face.raw.seen[agent]
-            assert same(face.observation_layout(agent).decode(flat[agent]), expected)
+            expect_row(held.observations[agent_index], rows.observation_layouts[agent_index], expected)
+            expected["observation"] = wrapped.raw.seen[agent]
+            assert same(wrapped.observation_layout(agent).decode(flat[agent]), expected)
             assert agent not in masks or same(infos[agent]["action_mask"], np.int8(mask))
         assert held.infos == []  # not sent twice
-        env.masks = face.raw.masks = {"a": [1, 0]} if masks is MaskInInfo.masks else {}
+        env.masks = wrapped.raw.masks = {"a": [1, 0]} if masks is MaskInInfo.masks else {}
         _, held = step(rows, (np.zeros((3, 1), int), np.zeros((3, 1), np.float32)))
-        flat, *_, infos = face.step({"a": 0, "b": 0, "c": np.zeros(1, np.float32)})
+        flat, *_, infos = wrapped.step({"a": 0, "b": 0, "c": np.zeros(1, np.float32)})
 
 
-@pytest.mark.parametrize("face", [wrap, emulate])
-def test_an_env_is_probed_only_for_what_is_unknown(face: Any) -> None:
+@pytest.mark.parametrize("wrapper", [wrap, emulate])
+def test_an_env_is_probed_only_for_what_is_unknown(wrapper: Any) -> None:
     spaces = {"a": (Box(-1, 1, (2,)), D2), "b": (MIXED, D5)}
     in_observations = {"a": (Dict(observation=D2, action_mask=MultiBinary(2)), D2)}
     for keywords, resets in (({}, 1), ({"action_mask": True}, 0), ({"action_mask": False}, 0)):
         env = MaskInInfo(**spaces)
-        face(env, **keywords)
+        wrapper(env, **keywords)
         assert env.resets == resets
     env = MaskInInfo(**in_observations)
-    face(env)
+    wrapper(env)
     assert env.resets == 0
     env = MaskInInfo(**spaces)
     del env.possible_agents
-    face(env, max_agents=2, action_mask=True, observation_space=MIXED, action_space=D5)
+    wrapper(env, max_agents=2, action_mask=True, observation_space=MIXED, action_space=D5)
     assert env.resets == 0
 
 
 def test_masks_can_be_left_in_infos() -> None:
     spaces = {"a": (Box(-1, 1, (2,)), D2), "b": (MIXED, D5)}
-    rows, face = (kind(MaskInInfo(**spaces), action_mask=False) for kind in (emulate, wrap))
-    assert rows.observation_layouts[0].space is face.observation_layout("a").space is spaces["a"][0]
-    assert [(place, info["action_mask"].tolist()) for place, info in reset(rows).infos] == [
+    rows, wrapped = (kind(MaskInInfo(**spaces), action_mask=False) for kind in (emulate, wrap))
+    assert rows.observation_layouts[0].space is wrapped.observation_layout("a").space is spaces["a"][0]
+    assert [(agent_index, info["action_mask"].tolist()) for agent_index, info in reset(rows).infos] == [
         (0, [0, 1]),
         (1, [1, 0, 1, 0, 1]),
     ]
@@ -243,10 +243,10 @@ def test_masks_can_be_left_in_infos() -> None:
 
 def test_masks_in_observations_are_repeated_in_infos() -> None:
     space = Dict(observation=Box(-1, 1, (2,)), action_mask=MultiBinary(2))
-    face = wrap(Diverse(a=(space, D2)))
-    flat, infos = face.reset(seed=1)
+    wrapped = wrap(Diverse(a=(space, D2)))
+    flat, infos = wrapped.reset(seed=1)
     for _ in range(3):
-        decoded = face.observation_layout("a").decode(flat["a"])
-        assert same(decoded, face.raw.seen["a"])
+        decoded = wrapped.observation_layout("a").decode(flat["a"])
+        assert same(decoded, wrapped.raw.seen["a"])
         assert same(infos["a"]["action_mask"], decoded["action_mask"])
-        flat, *_, infos = face.step({"a": 0})
+        flat, *_, infos = wrapped.step({"a": 0})

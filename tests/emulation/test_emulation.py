@@ -67,8 +67,8 @@ def play_against_raw(env: Any, raw: Any, num_steps: int, seed: int = 3) -> int:
         assert (held.rewards[0], held.terminations[0], held.truncations[0]) == (reward, terminated, truncated)
         if over:
             assert same(rows.observation_layout.decode(held.observations[0]), observation)
-            ((place, last),) = held.infos
-            assert (place, last["env"], last["episode"]["l"]) == (0, True, length)
+            ((agent_index, last),) = held.infos
+            assert (agent_index, last["env"], last["episode"]["l"]) == (0, True, length)
             assert last["episode"]["r"] == total
             assert last["episode"]["t"] > 0
             assert data_equivalence({key: last[key] for key in last if key not in ("env", "episode")}, info)
@@ -189,18 +189,18 @@ def test_a_wrapped_env_is_not_wrapped_again() -> None:
 @pytest.mark.parametrize("argument", ["max_agents", "observation_space", "action_space"])
 def test_arguments_that_do_not_concern_an_env_are_refused(argument: str) -> None:
     value: Any = 3 if argument == "max_agents" else Discrete(2)
-    for face in (wrap, emulate):
+    for wrapper in (wrap, emulate):
         with pytest.raises(
             PlanError, match=f"SpacesEnv has one agent, whose spaces are known: {argument} cannot be set"
         ):
-            face(SpacesEnv(Discrete(2), Discrete(2)), **{argument: value})
+            wrapper(SpacesEnv(Discrete(2), Discrete(2)), **{argument: value})
 
 
 @pytest.mark.parametrize("thing", [None, 3, object(), SpacesEnv, lambda: None])
 def test_what_is_no_env_is_refused(thing: Any) -> None:
-    for face in (wrap, emulate):
+    for wrapper in (wrap, emulate):
         with pytest.raises(SpaceError, match="expected a Gymnasium or PettingZoo environment or a PufferEnv") as caught:
-            face(thing)
+            wrapper(thing)
         assert ("not what makes it" in str(caught.value)) == callable(thing)
 
 
@@ -347,7 +347,7 @@ def test_an_episode_that_the_env_supplies_is_kept() -> None:
     assert set(info["episode"]) == {"r", "l", "t"}
 
 
-def test_options_reach_the_env_and_infos_of_reset_are_told() -> None:
+def test_options_reach_the_env_and_infos_of_reset_are_returned() -> None:
     rows = emulate(SpacesEnv(Discrete(2), Discrete(2)))
     assert reset(rows, 0, {"level": 3}).infos == [(0, {"options": {"level": 3}})]
 

@@ -29,7 +29,7 @@ class Tally(pufferlib.PufferEnv):
         self.num_agents = num_agents
         self.script = {5: {"end": list(range(num_agents))}} if script is None else script
         self.absent = list(absent)
-        self.told: Any = None
+        self.infos: Any = None
 
     def _see(self) -> None:
         self.observations[:, 0] = self.tick
@@ -55,7 +55,7 @@ class Tally(pufferlib.PufferEnv):
         self.alive[event.get("vanish", [])] = False
         self.alive[event.get("spawn", [])] = True
         self._see()
-        return self.told
+        return self.infos
 
 
 def play(rows: Any, num_steps: int) -> list[Any]:
@@ -125,7 +125,7 @@ def test_native_rows_are_what_the_env_wrote() -> None:
         assert held.masks.all()
         assert held.terminations.tolist() == [over] * 3 == [tick == 5] * 3
     episodes = without_time(held.infos)
-    assert [place for place, _ in episodes] == [0, 1, 2, None]
+    assert [agent_index for agent_index, _ in episodes] == [0, 1, 2, None]
     assert [info["episode"]["r"] for _, info in episodes] == pytest.approx([0.15, 5.15, 10.15, 15.45])
     assert [info.get("env") for _, info in episodes] == [None, None, None, True]
 
@@ -144,9 +144,9 @@ def test_native_agents_come_and_go() -> None:
     for name, expected in table.items():
         assert [getattr(held, name).astype(int).tolist() for _, held in seen] == expected
     assert [over for over, _ in seen] == [False] * 4 + [True]
-    shown = [[bool(row.any()) for row in held.observations] for _, held in seen]
+    visible = [[bool(row.any()) for row in held.observations] for _, held in seen]
     assert (
-        shown
+        visible
         == [[True, True, True, False], [False, True, True, False], [True, False, True, False]]
         + [[True, False, True, False]] * 2
     )
@@ -158,8 +158,8 @@ def test_native_agents_come_and_go() -> None:
     assert last[None]["episode"]["r"] == pytest.approx(3 * 1.01 + 2 * 1.02 + 1.03 + 2 * 1.04 + 2 * 1.05)
 
 
-def test_native_infos_are_told_apart() -> None:
-    for told, expected in (
+def test_native_infos_are_distinguished() -> None:
+    for infos, expected in (
         (None, []),
         ({}, []),
         ({"a": 1}, [(None, {"a": 1})]),
@@ -168,9 +168,9 @@ def test_native_infos_are_told_apart() -> None:
     ):
         rows = emulate(Tally(2))
         reset(rows)
-        rows.env.told = told
+        rows.env.infos = infos
         assert step(rows, np.zeros(2, np.int64))[1].infos == expected
-    rows.env.told = [{}]
+    rows.env.infos = [{}]
     with pytest.raises(SpaceError, match="Tally returned list as infos; expected None, one dict, or a sequence of 2"):
         rows.step(np.zeros(2, np.int64))
     rows = emulate(Tally(1))
@@ -250,9 +250,9 @@ def test_native_wrong_calls() -> None:
     assert emulate(env).env is env.raw
     with pytest.raises(PlanError, match="wrapped already, so check cannot be set"):
         emulate(env, check="always")
-    for face in (wrap, emulate):
+    for wrapper in (wrap, emulate):
         with pytest.raises(PlanError, match="Tally is a PufferEnv, which sets its rows itself: max_agents, max_length"):
-            face(Tally(), max_length=3, max_agents=2)
+            wrapper(Tally(), max_length=3, max_agents=2)
 
 
 def test_native_checks_are_full_on_first_reset_and_step_or_always(monkeypatch: pytest.MonkeyPatch) -> None:

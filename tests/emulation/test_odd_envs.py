@@ -190,7 +190,7 @@ def test_an_env_that_forgets_to_seed_its_generator_is_seeded() -> None:
 
 
 def test_an_env_keeps_a_generator_of_its_own_making() -> None:
-    class Own(SpacesEnv):
+    class OwnGenerator(SpacesEnv):
         def __init__(self) -> None:
             super().__init__(Discrete(2), Discrete(2))
             self._np_random = self.generator = np.random.default_rng(0)
@@ -198,7 +198,7 @@ def test_an_env_keeps_a_generator_of_its_own_making() -> None:
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
             return 0, {}
 
-    env = Own()
+    env = OwnGenerator()
     reset(emulate(env), 1)
     assert env._np_random is env.generator
 
@@ -233,12 +233,12 @@ def test_so_is_one_that_has_to_be_cast_and_with_an_info_it_has_one(front: Any, i
             return self.result
 
     observation = front, {"a": 1}
-    for result, told in ((observation, []), ((observation, info), [(0, info)] if info else [])):
+    for result, expected_infos in ((observation, []), ((observation, info), [(0, info)] if info else [])):
         rows = emulate(Pair(result))
         held = reset(rows)
         first, second = rows.observation_layout.decode(held.observations[0])
         assert (first.tolist(), second) == ([1.0, 2.0], {"a": 1})
-        assert held.infos == told
+        assert held.infos == expected_infos
 
 
 class LiveBuffers(gymnasium.Env[Any, Any]):
@@ -271,8 +271,8 @@ class LiveBuffers(gymnasium.Env[Any, Any]):
 def test_views_of_live_buffers_are_copied_at_once() -> None:
     env = wrap(LiveBuffers())
     check_env(env, skip_render_check=True)
-    outcomes = [env.reset(seed=0), *(env.step(env.action_space.sample()) for _ in range(3))]
-    for tick, (observation, *_, info) in enumerate(outcomes, 100):
+    results = [env.reset(seed=0), *(env.step(env.action_space.sample()) for _ in range(3))]
+    for tick, (observation, *_, info) in enumerate(results, 100):
         decoded = env.observation_layout.decode(observation)
         assert (decoded["a"].tolist(), decoded["b"].tolist()) == ([tick] * 2, [tick])
         assert info["deep"]["list"][0] == info["deep"]["tuple"][0] == tick

@@ -149,12 +149,15 @@ def play_against_spy(rows: Any, spy: Spy, num_steps: int) -> tuple[int, int]:
             over, held = step(rows, np.array(actions))
             _, rewards, terminations, truncations, _ = spy.last
             last = dict(living)
-            for agent, place in last.items():
-                assert held.masks[place]
-                assert held.rewards[place] == rewards[agent]
-                assert (held.terminations[place], held.truncations[place]) == (terminations[agent], truncations[agent])
+            for agent, index in last.items():
+                assert held.masks[index]
+                assert held.rewards[index] == rewards[agent]
+                assert (held.terminations[index], held.truncations[index]) == (
+                    terminations[agent],
+                    truncations[agent],
+                )
                 if terminations[agent] or truncations[agent]:
-                    expect_row(held.observations[place], rows.observation_layouts[place], observed(agent))
+                    expect_row(held.observations[index], rows.observation_layouts[index], observed(agent))
                     ended += 1
                     del living[agent]
             free = sorted(set(range(rows.num_agents)) - set(last.values()))
@@ -164,14 +167,14 @@ def play_against_spy(rows: Any, spy: Spy, num_steps: int) -> tuple[int, int]:
             assert set(living) == set(spy.agents)
             assert over == (not living)
             ends += over
-        for agent, place in living.items():
-            expect_row(held.observations[place], rows.observation_layouts[place], observed(agent))
-        for place in set(range(rows.num_agents)) - set(living.values()) - set(last.values()):
-            assert not held.observations[place].any()
-        for place in set(range(rows.num_agents)) - set(last.values()):
-            assert not (held.masks[place] or held.rewards[place] or held.terminations[place] or held.truncations[place])
+        for agent, index in living.items():
+            expect_row(held.observations[index], rows.observation_layouts[index], observed(agent))
+        for index in set(range(rows.num_agents)) - set(living.values()) - set(last.values()):
+            assert not held.observations[index].any()
+        for index in set(range(rows.num_agents)) - set(last.values()):
+            assert not (held.masks[index] or held.rewards[index] or held.terminations[index] or held.truncations[index])
         if over:
-            (last_info,) = [info for place, info in held.infos if place is None]
+            (last_info,) = [info for index, info in held.infos if index is None]
             assert last_info["env"]
     rows.close()
     return ends, ended
@@ -221,14 +224,16 @@ def test_aec_envs_are_converted_by_pettingzoo() -> None:
     others.close()
 
 
-def test_spaces_made_anew_in_each_episode_do_not_pile_up() -> None:
+def test_new_spaces_of_each_episode_do_not_pile_up() -> None:
     rows = emulate(GENERATED["generated"](), max_agents=40, observation_space=OBSERVED, action_space=ACTED)
-    face = wrap(GENERATED["generated"]())
+    parallel = wrap(GENERATED["generated"]())
     counts = []
     for _ in range(30):
         reset(rows)
-        observations, _ = face.reset()
-        assert all(face.observation_layout(agent).space.shape == observations[agent].shape for agent in face.agents)
+        observations, _ = parallel.reset()
+        assert all(
+            parallel.observation_layout(agent).space.shape == observations[agent].shape for agent in parallel.agents
+        )
         counts.append(sum(isinstance(thing, (Layout, ActionLayout)) for thing in gc.get_objects()))
     assert max(counts[10:]) <= max(counts[:10]) + 10
 
@@ -290,15 +295,15 @@ def test_the_space_methods_return_one_object_though_the_raw_env_makes_new_ones()
 
 def test_what_is_returned_is_owned() -> None:
     class Live(Diverse):
-        buffer, told = np.zeros(2, np.float32), {"list": [np.zeros(1)]}
+        buffer, shared_info = np.zeros(2, np.float32), {"list": [np.zeros(1)]}
 
         def observe(self) -> Any:
             self.buffer += 1
-            self.told["list"][0] += 1
+            self.shared_info["list"][0] += 1
             return dict.fromkeys(self.agents, self.buffer)
 
         def info(self) -> Any:
-            return dict.fromkeys(self.agents, self.told)
+            return dict.fromkeys(self.agents, self.shared_info)
 
     space = Box(0, 99, (2,), np.float32)
     env, rows = wrap(Live(a=(space, D2), b=(space, D2))), emulate(Live(a=(space, D2), b=(space, D2)))
@@ -318,8 +323,8 @@ def test_an_observation_that_does_not_fit_names_its_agent() -> None:
         def observe(self) -> Any:
             return {"a": 1, "b": {"a": np.zeros(3, np.float32), "b": 0}}
 
-    for face in (wrap, emulate):
-        env = face(Wrong(a=(D2, D2), b=(MIXED, D2)), action_mask=False)
+    for wrapper in (wrap, emulate):
+        env = wrapper(Wrong(a=(D2, D2), b=(MIXED, D2)), action_mask=False)
         with pytest.raises(
             SpaceError, match=r"agent 'b': a: expected float32 of shape \(2,\), got float32 of shape \(3,\)"
         ):
@@ -331,8 +336,8 @@ def test_a_warning_of_an_observation_names_its_agent() -> None:
         def observe(self) -> Any:
             return {"a": np.zeros(2, np.float32), "b": np.full(2, 3, np.float32)}
 
-    for face in (wrap, emulate):
-        env = face(Outside(**{name: (Box(-1, 1, (2,), np.float32), D2) for name in "ab"}), action_mask=False)
+    for wrapper in (wrap, emulate):
+        env = wrapper(Outside(**{name: (Box(-1, 1, (2,), np.float32), D2) for name in "ab"}), action_mask=False)
         with pytest.warns(UserWarning, match=r"^agent 'b': the observation: the value 3.0 is not in Box") as caught:
             env.reset(seed=None, options=None)
         assert len(caught) == 1
@@ -421,14 +426,18 @@ def test_a_native_env_of_many_agents_is_a_parallel_env() -> None:
     terminations: Any = {}
     truncations: Any = {}
     while True:
-        for place, agent in enumerate(env.possible_agents):
+        for index, agent in enumerate(env.possible_agents):
             if agent in observations:
-                assert same(observations[agent], held.observations[place])
+                assert same(observations[agent], held.observations[index])
             else:
-                assert not held.observations[place].any()
-            if held.masks[place]:
+                assert not held.observations[index].any()
+            if held.masks[index]:
                 outcome = rewards[agent], terminations[agent], truncations[agent]
-                assert outcome == (held.rewards[place], held.terminations[place], held.truncations[place])
+                assert outcome == (
+                    held.rewards[index],
+                    held.terminations[index],
+                    held.truncations[index],
+                )
             elif agent in rewards:
                 assert (rewards[agent], terminations[agent], truncations[agent]) == (0, False, False)
         if not env.agents:

@@ -26,7 +26,7 @@ LINE = Box(-1, 1, (2,), np.float32)
 LONG = Box(-1, 1, (5,), np.float32)
 MIXED = Dict(a=Box(-1, 1, (2,), np.float32), b=Discrete(3))
 WIDE = Dict(a=Box(-1, 1, (1,), np.float64), b=Discrete(3))
-OWN = Dict(observation=LINE, action_mask=MultiBinary(2))
+MASKED = Dict(observation=LINE, action_mask=MultiBinary(2))
 STATE = Box(-5, 5, (3,), np.float32)
 BOTH: dict[str, Any] = {"state": True, "agent_type": True}
 
@@ -37,11 +37,11 @@ class Stateful(Diverse):
     state_space: Any = STATE
 
     def observe(self) -> Any:
-        self.told = self.state_space.sample()
+        self.last_state = self.state_space.sample()
         return super().observe()
 
     def state(self) -> Any:
-        return self.told
+        return self.last_state
 
 
 class Counting:
@@ -97,12 +97,12 @@ def test_rows_carry_the_state_after_their_step(backend: str, autoreset_mode: str
         assert [leaf.name for leaf in layout.leaves] == ["state", "agent_type", "observation"]
 
         def expect(rows: Any, env_id: int, tick: int) -> None:
-            beside = {"state": np.int32([env_id, tick])}
-            expect_row(rows[0], wolfs, {**beside, "agent_type": 0, "observation": np.float32([env_id, tick])})
+            state = {"state": np.int32([env_id, tick])}
+            expect_row(rows[0], wolfs, {**state, "agent_type": 0, "observation": np.float32([env_id, tick])})
             if tick > 2:  # it is dead
                 assert not rows[1].any()
             else:
-                expect_row(rows[1], sheeps, {**beside, "agent_type": 1, "observation": np.float32([env_id, tick, 7])})
+                expect_row(rows[1], sheeps, {**state, "agent_type": 1, "observation": np.float32([env_id, tick, 7])})
 
         ticks, finals = dict.fromkeys(range(5), 0), 0
         last = 4 if autoreset_mode == "next_step" else 3
@@ -133,40 +133,40 @@ def test_rows_carry_the_state_after_their_step(backend: str, autoreset_mode: str
         (MIXED, WIDE),
         (Discrete(3), D5),
         (Box(0, 9, (3,), np.uint8), Box(0, 255, (2, 2), np.uint8)),
-        (OWN, OWN),
-        (OWN, Dict(observation=LONG, action_mask=MultiBinary(2))),
-        (LINE, OWN),
+        (MASKED, MASKED),
+        (MASKED, Dict(observation=LONG, action_mask=MultiBinary(2))),
+        (LINE, MASKED),
     ],
 )
 def test_every_agents_own_layout_reads_its_row(first: Any, second: Any, state_space: Any, kwargs: Any) -> None:
     env, raw = Stateful(wolf_1=(first, D2), sheep_1=(second, D2)), Stateful(wolf_1=(first, D2), sheep_1=(second, D2))
     env.state_space, raw.state_space = state_space, state_space
-    rows, face = emulate(env, **kwargs), wrap(raw, **kwargs)
-    held, (flat, _) = reset(rows, 0), face.reset(seed=0)
+    rows, wrapped = emulate(env, **kwargs), wrap(raw, **kwargs)
+    held, (flat, _) = reset(rows, 0), wrapped.reset(seed=0)
     target = poisoned(rows)
     for _ in range(4):
         seen = rows.observation_layout.unflatten(held.observations)
         rows.write_observations(target)  # the same rows each time
-        for place, agent in enumerate(env.possible_agents):
-            layout, own = rows.observation_layouts[place], [first, second][place]
-            inner = env.seen[agent] if own is OWN or "action_mask" in getattr(own, "spaces", {}) else None
-            beside = {"observation": env.seen[agent]} if inner is None else inner
-            expected = {**beside, "state": env.told, "agent_type": place}
+        for agent_index, agent in enumerate(env.possible_agents):
+            layout, space = rows.observation_layouts[agent_index], [first, second][agent_index]
+            inner = env.seen[agent] if space is MASKED or "action_mask" in getattr(space, "spaces", {}) else None
+            extra_leaves = {"observation": env.seen[agent]} if inner is None else inner
+            expected = {**extra_leaves, "state": env.last_state, "agent_type": agent_index}
             expected = {name: expected[name] for name in layout.space}
-            assert set(expected) == {*kwargs, *beside}
-            for written in (held.observations[place], target.observations[place]):
+            assert set(expected) == {*kwargs, *extra_leaves}
+            for written in (held.observations[agent_index], target.observations[agent_index]):
                 expect_row(written, layout, expected)
             # What stands in front is read by the layout of the rows, too.
             if "agent_type" in kwargs:
-                assert seen["agent_type"][place] == place
+                assert seen["agent_type"][agent_index] == agent_index
             if "state" in kwargs and state_space is STATE:
-                assert np.array_equal(seen["state"][place], env.told)
-            assert face.observation_layout(agent) == layout
-            expected |= {name: part for name, part in {"state": raw.told}.items() if name in expected}
+                assert np.array_equal(seen["state"][agent_index], env.last_state)
+            assert wrapped.observation_layout(agent) == layout
+            expected |= {name: part for name, part in {"state": raw.last_state}.items() if name in expected}
             expected |= {"observation": raw.seen[agent]} if inner is None else raw.seen[agent]
-            assert same(face.observation_layout(agent).decode(flat[agent]), expected)
+            assert same(wrapped.observation_layout(agent).decode(flat[agent]), expected)
         _, held = step(rows, np.zeros(2, int))
-        flat, *_ = face.step(dict.fromkeys(face.agents, 0))
+        flat, *_ = wrapped.step(dict.fromkeys(wrapped.agents, 0))
 
 
 def test_what_policies_read_is_one_box_where_agents_have_one_dtype() -> None:
@@ -174,16 +174,16 @@ def test_what_policies_read_is_one_box_where_agents_have_one_dtype() -> None:
     assert rows.observation_layout.space == Dict(state=STATE, agent_type=D2, observation=LONG)
     assert rows.observation_space == rows.observation_layout.flat_space
     other = emulate(
-        Stateful(wolf_1=(OWN, D2), sheep_1=(Dict(observation=LONG, action_mask=MultiBinary(2)), D2)), **BOTH
+        Stateful(wolf_1=(MASKED, D2), sheep_1=(Dict(observation=LONG, action_mask=MultiBinary(2)), D2)), **BOTH
     )
     assert list(other.observation_layout.space) == ["state", "agent_type", "action_mask", "observation"]  # type: ignore[call-overload]
     env = other.env
     held = reset(other, 1)
     seen = other.observation_layout.unflatten(held.observations)
-    for place, agent in enumerate(env.possible_agents):
-        own = env.seen[agent]["observation"]
-        assert seen["action_mask"][place].tolist() == env.seen[agent]["action_mask"].tolist()
-        assert seen["observation"][place].tolist() == [*own.tolist(), *[0] * (5 - len(own))]
+    for agent_index, agent in enumerate(env.possible_agents):
+        observation = env.seen[agent]["observation"]
+        assert seen["action_mask"][agent_index].tolist() == env.seen[agent]["action_mask"].tolist()
+        assert seen["observation"][agent_index].tolist() == [*observation.tolist(), *[0] * (5 - len(observation))]
 
 
 def test_masks_of_infos_stand_beside_them() -> None:
@@ -212,17 +212,17 @@ def test_agents_that_come_and_go_share_the_rows_that_were_given() -> None:
     _, held = step(rows, np.zeros(3, int))
     seen = rows.observation_layout.unflatten(held.observations)
     assert seen["observation"][1].tolist() == [*env.seen["b"].tolist(), 0.0]
-    assert [part.tolist() for part in seen["state"]] == [env.told.tolist()] * 2 + [[0.0] * 3]
+    assert [part.tolist() for part in seen["state"]] == [env.last_state.tolist()] * 2 + [[0.0] * 3]
 
 
 def test_masks_that_may_differ_in_size_are_no_leaf_of_the_rows() -> None:
     large = Dict(observation=LONG, action_mask=MultiBinary(5))
     kwargs = {"state": True, "max_agents": 2, "observation_space": large, "action_space": D5}
-    rows = emulate(Stateful(a=(OWN, D2)), **kwargs)
+    rows = emulate(Stateful(a=(MASKED, D2)), **kwargs)
     assert [leaf.name for leaf in rows.observation_layout.leaves] == ["state", "observation"]
     held = reset(rows, 1)
-    expect_row(held.observations[0], rows.observation_layouts[0], {**rows.env.seen["a"], "state": rows.env.told})
-    unequal = emulate(Stateful(a=(OWN, D2), b=(large, D5)), state=True)
+    expect_row(held.observations[0], rows.observation_layouts[0], {**rows.env.seen["a"], "state": rows.env.last_state})
+    unequal = emulate(Stateful(a=(MASKED, D2), b=(large, D5)), state=True)
     assert [leaf.name for leaf in unequal.observation_layout.leaves] == ["state", "observation"]
 
 
@@ -248,8 +248,8 @@ def test_aec_envs_have_the_same_leaves(turns: bool) -> None:
         else:
             assert np.array_equal(held.observations, others.observations)
             # In these environments the state is all agents' observations, one after another.
-            sizes, own = (8, 10, 10), seen["observation"]
-            assert seen["state"][0].tolist() == [x for row, size in zip(own, sizes, strict=True) for x in row[:size]]
+            sizes, parts = (8, 10, 10), seen["observation"]
+            assert seen["state"][0].tolist() == [x for row, size in zip(parts, sizes, strict=True) for x in row[:size]]
         actions = np.array([1, 2, 3])
         (over, held), (_, others) = step(rows, actions), step(other, actions)
         assert over == (not rows.env.agents)
@@ -276,7 +276,7 @@ def test_a_wrapped_env_keeps_pettingzoos_api() -> None:
     assert first.tolist() == decoded["state"].tolist() != env.state().tolist()
 
 
-@pytest.mark.parametrize("space", [MIXED, OWN])
+@pytest.mark.parametrize("space", [MIXED, MASKED])
 def test_puffer_check_leaves_them_out_of_what_it_compares(space: Any) -> None:
     player = Player(Subject(lambda: Stateful(wolf_1=(space, D2), sheep_1=(LONG, D2)), wrap_kwargs=BOTH))
     moment = player.reset(1)
@@ -306,7 +306,7 @@ def test_types_are_numbered_as_they_first_appear() -> None:
     assert agent_types("env", [3, 4, 5], lambda agent: "even" if agent % 2 == 0 else "odd") == {3: 0, 4: 1, 5: 0}
 
 
-def test_a_function_tells_types_in_workers_too() -> None:
+def test_a_function_gives_types_in_workers_too() -> None:
     def by_size(agent: Any) -> str:
         return "small" if agent == "wolf_0" else "large"
 
@@ -327,13 +327,13 @@ def test_a_raw_observations_state_comes_from_its_info_or_is_zeros(state_space: A
     env.state_space = state_space
     rows, held = emulate(env, **BOTH), emulate(env, **BOTH)
     written = reset(held, 1)
-    for place, agent in enumerate(env.possible_agents):
-        told = rows.row_of(env.seen[agent], {"state": env.told}, agent)
-        assert told.tolist() == written.observations[place].tolist()
+    for agent_index, agent in enumerate(env.possible_agents):
+        packed = rows.row_of(env.seen[agent], {"state": env.last_state}, agent)
+        assert packed.tolist() == written.observations[agent_index].tolist()
         row = rows.row_of(env.seen[agent], {}, agent)
         (size,) = {leaf.offset for leaf in rows.observation_layout.leaves if leaf.name == "agent_type"}
         assert not row.view(np.uint8)[:size].any()
-        assert row.view(np.uint8)[size:].tolist() == told.view(np.uint8)[size:].tolist()
+        assert row.view(np.uint8)[size:].tolist() == packed.view(np.uint8)[size:].tolist()
         assert rows.row_of(env.seen[agent], None, agent).tolist() == row.tolist()
     with pytest.raises(SpaceError, match="state"):
         rows.row_of(env.seen["wolf_1"], {"state": np.zeros((2, 2))}, "wolf_1")
@@ -348,7 +348,7 @@ class Unwritten(Stateful):
         raise NotImplementedError
 
 
-@pytest.mark.parametrize("face", [wrap, emulate])
+@pytest.mark.parametrize("wrapper", [wrap, emulate])
 @pytest.mark.parametrize(
     ("creator", "kwargs", "error", "says"),
     [
@@ -373,11 +373,11 @@ class Unwritten(Stateful):
     ],
 )
 def test_what_cannot_be_is_refused(
-    face: Callable[..., Any], creator: Callable[[], Any], kwargs: Any, error: Any, says: str
+    wrapper: Callable[..., Any], creator: Callable[[], Any], kwargs: Any, error: Any, says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        env = face(creator(), **kwargs)
-        env.reset(None, None) if face is emulate else env.reset()
+        env = wrapper(creator(), **kwargs)
+        env.reset(None, None) if wrapper is emulate else env.reset()
 
 
 def test_agents_without_names_or_out_of_nowhere_are_refused() -> None:
@@ -419,4 +419,4 @@ def test_an_observation_without_the_dict_that_it_promised_is_named() -> None:
             return {agent: LINE.sample() for agent in self.agents}
 
     with pytest.raises(SpaceError, match="agent 'a': expected a dict with an 'action_mask', got"):
-        emulate(Bare(a=(OWN, D2)), state=True).reset(None, None)
+        emulate(Bare(a=(MASKED, D2)), state=True).reset(None, None)

@@ -46,18 +46,18 @@ def is_truncated(copy: int, episode: int) -> bool:
 class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
     """Copies that see (copy, episode, tick) and are rewarded by their action and tick. It writes into live buffers.
 
-    told: "masked" infos as Gymnasium gives them, "dense" ones as ALE and EnvPool do, or "nothing". With dense infos it
+    form: "masked" infos as Gymnasium gives them, "dense" ones as ALE and EnvPool do, or "nothing". With dense infos it
     leaves rewards and flags in first rows as well, which belong to no transition.
     """
 
     single_observation_space = spaces.Box(-1, 1000, (3,), np.float32)
     single_action_space = spaces.Discrete(5)
 
-    def __init__(self, num_envs: int = 4, mode: str = "next_step", told: str = "masked") -> None:
+    def __init__(self, num_envs: int = 4, mode: str = "next_step", form: str = "masked") -> None:
         self.num_envs = num_envs
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
-        self.mode, self.told = mode, told
+        self.mode, self.form = mode, form
         self.metadata = {"autoreset_mode": GYMNASIUM_MODES[mode]}
         self.episodes, self.ticks = np.zeros((2, num_envs), np.int64)
         self.over = np.zeros(num_envs, np.bool_)
@@ -75,11 +75,11 @@ class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
         self.over[places] = False
 
     def infos(self, **masked: Any) -> dict[str, Any]:
-        if self.told == "dense":
+        if self.form == "dense":
             ids = np.arange(self.num_envs, dtype=np.int32)
             return {"env_id": ids, "players": {"env_id": ids}, "lives": self.ticks, "inner": {"tick": self.ticks}}
         infos: dict[str, Any] = {}
-        if self.told == "masked":
+        if self.form == "masked":
             noted = (self.ticks + self.episodes) % 3 == 0
             infos = {"note": np.where(noted, self.ticks, 0), "_note": noted}
         return infos | masked
@@ -89,7 +89,7 @@ class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
         mask = (options or {}).get("reset_mask")
         self.start(np.ones(self.num_envs, np.bool_) if mask is None else mask)
         infos = self.infos()
-        if self.told == "masked" and mask is not None:
+        if self.form == "masked" and mask is not None:
             infos["_note"] = infos["_note"] & mask
         return self.see(), infos
 
@@ -110,17 +110,17 @@ class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
         rewards = np.where(started, 0.0, actions + self.ticks / 8)
         self.over = ended.copy()
         self.actions = actions
-        if self.told == "dense":
+        if self.form == "dense":
             rewards, terminations, truncations = rewards + 9 * started, terminations | started, truncations | started
         if self.mode != "same_step" or not ended.any():
             return self.see(), rewards, terminations, truncations, self.infos()
         finals = np.full(self.num_envs, None, object)
-        for place in np.flatnonzero(ended):
-            finals[place] = self.see()[place].copy()
+        for index in np.flatnonzero(ended):
+            finals[index] = self.see()[index].copy()
         last = {key: np.array(value) for key, value in self.infos().items()}
         self.start(ended)
         masked = {"final_obs": finals, "_final_obs": ended, "final_info": last, "_final_info": ended}
-        if self.told == "dense":
+        if self.form == "dense":
             masked = {"final_obs": np.stack([f if f is not None else np.zeros(3, np.float32) for f in finals])}
         return self.see(), rewards, terminations, truncations, self.infos() | masked
 
@@ -165,8 +165,8 @@ def test_axes_of_length_one_are_reshaped_with_a_warning(nested: bool) -> None:
 class Oracle:
     """What the rows of Copies must be, copy by copy and in plain Python."""
 
-    def __init__(self, num: int, mode: str, told: str) -> None:
-        self.num, self.mode, self.told = num, mode, told
+    def __init__(self, num: int, mode: str, form: str) -> None:
+        self.num, self.mode, self.form = num, mode, form
         self.episodes, self.ticks, self.returns = [0] * num, [0] * num, [0.0] * num
         self.over = [False] * num
 
@@ -178,11 +178,11 @@ class Oracle:
 
     def said(self, copy: int) -> dict[str, Any]:
         tick = self.ticks[copy]
-        return {"note": tick} if self.told == "masked" and (tick + self.episodes[copy]) % 3 == 0 else {}
+        return {"note": tick} if self.form == "masked" and (tick + self.episodes[copy]) % 3 == 0 else {}
 
     def common(self) -> list[Any]:
         return (
-            [(None, {"lives": list(self.ticks), "inner": {"tick": list(self.ticks)}})] if self.told == "dense" else []
+            [(None, {"lives": list(self.ticks), "inner": {"tick": list(self.ticks)}})] if self.form == "dense" else []
         )
 
     def reset(self, mask: Any = None) -> Any:
@@ -245,11 +245,11 @@ def rows_of(held: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("told", ["masked", "dense", "nothing"])
+@pytest.mark.parametrize("form", ["masked", "dense", "nothing"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num", [1, 4, 7])
-def test_rows_are_what_each_copy_did(mode: str, told: str, num: int) -> None:
-    rows, oracle = emulate(Copies(num, mode, told), check="always"), Oracle(num, mode, told)
+def test_rows_are_what_each_copy_did(mode: str, form: str, num: int) -> None:
+    rows, oracle = emulate(Copies(num, mode, form), check="always"), Oracle(num, mode, form)
     assert (rows.num_agents, rows.autoreset_mode) == (num, mode)
     held, (expected, infos) = reset(rows, 3), oracle.reset()
     assert (rows_of(held), plain(held.infos)) == (expected, infos)
@@ -307,7 +307,7 @@ def test_seeds_and_options_go_to_the_vector_environment() -> None:
 
 
 def test_infos_and_rows_are_owned() -> None:
-    env = Copies(3, told="dense")
+    env = Copies(3, form="dense")
     rows = emulate(env)
     held = reset(rows)
     env.ticks += 100
@@ -378,8 +378,8 @@ def test_a_pufferenv_may_step_its_copies_itself(num: int) -> None:
     over, overs = False, 0
     for tick in range(100):
         assert rows_of(held) == expected
-        told = plain([(place, {"env": True, **info}) for place, info in held.infos if place is not None])
-        assert told == infos
+        episodes = plain([(copy, {"env": True, **info}) for copy, info in held.infos if copy is not None])
+        assert episodes == infos
         actions = (np.arange(num) + tick) % 5
         if over:
             over, held = False, reset(rows)
@@ -543,7 +543,7 @@ class Lame(Copies):
     """Breaks its promises, from the given call on."""
 
     def __init__(self, breaks: str, healthy: int = 0) -> None:
-        super().__init__(3, told="dense")
+        super().__init__(3, form="dense")
         self.breaks, self.healthy = breaks, healthy
 
     def see(self) -> Any:
@@ -643,11 +643,14 @@ def test_several_vector_environments_side_by_side(backend: str) -> None:
                 expected, infos = oracle.reset() if env_id in first else oracle.step([1, 2, 3])
                 first.discard(env_id)
                 assert rows[3 * index : 3 * index + 3] == expected
-                told = [(i["agent_id"] - 3 * env_id, i) for i in batch.infos if i["env_id"] == env_id]
+                env_infos = [(i["agent_id"] - 3 * env_id, i) for i in batch.infos if i["env_id"] == env_id]
                 assert [
-                    (place, {k: v for k, v in plain(i).items() if k not in ("env_id", "agent_id")}) for place, i in told
+                    (agent_index, {k: v for k, v in plain(i).items() if k not in ("env_id", "agent_id")})
+                    for agent_index, i in env_infos
                 ] == infos
-            assert batch.agent_ids.tolist() == [3 * e + place for e in batch.env_ids.tolist() for place in range(3)]
+            assert batch.agent_ids.tolist() == [
+                3 * e + agent_index for e in batch.env_ids.tolist() for agent_index in range(3)
+            ]
             vec.send(np.tile([1, 2, 3], len(batch.env_ids)))
 
 
@@ -682,12 +685,12 @@ def test_atari_vector_env_is_the_bare_env_row_by_row(backend: str, mode: str) ->
             assert vec.batch.masks.tolist() == (~over).tolist()
             total += rewards
             ended = terminations | truncations
-            told = {info["agent_id"]: info for info in infos if "agent_id" in info}
-            assert sorted(told) == np.flatnonzero(ended).tolist()
-            for place, info in told.items():
-                assert (info["env"], info["episode"]["r"]) == (True, total[place])
+            agent_infos = {info["agent_id"]: info for info in infos if "agent_id" in info}
+            assert sorted(agent_infos) == np.flatnonzero(ended).tolist()
+            for agent_index, info in agent_infos.items():
+                assert (info["env"], info["episode"]["r"]) == (True, total[agent_index])
                 if mode == "SameStep":
-                    assert np.array_equal(info["final_obs"], bare_infos["final_obs"][place])
+                    assert np.array_equal(info["final_obs"], bare_infos["final_obs"][agent_index])
             total[ended] = 0
             ends += ended.sum()
             over = ended if mode == "NextStep" else over
@@ -697,7 +700,7 @@ def test_atari_vector_env_is_the_bare_env_row_by_row(backend: str, mode: str) ->
 
 @pytest.mark.extras
 @pytest.mark.slow
-def test_atari_lives_that_are_only_told_of_do_not_cost_a_transition() -> None:
+def test_atari_lives_that_are_only_reported_do_not_cost_a_transition() -> None:
     """With life_loss_info ALE flags the end of a life and plays on: the next row is no first row."""
     rows = emulate(atari(1, life_loss_info=True, max_num_frames_per_episode=108_000, noop_max=0))
     reset(rows, 3)
@@ -706,7 +709,7 @@ def test_atari_lives_that_are_only_told_of_do_not_cost_a_transition() -> None:
         held = step(rows, np.array([tick % 4]))[1]
         masks.append(bool(held.masks[0]))
         flags.append(bool(held.terminations[0]))
-        lengths += [info["episode"]["l"] for place, info in held.infos if place == 0]
+        lengths += [info["episode"]["l"] for agent_index, info in held.infos if agent_index == 0]
     ends = [tick for tick, flag in enumerate(flags) if flag]
     assert len(ends) > 5
     games = [tick for tick, mask in enumerate(masks) if not mask]  # first rows of new games
@@ -725,7 +728,7 @@ class Pool(EnvPoolMixin, Copies):
     """Has EnvPool's interface: seeds fixed at the start, the space of one copy, dense infos, its own options."""
 
     def __init__(self, num_envs: int, seed: int = 42) -> None:
-        super().__init__(num_envs, told="dense")
+        super().__init__(num_envs, form="dense")
         self.config = {"num_envs": num_envs, "batch_size": num_envs, "seed": seed}
         self.observation_space, self.action_space = self.single_observation_space, self.single_action_space
         self.metadata = {}

@@ -41,11 +41,11 @@ def test_every_result_is_of_a_family() -> None:
 
 @pytest.mark.parametrize("stem", [file.stem for file in sorted(check_family.RESULTS.glob("*.json"))])
 def test_fast_environments_were_played_on_the_pool_until_episodes_ended(stem: str) -> None:
-    told = json.loads((check_family.RESULTS / f"{stem}.json").read_text())
-    for each in told.get("environments", ()):
-        if "steps_per_s" in each and max(each["steps_per_s"].values()) > 1000:
-            pool = each["compared"]["pool"]
-            assert pool["steps"] >= 1000 and pool["episodes"] > 0, each["name"]
+    results = json.loads((check_family.RESULTS / f"{stem}.json").read_text())
+    for entry in results.get("environments", ()):
+        if "steps_per_s" in entry and max(entry["steps_per_s"].values()) > 1000:
+            pool = entry["compared"]["pool"]
+            assert pool["steps"] >= 1000 and pool["episodes"] > 0, entry["name"]
 
 
 @pytest.mark.parametrize("backend", check_family.BACKENDS)
@@ -53,8 +53,8 @@ def test_who_ends_no_episode_proves_too_little(backend: str, monkeypatch) -> Non
     monkeypatch.setattr(check_family, "BACKENDS", {backend: check_family.BACKENDS[backend]})
     with pytest.raises(AssertionError, match=f"no episode ended in .* steps on {backend}"):
         check_family.compared(environments.Example("Pendulum-v1"), 12)
-    found = check_family.compared(environments.Example("Pendulum-v1", {"max_episode_steps": 4}), 24)["compared"]
-    assert found[backend]["steps"] >= 24 and found[backend]["episodes"] > 0
+    compared = check_family.compared(environments.Example("Pendulum-v1", {"max_episode_steps": 4}), 24)["compared"]
+    assert compared[backend]["steps"] >= 24 and compared[backend]["episodes"] > 0
 
 
 def test_speeds_are_kept_with_their_machine_if_all_are_there(tmp_path: Path, monkeypatch) -> None:
@@ -66,10 +66,12 @@ def test_speeds_are_kept_with_their_machine_if_all_are_there(tmp_path: Path, mon
     for known, keeps in ((names, True), (names[1:], False)):
         before = {"machine": "another", "environments": [{"name": name, "exact": False, **speed} for name in known]}
         (tmp_path / "classic.json").write_text(json.dumps(before))
-        told = check_family.check("classic", keep_speeds=True)
-        assert [each["exact"] for each in told["environments"]] == [True] * len(names)
-        assert [each["steps_per_s"]["serial"] for each in told["environments"]] == [1.0 if keeps else 2.0] * len(names)
-        assert (told["machine"] == "another") is keeps
+        results = check_family.check("classic", keep_speeds=True)
+        assert [entry["exact"] for entry in results["environments"]] == [True] * len(names)
+        assert [entry["steps_per_s"]["serial"] for entry in results["environments"]] == [1.0 if keeps else 2.0] * len(
+            names
+        )
+        assert (results["machine"] == "another") is keeps
 
 
 @pytest.mark.parametrize("stem", FAMILIES)
@@ -77,8 +79,8 @@ def test_each_family_has_an_extra_and_names_of_its_own(stem: str) -> None:
     family = FAMILIES[stem]
     assert family.extra in check_family.extras()
     for example in family.examples:
-        found = registry.find(example.name)
-        assert (found.family, found.extra) == (stem, family.extra)
+        match = registry.find(example.name)
+        assert (match.family, match.extra) == (stem, family.extra)
         fitting = [
             other for other in FAMILIES if any(fnmatchcase(example.name, name) for name in FAMILIES[other].names)
         ]
@@ -97,7 +99,7 @@ def test_each_family_has_settings_that_say_whose_they_are(stem: str) -> None:
 
 @pytest.mark.extras
 @pytest.mark.parametrize("stem", [stem for stem, family in FAMILIES.items() if family.folder or family.members])
-def test_a_family_says_where_its_names_are_told(stem: str) -> None:
+def test_a_family_says_where_its_names_are_listed(stem: str) -> None:
     start = FAMILIES[stem].names[0].removesuffix("*")
     with pytest.raises(RegistryError, match=f'called "{start}no_game"; `puffer envs {start}` lists'):
         environments.module(stem).env_creator(f"{start}no_game")
@@ -115,8 +117,8 @@ def test_preprocessed_games_are_emulated_exactly(length: int, num_steps: int) ->
 @pytest.mark.extras
 def test_of_what_a_process_can_have_one_oracle_and_rows_are_each_in_a_process_of_their_own(monkeypatch) -> None:
     monkeypatch.setattr(check_family, "alone", lambda example: True)
-    found = check_family.compared(environments.Example("CartPole-v1"), 60)
-    assert found["exact"] and found["compared"]["pool"]["episodes"] > 0
+    result = check_family.compared(environments.Example("CartPole-v1"), 60)
+    assert result["exact"] and result["compared"]["pool"]["episodes"] > 0
 
 
 class Learned(gymnasium.Env[Any, Any]):
@@ -166,7 +168,7 @@ def test_zombies_come_as_before_after_a_second_reset_with_a_seed() -> None:
     def play(seed: int | None, num_steps: int) -> list[float]:
         seen = [env.reset(seed=seed)[0]]
         seen += [env.step(dict.fromkeys(env.agents, 5))[0] for _ in range(num_steps)]
-        return [float(each["archer_0"].sum()) for each in seen]
+        return [float(observations["archer_0"].sum()) for observations in seen]
 
     first = play(1, 10)
     assert len(set(first)) > 1

@@ -58,8 +58,8 @@ def test_gray_pictures_stand_for_some_frames() -> None:
     env = GrayPictures(Frames(), frame_skip=4, size=10)
     env.reset(seed=1)
     for frame, reward in ((4, 10.0), (8, 26.0), (10, 19.0)):
-        picture, *told = env.step(np.zeros(2, np.int8))
-        assert told == [reward, frame == 10, False, {"frame": frame}]
+        picture, *outcome = env.step(np.zeros(2, np.int8))
+        assert outcome == [reward, frame == 10, False, {"frame": frame}]
         assert env.observation_space.contains(picture) and np.all(picture == frame)
 
 
@@ -70,7 +70,7 @@ def test_sticky_actions_are_those_before_and_follow_from_the_seed_of_the_first_r
     env = GrayPictures(Frames(), sticky=0.5)
     first = [played(0.5, seed, env) for seed in (3, *[None] * 20)]
     assert first == [played(0.5, seed, env) for seed in (3, *[None] * 20)]
-    assert len({tuple(each) for each in first}) == 4
+    assert len({tuple(actions) for actions in first}) == 4
 
 
 @pytest.mark.extras
@@ -79,8 +79,8 @@ def test_a_copy_of_gray_pictures_plays_on_by_itself() -> None:
     env.reset(seed=1)
     env.step(np.ones(2, np.int8))
     other = copy.deepcopy(env)
-    told = [each.step(np.zeros(2, np.int8)) for each in (env, other)]
-    assert np.array_equal(told[0][0], told[1][0]) and told[0][1:] == told[1][1:]
+    steps = [copied.step(np.zeros(2, np.int8)) for copied in (env, other)]
+    assert np.array_equal(steps[0][0], steps[1][0]) and steps[0][1:] == steps[1][1:]
     assert env.unwrapped.frame == other.unwrapped.frame == 8
 
 
@@ -100,10 +100,10 @@ def test_a_movement_that_is_none_is_answered_with_those_that_are() -> None:
 
 
 def test_a_misspelt_choice_of_buttons_is_not_taken_for_all(monkeypatch) -> None:
-    made: list[Any] = []
+    calls: list[Any] = []
 
     def make(game: str, **kwargs: Any) -> gymnasium.Env:
-        made.append(kwargs)
+        calls.append(kwargs)
         return Frames()
 
     names = {"State": ("DEFAULT",), "Actions": ("ALL", "DISCRETE"), "Observations": ("IMAGE",)}
@@ -112,7 +112,7 @@ def test_a_misspelt_choice_of_buttons_is_not_taken_for_all(monkeypatch) -> None:
     }
     monkeypatch.setattr(retro.importlib, "import_module", lambda name: types.SimpleNamespace(make=make, **enumerations))
     retro.env_creator("stable-retro/Game", use_restricted_actions="DISCRETE", state="Level2")
-    assert made == [{"render_mode": None, "use_restricted_actions": ("Actions", "DISCRETE"), "state": "Level2"}]
+    assert calls == [{"render_mode": None, "use_restricted_actions": ("Actions", "DISCRETE"), "state": "Level2"}]
     with pytest.raises(PlanError, match="use_restricted_actions='discrete' is not one of ALL, DISCRETE"):
         retro.env_creator("stable-retro/Game", use_restricted_actions="discrete")
 
@@ -146,8 +146,8 @@ def test_a_second_emulator_in_a_process_and_a_rom_that_lacks_are_answered_with_t
 
 
 @pytest.mark.parametrize("draws", [True, False])
-def test_what_resets_leave_something_of_is_made_anew_for_a_second_seed(draws: bool) -> None:
-    made: list[gymnasium.Env] = []
+def test_what_resets_leave_something_of_is_recreated_for_a_second_seed(draws: bool) -> None:
+    created: list[gymnasium.Env] = []
     seeds: list[int | None] = []
 
     class Task(Frames):
@@ -155,16 +155,16 @@ def test_what_resets_leave_something_of_is_made_anew_for_a_second_seed(draws: bo
             seeds.append(seed)
             return super().reset(seed=seed)
 
-    env = Recreated(lambda: made.append(Task()) or made[-1], draws)
+    env = Recreated(lambda: created.append(Task()) or created[-1], draws)
     for _ in range(2):
         for seed in (5, None, None):
             env.reset(seed=seed)
-    assert len(made) == 2 and env.unwrapped is made[1]
+    assert len(created) == 2 and env.unwrapped is created[1]
     assert seeds[:3] == seeds[3:]
     assert (None not in seeds and len(set(seeds)) == 3) if draws else seeds[:3] == [5, None, None]
 
 
-def test_a_second_seed_makes_doom_anew(asked: dict[str, Any]) -> None:
+def test_a_second_seed_recreates_doom(asked: dict[str, Any]) -> None:
     for name in ("VizdoomBasic-v1", "doom/Basic-v1"):
         env = environments.module("vizdoom").env_creator(name)
         env.reset(seed=1)
@@ -200,9 +200,9 @@ class Gridworld:
         return types.SimpleNamespace(timestep=0)
 
     def get_state_transition(self, state, moves):
-        told = {"sparse_reward_by_agent": [0, 20 if Recipe._conf is self.recipe_config else 0],
+        info = {"sparse_reward_by_agent": [0, 20 if Recipe._conf is self.recipe_config else 0],
                 "shaped_reward_by_agent": [3, 0], "event_infos": {"potting": [True, False]}}  # fmt: skip
-        return types.SimpleNamespace(timestep=state.timestep + 1), told
+        return types.SimpleNamespace(timestep=state.timestep + 1), info
 
     def state_string(self, state):
         return "own" if Recipe._conf is self.recipe_config else "another's"
@@ -211,7 +211,7 @@ class Gridworld:
         return np.zeros((2, 2, 1, 26), np.int64)
 
 
-def test_kitchens_in_one_process_have_their_own_recipes_and_tell_what_they_pay(monkeypatch) -> None:
+def test_kitchens_in_one_process_have_their_own_recipes_and_report_what_they_pay(monkeypatch) -> None:
     fake = types.SimpleNamespace(
         Recipe=Recipe, OvercookedGridworld=Gridworld, Action=types.SimpleNamespace(ALL_ACTIONS=[0] * 6)
     )
@@ -339,9 +339,9 @@ def test_objectives_are_weighted_and_none_is_lost(weights: Any, rewards: list[fl
     with pufferlib.make(lambda: Weighted(Treasure(), weights), num_envs=2) as vec:
         vec.reset()
         steps = [vec.step(np.zeros(2, np.int64)) for _ in rewards]
-    assert [told[1].tolist() for told in steps] == [[reward] * 2 for reward in rewards]
-    for nth, told in enumerate(steps, 1):
-        assert [info["rewards"].tolist() for info in told[4]] == [[3 * nth, -nth]] * 2
+    assert [outcome[1].tolist() for outcome in steps] == [[reward] * 2 for reward in rewards]
+    for nth, outcome in enumerate(steps, 1):
+        assert [info["rewards"].tolist() for info in outcome[4]] == [[3 * nth, -nth]] * 2
 
 
 def test_as_many_weights_as_objectives() -> None:
@@ -359,7 +359,7 @@ def test_a_worker_has_jax_on_the_cpu_alone(parent: Any, platforms: Any, monkeypa
 
 
 def functional(**kwargs: Any) -> _functional.Functional:
-    functions = _functional.Compiled(lambda *told: None, lambda *told: None)
+    functions = _functional.Compiled(lambda *arguments: None, lambda *arguments: None)
     return _functional.Functional(functions, spaces.Discrete(2), spaces.Discrete(2), **kwargs)
 
 
@@ -398,7 +398,7 @@ class Older(NamedTuple):
 
 
 @pytest.mark.parametrize("limit", ["max_timesteps", "max_steps_in_episode", None])
-def test_ends_of_one_kind_are_told_apart_by_the_limit_of_time(limit: str | None) -> None:
+def test_ends_of_one_kind_are_distinguished_by_the_limit_of_time(limit: str | None) -> None:
     params = dataclasses.make_dataclass("Params", [(limit or "gravity", int)])(5)
     env = Older(limit)
     for state in ((4, False), (4, True), (5, False), (5, True)):

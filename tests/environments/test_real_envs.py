@@ -300,9 +300,9 @@ def columns(case: Case) -> list[str]:
         rows = [vec.single_observation_space, vec.single_action_space]
     most = "at most " if "max_agents" in bounds else ""
     forms = [most + form(spaces, row) for spaces, row in zip((observed, acted), rows, strict=True)]
-    given = ", ".join(f"`{key}={value}`" if isinstance(value, int) else f"`{key}`" for key, value in bounds.items())
+    limits = ", ".join(f"`{key}={value}`" if isinstance(value, int) else f"`{key}`" for key, value in bounds.items())
     name, comma, kwargs = str(case).partition(", ")
-    return [f"`{name}`{comma}{kwargs}", case.exercises, given, agents, *forms]
+    return [f"`{name}`{comma}{kwargs}", case.exercises, limits, agents, *forms]
 
 
 def form(agents: list[Any], row: Any) -> str:

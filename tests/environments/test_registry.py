@@ -111,11 +111,11 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_listed(ocean, ca
     (ocean / "coin.py").write_text('"""Coin: a new one."""\nx = [/b\n')
     (ocean / "die.py").write_text('"""Die: a newer one."""\nclass Die:\n    pass\n')
     (ocean / "latin.py").write_bytes('"""Lat\xedn: an old one."""\n'.encode("latin-1"))
-    told = dict(listed())
-    assert told["ocean/die"] == "Die: a newer one."
-    assert told["ocean/coin"].startswith("ocean/coin.py cannot be read: SyntaxError: ")
-    assert told["ocean/coin"].endswith("(coin.py, line 2)")
-    assert told["ocean/latin"].startswith("ocean/latin.py cannot be read: UnicodeDecodeError: ")
+    descriptions = dict(listed())
+    assert descriptions["ocean/die"] == "Die: a newer one."
+    assert descriptions["ocean/coin"].startswith("ocean/coin.py cannot be read: SyntaxError: ")
+    assert descriptions["ocean/coin"].endswith("(coin.py, line 2)")
+    assert descriptions["ocean/latin"].startswith("ocean/latin.py cannot be read: UnicodeDecodeError: ")
     assert registry.creator("ocean/die").__name__ == "Die"
     assert main(["envs"]) == 0
     assert "ocean/coin.py cannot be read" in capsys.readouterr().out
@@ -207,20 +207,20 @@ def test_a_package_that_is_missing_only_where_it_is_made_is_answered_so_too(name
         (Maze, DependencyNotInstalled("there is no sound"), "there is no sound"),
     ],
 )  # fmt: skip
-def test_what_to_install_is_told_by_the_environments_name_or_by_the_error(env, error, says):
+def test_what_to_install_follows_from_the_environments_name_or_the_error(env, error, says):
     assert str(registry.missing(error, env)) == f'"{env if isinstance(env, str) else "Maze"}": {says}'
     assert registry.missing(ImportError("half of it"), env) is None
     assert registry.missing(ModuleNotFoundError("no", name="numpy.swords"), env) is None
 
 
-def test_no_package_is_told_to_be_installed_for_a_module_that_is_none_of_those_we_know():
-    found = registry.missing(ModuleNotFoundError("no", name="wepons.swords"), "of_mine:make")
-    assert isinstance(found, RegistryError)
+def test_no_package_is_named_to_install_for_a_module_that_is_none_of_those_we_know():
+    error = registry.missing(ModuleNotFoundError("no", name="wepons.swords"), "of_mine:make")
+    assert isinstance(error, RegistryError)
     where = f"no module of that name is installed or found from the working folder, {Path.cwd()}"
-    assert str(found) == f'"of_mine:make" imports wepons, and {where}'
+    assert str(error) == f'"of_mine:make" imports wepons, and {where}'
 
 
-def test_what_pip_is_told_to_install_is_of_our_extras():
+def test_what_pip_installs_is_of_our_extras():
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     of_gymnasiums_extras = {"pygame", "box2d"}
     assert all(f'"{name}' in project for name in set(registry._PIP_NAMES.values()) - of_gymnasiums_extras)

@@ -25,7 +25,7 @@ EACH_PATH = ["compiled", pytest.param("portable", marks=[] if LONG else pytest.m
 pytestmark = [pytest.mark.slow, pytest.mark.beside, *([pytest.mark.timeout(7200)] if LONG else [])]
 
 
-def found(what: str, backend: str, *arguments: str, path: str = "compiled") -> dict[str, float]:
+def measured(what: str, backend: str, *arguments: str, path: str = "compiled") -> dict[str, float]:
     """Return what has grown by how much."""
     environment = {
         **os.environ,
@@ -61,23 +61,23 @@ def short(seconds: str, *more: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("path", EACH_PATH)
 def test_making_and_closing_with_fork(path: str) -> None:
-    seen = found("cycles", "pool", "--count", "1000", *short("1"), path=path)
+    seen = measured("cycles", "pool", "--count", "1000", *short("1"), path=path)
     assert seen["done"] == 1000 if LONG else seen["done"] > 3
     assert_level(seen, 2 * MIB)
 
 
 def test_making_and_closing_on_serial() -> None:
-    assert_level(found("cycles", "serial", "--count", "1000", *short("1")), 2 * MIB)
+    assert_level(measured("cycles", "serial", "--count", "1000", *short("1")), 2 * MIB)
 
 
 def test_making_and_closing_with_spawn() -> None:
-    seen = found("cycles", "pool", "--context", "spawn", "--count", "50" if LONG else "2")
+    seen = measured("cycles", "pool", "--context", "spawn", "--count", "50" if LONG else "2")
     assert_level(seen, 2 * MIB)
 
 
 @pytest.mark.parametrize("path", EACH_PATH)
 def test_restarts(path: str) -> None:
-    seen = found("restarts", "pool", "--count", "500", *short("2"), path=path)
+    seen = measured("restarts", "pool", "--count", "500", *short("2"), path=path)
     assert seen["done"] == 500 if LONG else seen["done"] > 3
     assert_level(seen, 2 * MIB)
 
@@ -92,7 +92,7 @@ def test_steps(backend: str, batch_size: int, path: str) -> None:
     """
     arguments = ("--batch-size", str(batch_size), "--count", "50000000")
     for warm in [15_000_000] if LONG else [20_000, 200_000, 1_000_000]:
-        seen = found("steps", backend, *arguments, "--warm", str(warm), *short("0.5"), path=path)
+        seen = measured("steps", backend, *arguments, "--warm", str(warm), *short("0.5"), path=path)
         assert seen["done"] >= 49_900_000 if LONG else seen["done"] > 1000
         if not grown(seen, 2 * MIB):
             break

@@ -241,13 +241,15 @@ def test_rows_ids_infos_and_leases_hold_in_any_order_of_sending(backend: str, de
             if debug and len(leased) > 1:
                 assert np.isnan(leased[-2][0].rewards).all()
             ids = batch.env_ids.tolist()
-            assert batch.agent_ids.tolist() == [2 * env_id + place for env_id in ids for place in (0, 1)]
+            assert batch.agent_ids.tolist() == [2 * env_id + agent_index for env_id in ids for agent_index in (0, 1)]
             expected_infos = set()
             for slot, env_id in enumerate(ids):
                 rows = slice(2 * slot, 2 * slot + 2)
                 first = ticks[env_id] in (-1, length)  # next_step: the action after an ending starts an episode
                 ticks[env_id] = 0 if first else ticks[env_id] + 1
-                assert batch.observations[rows].tolist() == [[env_id, place, ticks[env_id]] for place in (0, 1)]
+                assert batch.observations[rows].tolist() == [
+                    [env_id, agent_index, ticks[env_id]] for agent_index in (0, 1)
+                ]
                 assert batch.rewards[rows].tolist() == ([0, 0] if first else sent[env_id].tolist())
                 assert batch.masks[rows].tolist() == [not first] * 2
                 assert batch.terminations[rows].tolist() == [ticks[env_id] == length] * 2
@@ -333,7 +335,7 @@ def test_the_warning_of_the_portable_path_names_who_called_make(monkeypatch: pyt
     assert seen[0].filename == __file__
 
 
-def test_a_fault_that_many_environments_have_is_told_once():
+def test_a_fault_of_many_environments_is_reported_once():
     failures = [Failed.of(env_id, 0, "step", ValueError("jammed")) for env_id in (0, 4, 5)]
     first, other = failure_texts([*failures, Failed.of(2, 0, "step", ValueError("lost"))])
     assert first.startswith("environment 0 (worker 0) raised in step: ValueError: jammed")

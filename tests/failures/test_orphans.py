@@ -96,7 +96,7 @@ def program(body: str, context: str = "fork", **environment: str) -> Iterator[su
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True, env={**os.environ, "PYTHONPATH": path, **environment},
     ) as process:  # fmt: skip
-        process.told = pids  # type: ignore[attr-defined]
+        process.reported_pids = pids  # type: ignore[attr-defined]
         try:
             yield process
         finally:
@@ -105,12 +105,12 @@ def program(body: str, context: str = "fork", **environment: str) -> Iterator[su
                     os.kill(pid, signal.SIGKILL)
 
 
-def told(process: Any) -> list[int]:
+def read_pids(process: Any) -> list[int]:
     """Return the processes that a program tells of."""
     line = process.stdout.readline()
     assert line, "the program has ended too early"
     pids: list[int] = json.loads(line)
-    process.told += pids
+    process.reported_pids += pids
     return pids
 
 
@@ -152,7 +152,7 @@ def test_what_environments_started_ends_with_the_parent(end: str, context: str) 
     {how if isinstance(how, str) else "time.sleep(600)"}
     """
     with program(body, context) as process:
-        pids = told(process)
+        pids = read_pids(process)
         assert len(set(pids)) == 12 and not any(map(gone, pids))
         if isinstance(how, str):
             assert process.stdin is not None
@@ -176,7 +176,7 @@ def test_whatever_the_workers_are_doing(native: str) -> None:
     vec.recv()
     """
     with program(body, PUFFERLIB_NATIVE=native) as process:
-        pids = told(process)
+        pids = read_pids(process)
         time.sleep(0.1)  # for the parent to be in recv; if it is not yet, the test is only easier
         process.kill()
         assert_gone(pids)
@@ -214,7 +214,7 @@ def test_whatever_the_workers_are_doing(native: str) -> None:
 )
 def test_killed_with_threads(body: str) -> None:
     with program(body) as process:
-        pids = told(process)
+        pids = read_pids(process)
         assert not any(map(gone, pids))
         time.sleep(0.1)
         process.kill()
@@ -233,7 +233,7 @@ def test_the_main_thread_ends_while_a_daemon_thread_waits_for_rows() -> None:
     time.sleep(0.2)
     """
     with program(body) as process:
-        pids = told(process)
+        pids = read_pids(process)
         assert process.wait(timeout=60) == 0
         assert_gone(pids)
 
@@ -256,9 +256,9 @@ def test_restarted_workers_leave_none_behind_either() -> None:
     """
     with program(body) as process:
         for _ in range(3):
-            pids = told(process)
+            pids = read_pids(process)
             assert_gone(pids[:6])
-        last = told(process)
+        last = read_pids(process)
         assert not any(map(gone, last)) and set(last[6:]) == set(pids[6:])
         process.kill()
         assert_gone(last)
@@ -272,7 +272,7 @@ def test_a_session_of_its_own_is_ended_by_close_alone() -> None:
     time.sleep(600)
     """
     with program(body) as process:
-        worker, game = told(process)
+        worker, game = read_pids(process)
         process.kill()
         assert_gone([worker])
         time.sleep(0.1)
@@ -402,7 +402,7 @@ vec = pufferlib.make(Env, backend="pool", num_envs=2, num_workers=2)
 
 
 @pytest.mark.slow
-def test_a_notebook_makes_interrupts_goes_on_makes_anew_and_is_killed(kernel: Kernel) -> None:
+def test_a_notebook_makes_interrupts_goes_on_makes_again_and_is_killed(kernel: Kernel) -> None:
     assert kernel.run(MAKE) == "done"  # a class of a cell goes to spawned workers
     assert kernel.run("vec.reset(); assert vec.step(np.zeros(2, int))[0].tolist() == [[1], [1]]") == "done"
     kernel.begin("print(json.dumps(sum(vec.call('pids'), [])), flush=True)")

@@ -225,8 +225,8 @@ def test_observations_without_a_box_arrive(vectorizer: Vectorizer, space: Any, s
     observations = [np.array(sample, space.dtype) if np.ndim(sample) else np.int64(sample) for sample in samples]
     with vectorizer([functools.partial(Echo, space, spaces.Discrete(2), observations)] * 2) as vec:
         assert vec.single_observation_space == space
-        found = [np.asarray(row).tolist() for row in (*vec.reset().observations, *vec.step([0, 0]).observations)]
-        assert found == [samples[0]] * 2 + [samples[1]] * 2
+        rows = [np.asarray(row).tolist() for row in (*vec.reset().observations, *vec.step([0, 0]).observations)]
+        assert rows == [samples[0]] * 2 + [samples[1]] * 2
 
 
 @over(ALL)
@@ -248,17 +248,19 @@ def test_actions_mix_choices_and_numbers(vectorizer: Vectorizer) -> None:
     with vectorizer([functools.partial(Echo, spaces.Discrete(2), space, [0])] * 2) as vec:
         vec.reset()
         vec.step([{"a": i, "b": np.array([i / 2, -0.25], np.float32)} for i in (0, 1)])
-        found = [(int(action["a"]), action["b"].tolist()) for action in vec.get_attr("action")]
-        assert found == [(0, [0, -0.25]), (1, [0.5, -0.25])]
+        actions = [(int(action["a"]), action["b"].tolist()) for action in vec.get_attr("action")]
+        assert actions == [(0, [0, -0.25]), (1, [0.5, -0.25])]
 
 
 @over(ALL)
 def test_a_missing_key_is_an_error(vectorizer: Vectorizer) -> None:
     """PufferLib 3.0.0 Serial: from the step on that leaves key b out, rows repeat its last value: [3, 2], [4, 2], …"""
     box = spaces.Box(0, 9, (1,), np.float32)
-    whole = {"a": np.ones(1, np.float32), "b": np.ones(1, np.float32)}
+    complete = {"a": np.ones(1, np.float32), "b": np.ones(1, np.float32)}
     part = {"a": np.ones(1, np.float32)}
-    creator = functools.partial(Echo, spaces.Dict(a=box, b=box), spaces.Discrete(2), [whole, whole, whole, part])
+    creator = functools.partial(
+        Echo, spaces.Dict(a=box, b=box), spaces.Discrete(2), [complete, complete, complete, part]
+    )
     with vectorizer([creator]) as vec:
         vec.reset()
         for _ in range(2):
@@ -333,7 +335,7 @@ def test_a_dead_worker_is_named_and_replaced(vectorizer: Vectorizer, cause: sign
 
 @over(OURS)
 def test_an_environment_that_raises_costs_the_others_nothing(vectorizer: Vectorizer) -> None:
-    """RLlib 2.60.0, restart_failed_sub_environments=True: one of three raised at step 5; all three were made anew and
+    """RLlib 2.60.0, restart_failed_sub_environments=True: one of three raised at step 5; all three were made again and
     the 15 steps so far dropped. PufferLib 3.0.0 Multiprocessing: step had not returned after 8 s. Tianshou 2.0.1:
     EOFError without the cause."""
     with vectorizer([Episodes] * 3, num_workers=2) as vec:

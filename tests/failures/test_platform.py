@@ -78,7 +78,7 @@ make = functools.partial(pufferlib.make, HashEnv, num_envs=4, num_workers=2)
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
 def test_more_memory_than_there_is(backend: str) -> None:
-    """The kernel would hand it out page by page, and kill whoever it likes once there is no more."""
+    """The kernel would hand it out page by page, and kill any process once there is no more."""
     gib = 2 ** math.ceil(math.log2(memory_at_hand() / 2**30) + 1)
     says = rf"GiB of (shared )?memory for {gib} environments \([\d.]+ GiB are available\); use fewer"
     with pytest.raises(PlatformError, match=says):
@@ -95,7 +95,7 @@ def test_what_a_control_group_allows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert memory_there() == (system, MIB)
 
 
-def test_windows_is_told_of_wsl() -> None:
+def test_windows_is_refused_with_a_hint_at_wsl() -> None:
     """Before anything is imported that it has not got."""
     said = run("""
 import sys
@@ -151,7 +151,7 @@ with pufferlib.make(test_platform.WideEnv, backend="pool", num_envs=1) as vec:
 
 @pytest.fixture
 def without_memfd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Have memfd_create fail as in a sandbox; return the folder that stands for /dev/shm."""
+    """Make memfd_create fail as in a sandbox; return the folder that stands for /dev/shm."""
     monkeypatch.setattr(os, "memfd_create", refuses(errno.ENOSYS))
     monkeypatch.setattr(slab, "_SHM", str(tmp_path / "shm"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
@@ -165,7 +165,7 @@ def place_of(vec: pufferlib.VecEnv) -> Path:
 
 
 def full(folders: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have these folders be full."""
+    """Make writes to these folders fail as on a full disk."""
     allocate = os.posix_fallocate
 
     def allocate_elsewhere(fd: int, offset: int, length: int) -> None:
@@ -227,7 +227,7 @@ def test_a_memfd_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_however_few_descriptors_there_are(context: str) -> None:
     """At each number of them either all works, or an error says so and nothing is left open."""
-    made = refused = 0
+    num_made = refused = 0
     before = {name: os.readlink(OWN_FDS / name) for name in os.listdir(OWN_FDS) if (OWN_FDS / name).exists()}
     steps = range(30) if context == "fork" else range(0, 24, 6)
     if context == "spawn":
@@ -237,14 +237,14 @@ def test_however_few_descriptors_there_are(context: str) -> None:
         with limited(resource.RLIMIT_NOFILE, len(before) + spare):
             try:
                 make(backend="pool", context=context).close()
-                made += 1
+                num_made += 1
             except PlatformError as error:
                 refused += 1
                 assert "open files (ulimit -n)" in str(error) and error.errno == errno.EMFILE
         after = {name: os.readlink(OWN_FDS / name) for name in os.listdir(OWN_FDS) if (OWN_FDS / name).exists()}
         assert len(after) == len(before), set(after.items()) ^ set(before.items())
     assert refused > 3 if context == "fork" else refused
-    assert made > 3 or context == "spawn"
+    assert num_made > 3 or context == "spawn"
 
 
 # ---------------------------------------------------------------------------------------------------------- processes

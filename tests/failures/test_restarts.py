@@ -1,4 +1,4 @@
-"""on_error="restart": what fails is made anew, alone; every other row is the one that it would have been."""
+"""on_error="restart": only what fails is restarted; every other row is what it would have been."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ RAISES, KILLS, EXITS, UNPICKLABLE, HANGS = 991, 992, 993, 994, 996
 
 
 def make(backend: str, **kwargs: Any) -> pufferlib.VecEnv:
-    given = {"num_envs": 6, "num_workers": NUM_WORKERS, "seed": 5, "on_error": "restart", "max_restarts": None}
-    kwargs = {**given, **kwargs}
+    defaults = {"num_envs": 6, "num_workers": NUM_WORKERS, "seed": 5, "on_error": "restart", "max_restarts": None}
+    kwargs = {**defaults, **kwargs}
     return pufferlib.make(kwargs.pop("env", FaultyEnv), backend=backend, **kwargs)
 
 
@@ -46,7 +46,7 @@ def some_actions(random: Any, num: int, **faults: float) -> Any:
 
 
 @covering({"backend,batch_size": ARRANGEMENTS, "mode": ["next_step", "same_step"]})
-def test_an_environment_that_raises_is_made_anew_alone(backend: str, batch_size: int, mode: str) -> None:
+def test_only_an_environment_that_raises_is_restarted(backend: str, batch_size: int, mode: str) -> None:
     """All rows of all others are bit-identical to what they would have been, given their actions."""
     random = np.random.default_rng(1)
     with make(backend, batch_size=batch_size, autoreset_mode=mode) as vec:
@@ -97,7 +97,7 @@ def test_a_worker_that_dies_takes_only_its_own_environments_with_it(backend: str
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_crash_row_tells_the_cause(backend: str) -> None:
+def test_a_crash_row_names_the_cause(backend: str) -> None:
     with make(backend, env=functools.partial(FaultyEnv, mean_length=1000)) as vec:
         vec.reset()
         vec.step(np.zeros(6, np.int64))
@@ -118,7 +118,7 @@ def test_a_crash_row_tells_the_cause(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", PARALLEL)
 @pytest.mark.alone
-def test_a_crash_row_of_a_dead_worker_tells_how_it_ended_and_where(backend: str) -> None:
+def test_a_crash_row_of_a_dead_worker_names_how_it_ended_and_where(backend: str) -> None:
     with make(backend, env=functools.partial(FaultyEnv, mean_length=1000)) as vec:
         vec.reset()
         start_s = time.monotonic()
@@ -561,8 +561,8 @@ def test_several_agents_crash_together() -> None:
             for info in batch.infos:
                 if "restarted" in info:
                     crashes += 1
-                    place = batch.env_ids.tolist().index(info["env_id"])
-                    rows = slice(place * n, (place + 1) * n)
+                    env_index = batch.env_ids.tolist().index(info["env_id"])
+                    rows = slice(env_index * n, (env_index + 1) * n)
                     assert batch.truncations[rows].all() and not batch.masks[rows].any()
                     assert not batch.observations[rows].any() and not batch.rewards[rows].any()
                     assert batch.agent_ids[rows].tolist() == list(range(info["env_id"] * n, (info["env_id"] + 1) * n))

@@ -84,8 +84,8 @@ def test_what_make_does_not_take_is_sent_to_what_does(make, name, value, advice)
 
 def test_arguments_of_each_backend_are_known_as_such():
     classes = [getattr(vectorization, name) for name in ("Serial", "Multiprocessing", "Pool", "Ray")]
-    own = {name for kind in classes for name in kind.backend_arguments}
-    assert own | {"threads", "checked", "telemetry"} == set(arguments.BACKEND_ARGUMENTS)
+    names = {name for kind in classes for name in kind.backend_arguments}
+    assert names | {"threads", "checked", "telemetry"} == set(arguments.BACKEND_ARGUMENTS)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -160,8 +160,8 @@ def test_autoreset_modes_are_the_faces_too():
     for mode in AutoresetMode:
         word = mode.name.lower()
         assert checked_mode(mode) == word
-        for given in (mode, mode.value, word):
-            vec = SyncVectorEnv([HashEnv], autoreset_mode=given)
+        for value in (mode, mode.value, word):
+            vec = SyncVectorEnv([HashEnv], autoreset_mode=value)
             assert vec.autoreset_mode is mode and vec.metadata["autoreset_mode"] is mode
             vec.close()
 
@@ -176,12 +176,12 @@ def test_a_mode_that_is_none_is_answered_with_the_nearest(mode):
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [("multiproc", "multiprocessing"), ("Serial", "serial"), ("pol", "pool"), ("zzz", None)]
+    ("backend", "meant"), [("multiproc", "multiprocessing"), ("Serial", "serial"), ("pol", "pool"), ("zzz", None)]
 )
-def test_a_backend_that_is_none_is_answered_with_the_nearest(given, meant):
+def test_a_backend_that_is_none_is_answered_with_the_nearest(backend, meant):
     for call in (pufferlib.make, pufferlib.autotune):
         with pytest.raises(PlanError) as caught:
-            call(HashEnv, backend=given)
+            call(HashEnv, backend=backend)
         assert str(caught.value).partition("; ")[2] == (f"did you mean {meant!r}?" if meant else "")
 
 
@@ -238,12 +238,12 @@ def test_a_reset_sums_up_what_it_drops(backend, text):
             again, _ = vec.reset(seed=1)
         np.testing.assert_array_equal(observations, again)
     (warning,) = caught
-    told = str(warning.message)
+    message = str(warning.message)
     others = [env_id for env_id in range(16) if env_id != raised.value.env_id]
     runs = [run for run in (others[: raised.value.env_id], others[raised.value.env_id :]) if run]
     ids = ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
-    assert told.startswith(f"dropped by reset: environments {ids} raised in step: ValueError: ")
-    assert told.endswith(")") and "(test_ways_out.py, line " in told and "\n" not in told
+    assert message.startswith(f"dropped by reset: environments {ids} raised in step: ValueError: ")
+    assert message.endswith(")") and "(test_ways_out.py, line " in message and "\n" not in message
 
 
 def test_a_summary_has_a_line_for_each_cause():

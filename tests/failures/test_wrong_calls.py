@@ -225,7 +225,7 @@ WRONG_ARGUMENTS: list[tuple[type[Exception], dict[str, Any]]] = [
     (pufferlib.PlanError, {"options": "four"}),
     (pufferlib.PlanError, {"options": [1, 2, 3, 4]}),
     (pufferlib.PlanError, {"seed": 3, "options": "x"}),
-    (pufferlib.CallError, {"options": {"generator": (each for each in ())}}),
+    (pufferlib.CallError, {"options": {"generator": (character for character in ())}}),
 ]
 
 

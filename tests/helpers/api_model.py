@@ -64,7 +64,7 @@ class Env:
     def __init__(self, due: int) -> None:
         self.state = NEW
         self.due: int | None = due  # the seed that its next reset gets, if none is given
-        self.life = 0  # how often it has been made anew
+        self.life = 0  # how often it was restarted
         self.shadows: dict[int, HashEnv] = {}  # one a life
         self.begins = True  # the next row is the first of an episode
         self.over = False
@@ -139,13 +139,13 @@ class Play:
             pufferlib.make(HashEnv, **arguments)
         self.seen["make_wrong", "refused", backend] += 1
 
-    def async_reset(self, bits: int, who: str, seed: Any, options: Any, fault: str, place: int) -> None:
+    def async_reset(self, bits: int, who: str, seed: Any, options: Any, fault: str, index: int) -> None:
         """Reset all, or some."""
         if self.ready("async_reset", lambda: self.vec.async_reset()):
             ids = self.chosen(who, bits)
-            self.sent_reset(ids, seed, options, fault, place, self.vec.async_reset)
+            self.sent_reset(ids, seed, options, fault, index, self.vec.async_reset)
 
-    def reset(self, bits: int, who: str, seed: Any, options: Any, fault: str, place: int) -> None:
+    def reset(self, bits: int, who: str, seed: Any, options: Any, fault: str, index: int) -> None:
         """Reset, and receive."""
         if not self.ready("reset", lambda: self.vec.reset()):
             return
@@ -154,7 +154,7 @@ class Play:
             with self.refused(pufferlib.CallError):
                 self.vec.reset(env_ids=ids)
             return
-        self.sent_reset(ids, seed, options, fault, place, self.vec.reset)
+        self.sent_reset(ids, seed, options, fault, index, self.vec.reset)
 
     def reset_wrong(self, wrong: dict[str, Any], bits: int, who: str, method: str) -> None:
         """Seeds and options that are none."""
@@ -164,11 +164,11 @@ class Play:
         if ids is not None and (not self.idle(ids) or (method == "reset" and not self.synchronous)):
             return
         num = self.num_envs if ids is None else len(ids)
-        given = {name: list(range(90, 90 + num)) if value == "as long as" else value for name, value in wrong.items()}
-        if "options" not in given and wrong.get("seed") == "as long as":
-            given["seed"] = "a" * num
+        kwargs = {name: list(range(90, 90 + num)) if value == "as long as" else value for name, value in wrong.items()}
+        if "options" not in kwargs and wrong.get("seed") == "as long as":
+            kwargs["seed"] = "a" * num
         with self.refused(pufferlib.PlanError):
-            getattr(self.vec, method)(**given, env_ids=ids)
+            getattr(self.vec, method)(**kwargs, env_ids=ids)
 
     def reset_wrong_ids(self, wrong: Any) -> None:
         """Environments that do not exist."""
@@ -180,14 +180,14 @@ class Play:
         """Options that cannot be sent to another process."""
         if self.ready("reset_unsendable", None) and self.backend != "serial":
             with self.refused(pufferlib.CallError):
-                self.vec.async_reset(options={"generator": (each for each in "")})
+                self.vec.async_reset(options={"generator": (character for character in "")})
 
-    def send(self, to: str, bits: int, fault: str, place: int, salt: int) -> None:
+    def send(self, to: str, bits: int, fault: str, index: int, salt: int) -> None:
         """Send actions for the last batch, or to some."""
         if not self.ready("send", lambda: self.vec.send(np.zeros(self.num_envs, np.int64))):
             return
         ids = None if to == "last" else self.chosen(to, bits)
-        self.sent_actions(ids, fault, place, salt, self.vec.send)
+        self.sent_actions(ids, fault, index, salt, self.vec.send)
 
     def send_wrong(self, to: str, wrong: str) -> None:
         """Actions that are none."""
@@ -205,17 +205,17 @@ class Play:
             with self.refused(pufferlib.CallError):
                 self.vec.send(np.zeros(1, np.int64), env_ids=wrong)
 
-    def step(self, fault: str, place: int, salt: int) -> None:
+    def step(self, fault: str, index: int, salt: int) -> None:
         """Send, and receive."""
         if not self.ready("step", lambda: self.vec.step(np.zeros(self.num_envs, np.int64))):
             return
-        self.sent_actions(None, fault, place, salt, self.vec.step)
+        self.sent_actions(None, fault, index, salt, self.vec.step)
 
     def step_on(self, salt: int) -> None:
         """Do what a learner does, a few times: whatever is in the way is cleared away."""
         if not self.ready("step_on", None):
             return
-        for turn in range(4):
+        for repetition in range(4):
             failed = self.of_state(FAILED, NEW) + [
                 i for i in self.of_state(WAITING) if self.envs[i].over and self.mode == "disabled"
             ]
@@ -226,7 +226,7 @@ class Play:
             waiting = self.of_state(WAITING)
             ready = [env_id for env_id in waiting if not (self.mode == "disabled" and self.envs[env_id].over)]
             if ready:
-                self.sent_actions(ready, "none", 0, salt + turn, self.vec.send)
+                self.sent_actions(ready, "none", 0, salt + repetition, self.vec.send)
             self.recv(None)
 
     def recv(self, timeout: float | None) -> None:
@@ -288,7 +288,7 @@ class Play:
                 self.vec.call("fail", LETHAL["raise"])
         elif kind == "unpicklable" and self.backend != "serial":
             with self.refused(pufferlib.CallError):
-                self.vec.call("double", (each for each in ""))
+                self.vec.call("double", (character for character in ""))
         elif kind == "values":
             with self.refused(pufferlib.PlanError):
                 self.vec.set_attr("mark", [1] * (self.num_envs + 1))
@@ -299,11 +299,11 @@ class Play:
             with self.refused(pufferlib.CallError):
                 self.vec.set_attr("mark", 1, env_ids=[self.num_envs])
 
-    def kill(self, place: int) -> None:
+    def kill(self, index: int) -> None:
         """Kill a worker, whatever it is doing."""
         if not self.ready("kill", None) or self.backend == "serial":
             return
-        worker = place % len(self.shares)
+        worker = index % len(self.shares)
         pid = self.vec._backend.pids()[worker]
         if not pid:
             return
@@ -315,13 +315,13 @@ class Play:
         self.order = None
         self.settle("killed")
 
-    def sabotage(self, place: int) -> None:
-        """Have an environment fail when it is made the next time."""
+    def sabotage(self, index: int) -> None:
+        """Make an environment fail the next time it is constructed."""
         if self.ready("sabotage", None):
-            file = self.folder / str(place % self.num_envs)
+            file = self.folder / str(index % self.num_envs)
             if not file.exists():
                 file.touch()
-                self.envs[place % self.num_envs].endanger(math.inf)
+                self.envs[index % self.num_envs].endanger(math.inf)
                 self.order = None
                 self.note("ok")
 
@@ -399,7 +399,7 @@ class Play:
             assert env.at_risk or (env.state, env.due) == (state, due), caught.value
         self.settle(f"refused by {type(caught.value).__name__}")
 
-    def sent_actions(self, ids: list[int] | None, fault: str, place: int, salt: int, call: Callable[..., Any]) -> None:
+    def sent_actions(self, ids: list[int] | None, fault: str, index: int, salt: int, call: Callable[..., Any]) -> None:
         """Send actions, one of them a fault, by ``send`` or ``step``."""
         targets = self.last_ids if ids is None else ids
         num = len(targets or range(self.num_envs))
@@ -407,8 +407,8 @@ class Play:
         if fault == "slow":
             actions[::2] = SLOW
         elif fault in LETHAL:
-            actions[place % num] = LETHAL[fault]
-        given = ODD_ACTIONS[salt % len(ODD_ACTIONS)](actions)
+            actions[index % num] = LETHAL[fault]
+        sent_values = ODD_ACTIONS[salt % len(ODD_ACTIONS)](actions)
         takes = targets is not None and all(
             self.envs[env_id].state == WAITING and not (self.mode == "disabled" and self.envs[env_id].over)
             for env_id in targets
@@ -416,7 +416,7 @@ class Play:
         named = {} if ids is None else {"env_ids": ids}
         if not takes:
             with self.refused(pufferlib.CallError):
-                call(given, **named)
+                call(sent_values, **named)
             return
         assert targets is not None
 
@@ -429,7 +429,7 @@ class Play:
                     self.endanger(env_id, action)
             self.only_resets = False
 
-        self.called(lambda: call(given, **named), sent, "ok" if fault == "none" else fault)
+        self.called(lambda: call(sent_values, **named), sent, "ok" if fault == "none" else fault)
 
     def endanger(self, env_id: int, fault: int) -> None:
         kills = fault == LETHAL["kill"] and self.backend != "serial"
@@ -444,32 +444,32 @@ class Play:
             self.order.append(env_id)
 
     def sent_reset(
-        self, ids: list[int] | None, seed: Any, options: Any, fault: str, place: int, call: Callable[..., Any]
+        self, ids: list[int] | None, seed: Any, options: Any, fault: str, index: int, call: Callable[..., Any]
     ) -> None:
-        """Have environments reset, one of them perhaps failing at it, by ``async_reset`` or ``reset``."""
+        """Reset environments by ``async_reset`` or ``reset``; one of them may fail."""
         everything = ids is None
         targets = list(range(self.num_envs)) if ids is None else ids
-        given: Any = [None if i % 3 == 2 else 50 + i for i in range(len(targets))] if seed == "each" else seed
-        each: list[Any] = [None] * len(targets)
+        seeds: Any = [None if i % 3 == 2 else 50 + i for i in range(len(targets))] if seed == "each" else seed
+        env_options: list[Any] = [None] * len(targets)
         if options == "one":
-            each = [{"note": place}] * len(targets)
+            env_options = [{"note": index}] * len(targets)
         elif options == "each":
-            each = [{"note": i} if i % 2 else None for i in range(len(targets))]
+            env_options = [{"note": i} if i % 2 else None for i in range(len(targets))]
         if fault in LETHAL:
-            each = [*each]
-            each[place % len(targets)] = {"fault": LETHAL[fault]}
+            env_options = [*env_options]
+            env_options[index % len(targets)] = {"fault": LETHAL[fault]}
         arguments = {
-            "seed": given,
-            "options": each if options == "each" or fault in LETHAL else each[0],
+            "seed": seeds,
+            "options": env_options if options == "each" or fault in LETHAL else env_options[0],
             "env_ids": ids,
         }
         if not everything and (not self.idle(targets) or self.vec._scheduler.stuck_reason):
             with self.refused(pufferlib.CallError):
                 call(**arguments)
             return
-        explicit = given if isinstance(given, list) else [None] * len(targets)
-        if isinstance(given, int):
-            explicit = [Seeds(given, self.num_envs)[env_id] for env_id in targets]
+        explicit = seeds if isinstance(seeds, list) else [None] * len(targets)
+        if isinstance(seeds, int):
+            explicit = [Seeds(seeds, self.num_envs)[env_id] for env_id in targets]
         alone, risky = not self.of_state(COMING), any(env.at_risk for env in self.envs)
 
         def sent() -> None:
@@ -477,11 +477,11 @@ class Play:
                 for env_id in self.of_state(COMING):  # is done before
                     self.play(env_id)
                 self.order = []
-                if isinstance(given, int):
-                    self.seeds, self.drawn = Seeds(given, self.num_envs), {}
+                if isinstance(seeds, int):
+                    self.seeds, self.drawn = Seeds(seeds, self.num_envs), {}
             self.only_resets = not everything and (alone or self.only_resets)
             self.renew()
-            for env_id, own_seed, own_options in zip(targets, explicit, each, strict=True):
+            for env_id, own_seed, own_options in zip(targets, explicit, env_options, strict=True):
                 env = self.envs[env_id]
                 own_seed = env.due if own_seed is None else own_seed
                 self.departed(env_id, Command(self.clock, "reset", env.life, own_seed, 0, own_options))
@@ -523,7 +523,7 @@ class Play:
             self.settle(what)
 
     def renew(self) -> None:
-        """Note which environments have been made anew: for a reason, and with the seed that is due."""
+        """Note which environments were restarted: for a reason, and with the seed that is due."""
         for env_id, (env, life) in enumerate(zip(self.envs, self.vec.restarts, strict=True)):
             if life == env.life:
                 continue
@@ -618,7 +618,7 @@ class Play:
             row = tuple(np.array(column[index]) for column in (*batch[:4], batch.masks))
             self.check_row(env_id, row, infos.get(env_id, {}))
         self.last_ids, self.only_resets = ids, False
-        self.lent.append((batch, [np.array(each) for each in batch[:4]]))
+        self.lent.append((batch, [np.array(part) for part in batch[:4]]))
         del self.lent[: -8 if self.copies else -2]
 
     def check_row(self, env_id: int, row: Any, info: dict[str, Any]) -> None:
@@ -628,7 +628,7 @@ class Play:
         env.state = WAITING
         if "restarted" in info:
             assert self.may_restart and env.at_risk, (env_id, info)
-            assert [bool(np.any(each)) for each in row] == [False, False, False, True, False], row
+            assert [bool(np.any(value)) for value in row] == [False, False, False, True, False], row
             env.begins, env.over, env.row = True, False, row
             self.seen[self.now, "crash row", self.backend] += 1
             return
@@ -640,15 +640,15 @@ class Play:
             env.at_risk = env.killed = False
         played = self.play(env_id)
         assert played is not None, (env_id, command)
-        expected, told, final = played
+        expected, expected_infos, final = played
         if final is not None:
             assert np.array_equal(info["final_obs"], final)
-        assert told.items() <= info.items(), (env_id, told, info)
+        assert expected_infos.items() <= info.items(), (env_id, expected_infos, info)
         self.same(env_id, row, expected)
         env.row = row
 
     def play(self, env_id: int) -> tuple[Any, dict[str, Any], Any] | None:
-        """Have the shadow do what the environment was sent: its row, infos and final observation; None if it fails."""
+        """Send the shadow the environment's command; return row, infos and final observation, None if it fails."""
         env = self.envs[env_id]
         command = env.command
         assert command is not None
@@ -673,20 +673,20 @@ class Play:
             assert command.seed is not None, (env_id, command)
             shadow = env.shadows[command.life] = HashEnv(env_id, mean_length=4)
         if resets:
-            observation, told = shadow.reset(seed=command.seed, options=command.options)
-            told = told if command.seed is None else {**told, "seed": command.seed}
+            observation, infos = shadow.reset(seed=command.seed, options=command.options)
+            infos = infos if command.seed is None else {**infos, "seed": command.seed}
             env.begins = env.over = False
             if command.life == env.life:
                 env.due = None
-            return (observation, 0.0, False, False, False), told, None
-        observation, reward, terminated, truncated, told = shadow.step(command.action)
+            return (observation, 0.0, False, False, False), infos, None
+        observation, reward, terminated, truncated, infos = shadow.step(command.action)
         ends, final = terminated or truncated, None
         if ends and self.mode == "same_step":
             final = observation
-            observation, told = shadow.reset()
+            observation, infos = shadow.reset()
         env.over = ends and self.mode != "same_step"
         env.begins = env.over and self.mode == "next_step"
-        return (observation, reward, terminated, truncated, True), told, final
+        return (observation, reward, terminated, truncated, True), infos, final
 
     def same(self, env_id: int, row: Any, expected: Any) -> None:
         for is_, should in zip(row, expected, strict=True):

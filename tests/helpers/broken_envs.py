@@ -111,30 +111,30 @@ class LiveViews(Walk):
 class Unseeded(Walk):
     def __init__(self) -> None:
         super().__init__()
-        self.own = np.random.default_rng()
+        self.generator = np.random.default_rng()
 
     def draw(self) -> float:
-        return float(self.own.uniform(-0.5, 0.5))
+        return float(self.generator.uniform(-0.5, 0.5))
 
 
 class ForgetsSeed(Walk):
     """Starts a new generator at each reset that has no seed."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.own = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(seed)
         return super().reset(seed=seed)
 
     def draw(self) -> float:
-        return float(self.own.uniform(-0.5, 0.5))
+        return float(self.generator.uniform(-0.5, 0.5))
 
 
 class SeedsByClock(Walk):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.own = random.Random(time.time_ns())
+        self.generator = random.Random(time.time_ns())
         return super().reset(seed=seed)
 
     def draw(self) -> float:
-        return self.own.uniform(-0.5, 0.5)
+        return self.generator.uniform(-0.5, 0.5)
 
 
 class EndsByClock(Walk):

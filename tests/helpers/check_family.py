@@ -54,11 +54,11 @@ def check(stem: str, keep_speeds: bool = False) -> dict[str, Any]:
 
     family = environments.families()[stem]
     before = json.loads((RESULTS / f"{stem}.json").read_text()) if keep_speeds else {}
-    kept = {each["name"]: each for each in before.get("environments", ()) if "steps_per_s" in each}
-    if not all(example.name in kept for example in family.examples):
-        kept = {}
+    earlier = {entry["name"]: entry for entry in before.get("environments", ()) if "steps_per_s" in entry}
+    if not all(example.name in earlier for example in family.examples):
+        earlier = {}
     measured = {"machine": machine(), "revision": version()}
-    if kept:
+    if earlier:
         measured = {key: before[key] for key in measured if key in before}
     return {
         "family": stem,
@@ -68,7 +68,7 @@ def check(stem: str, keep_speeds: bool = False) -> dict[str, Any]:
         "python": platform.python_version(),
         **measured,
         "packages": packages(family.extra),
-        "environments": [checked(example, kept.get(example.name)) for example in family.examples],
+        "environments": [checked(example, earlier.get(example.name)) for example in family.examples],
     }
 
 
@@ -76,19 +76,19 @@ def alone(example: Any) -> bool:
     """Return whether a process can have no more than one of an example's environments."""
     from pufferlib import environments
 
-    found = environments.family_of(example.name)
-    return found is not None and found[1].alone
+    match = environments.family_of(example.name)
+    return match is not None and match[1].alone
 
 
 def packages(extra: str) -> dict[str, str]:
     """Return the versions of what the extra asks for, and of what they all share."""
-    found = {}
+    versions = {}
     for name in ["gymnasium", "numpy", *re.findall(r"[\"']([A-Za-z0-9_.-]+)", extras()[extra])]:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def extras() -> dict[str, str]:
@@ -102,16 +102,16 @@ def checked(example: Any, before: dict[str, Any] | None = None) -> dict[str, Any
 
     before: earlier results, whose speeds are kept; None: measure them.
     """
-    found: dict[str, Any] = {"name": example.name, "env_kwargs": dict(example.env_kwargs), "exact": False}
+    result: dict[str, Any] = {"name": example.name, "env_kwargs": dict(example.env_kwargs), "exact": False}
     try:
-        found |= compared(example)
-        found |= measured(example) if before is None else {key: before[key] for key in ("steps_per_s", "pool_plan")}
+        result |= compared(example)
+        result |= measured(example) if before is None else {key: before[key] for key in ("steps_per_s", "pool_plan")}
     except Exception as error:
         traceback.print_exc()
         where = traceback.extract_tb(error.__traceback__)[-1]
-        told = str(error).strip() or f"{where.line} ({Path(where.filename).name}, line {where.lineno})"
-        found["error"] = f"{type(error).__name__}: {told}"[:500]
-    return found
+        message = str(error).strip() or f"{where.line} ({Path(where.filename).name}, line {where.lineno})"
+        result["error"] = f"{type(error).__name__}: {message}"[:500]
+    return result
 
 
 def measured(example: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def measured(example: Any) -> dict[str, Any]:
         for speed in compare_backends(example.name, seconds=0.5, repeats=5, env_kwargs=example.env_kwargs, **plan)
     ]
     return {
-        "steps_per_s": {each.backend: round(statistics.median(each.steps_per_s), 1) for each in speeds},
+        "steps_per_s": {entry.backend: round(statistics.median(entry.steps_per_s), 1) for entry in speeds},
         "pool_plan": {"num_envs": 8, "num_workers": speeds[1].num_workers, "batch_size": speeds[1].batch_size},
     }
 
@@ -137,9 +137,9 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
 
     Raises AssertionError where a row differs, and where no episode ended.
     """
-    from apart import Apart
     from comparison import compare
     from oracles import Tape
+    from subprocess_env import SubprocessEnv
 
     import pufferlib
     from pufferlib.emulation.pettingzoo_rows import as_parallel
@@ -151,7 +151,11 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         tapes = []
         for env_id in range(NUM_ENVS):
-            raw = Apart(env_creator, **example.env_kwargs) if alone(example) else env_creator(**example.env_kwargs)
+            raw = (
+                SubprocessEnv(env_creator, **example.env_kwargs)
+                if alone(example)
+                else env_creator(**example.env_kwargs)
+            )
             tapes.append(Tape(as_parallel(raw) if hasattr(raw, "possible_agents") else raw, seeds[env_id]))
             stack.callback(tapes[-1].close)
         for backend, plan in (ALONE if alone(example) else BACKENDS).items():
@@ -161,7 +165,7 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
                 num_moments += 1
             with pufferlib.make(example.name, backend=backend, seed=SEED, env_kwargs=example.env_kwargs, **plan) as vec:
                 events = compare(vec, tapes[:num_envs], num_moments, timeout=300)
-                found = {
+                report = {
                     "agents": vec.agents_per_env,
                     "observations": str(vec.single_observation_space),
                     "actions": str(vec.single_action_space),
@@ -170,7 +174,7 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
             assert events["steps"] >= num_steps
             assert steps[backend]["episodes"] > 0, f"no episode ended in {events['steps']} steps on {backend}"
         assert tapes[0].repeats(num_steps // 10), "a second reset with the same seed begins something else"
-    return {**found, "compared": steps, "exact": True}
+    return {**report, "compared": steps, "exact": True}
 
 
 def failed(stem: str, log: str) -> dict[str, Any]:
@@ -191,16 +195,16 @@ def table() -> str:
     for stem, family in environments.families().items():
         names = ", ".join(f"`{name.replace('*', '…')}`" for name in family.names)
         file = RESULTS / f"{stem}.json"
-        told: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"installs": None}
-        if not told["installs"]:
-            why = "not tried yet" if told["installs"] is None else f"no: {told['reason']}"
+        results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"installs": None}
+        if not results["installs"]:
+            why = "not tried yet" if results["installs"] is None else f"no: {results['reason']}"
             lines.append(f"| `{family.extra}` | {names} |  | {why.replace('|', '/')} |  |  |  |")
-        for number, each in enumerate(told.get("environments", ())):
-            first = (f"`{family.extra}`", names, f"yes, Python {told['python'].rpartition('.')[0]}")
+        for number, entry in enumerate(results.get("environments", ())):
+            first = (f"`{family.extra}`", names, f"yes, Python {results['python'].rpartition('.')[0]}")
             family_column, names_column, installs = first if number == 0 else ("", "", "")
-            exact = "yes" if each["exact"] else f"no: {each['error']}".replace("|", "/").replace("\n", " ")
-            speeds = [f"{each['steps_per_s'][name]:,.0f}" if "steps_per_s" in each else "" for name in BACKENDS]
-            cells = (family_column, names_column, f"`{each['name']}`", installs, exact, *speeds)
+            exact = "yes" if entry["exact"] else f"no: {entry['error']}".replace("|", "/").replace("\n", " ")
+            speeds = [f"{entry['steps_per_s'][name]:,.0f}" if "steps_per_s" in entry else "" for name in BACKENDS]
+            cells = (family_column, names_column, f"`{entry['name']}`", installs, exact, *speeds)
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -227,12 +231,12 @@ def main() -> int:
     for name, value in (("SDL_VIDEODRIVER", "dummy"), ("SDL_AUDIODRIVER", "dummy"), ("MUJOCO_GL", "disable")):
         os.environ.setdefault(name, value)
     warnings.simplefilter("ignore")
-    told = failed(options.family, options.failed) if options.failed else check(options.family, options.keep_speeds)
+    results = failed(options.family, options.failed) if options.failed else check(options.family, options.keep_speeds)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{options.family}.json").write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
-    for each in told.get("environments", ()):
-        print(each["name"], "exact" if each["exact"] else "", each.get("error") or each["steps_per_s"], flush=True)
-    return 0 if told["installs"] and not any("error" in each for each in told["environments"]) else 1
+    (RESULTS / f"{options.family}.json").write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    for entry in results.get("environments", ()):
+        print(entry["name"], "exact" if entry["exact"] else "", entry.get("error") or entry["steps_per_s"], flush=True)
+    return 0 if results["installs"] and not any("error" in entry for entry in results["environments"]) else 1
 
 
 if __name__ == "__main__":

@@ -62,24 +62,24 @@ class Comparison:
         env_id = batch.env_ids[slot].item()
         where = slice(slot * n, (slot + 1) * n)
         assert batch.agent_ids[where].tolist() == list(range(env_id * n, (env_id + 1) * n))
-        rewards = np.array([moment.rewards.get(place, 0.0) for place in range(n)], np.float32)
+        rewards = np.array([moment.rewards.get(agent_index, 0.0) for agent_index in range(n)], np.float32)
         assert batch.rewards.dtype == np.float32
         assert np.array_equal(batch.rewards[where], rewards)
         for flags, expected in ((batch.terminations, moment.terminations), (batch.truncations, moment.truncations)):
-            assert flags[where].tolist() == [expected.get(place, False) for place in range(n)]
-        assert batch.masks[where].tolist() == [place in moment.rewards for place in range(n)]
-        found = batch.observations[where]
-        expected = np.zeros_like(found)
-        for place, observation in moment.observations.items():
-            layout = self.layout(place, moment.spaces[place])
-            own = part(found, place, layout)
+            assert flags[where].tolist() == [expected.get(agent_index, False) for agent_index in range(n)]
+        assert batch.masks[where].tolist() == [agent_index in moment.rewards for agent_index in range(n)]
+        actual = batch.observations[where]
+        expected = np.zeros_like(actual)
+        for agent_index, observation in moment.observations.items():
+            layout = self.layout(agent_index, moment.spaces[agent_index])
+            value = part(actual, agent_index, layout)
             if layout.is_leaf:  # of which decoding is the identity
-                assert np.asarray(observation).dtype == own.dtype
-                part(expected, place, layout)[...] = observation
+                assert np.asarray(observation).dtype == value.dtype
+                part(expected, agent_index, layout)[...] = observation
             else:
-                assert same(layout.decode(own), observation)
-                part(expected, place, layout)[...] = own
-        assert np.array_equal(found, expected)  # which has zeros behind smaller observations, and for absent agents
+                assert same(layout.decode(value), observation)
+                part(expected, agent_index, layout)[...] = value
+        assert np.array_equal(actual, expected)  # which has zeros behind smaller observations, and for absent agents
         self.expect_infos(moment, [info for info in batch.infos if info["env_id"] == env_id], env_id * n)
 
     def expect_infos(self, moment: Moment, infos: list[Any], first_agent: int) -> None:
@@ -87,9 +87,9 @@ class Comparison:
         for info in infos:
             agent_id = info.get("agent_id")
             expected = dict(moment.infos[None if agent_id is None else agent_id - first_agent])
-            found = {key: value for key, value in info.items() if key not in ("env_id", "agent_id", "episode")}
+            actual = {key: value for key, value in info.items() if key not in ("env_id", "agent_id", "episode")}
             episode = expected.pop("episode", None)
-            assert identical(found, expected)
+            assert identical(actual, expected)
             assert ("episode" in info) == (episode is not None)
             if episode is not None:
                 assert info["episode"].keys() == {"r", "l", "t"}
@@ -97,26 +97,26 @@ class Comparison:
                 assert info["episode"]["l"] == episode["l"]
                 assert info["episode"]["t"] > 0
 
-    def layout(self, place: int, space: Any) -> Any:
+    def layout(self, agent_index: int, space: Any) -> Any:
         """Return the layout of an agent's observations: where agents are generated, of the space it was born with."""
         if not self.generated:
-            return self.vec.observation_layouts[place]
+            return self.vec.observation_layouts[agent_index]
         if id(space) not in self.layouts:
             self.layouts[id(space)] = (space, observation_layout(space))
         return self.layouts[id(space)][1]
 
     def act(self, moment: Moment, actions: Any, slot: int) -> None:
         """Put the raw actions of an environment's agents into their rows."""
-        for place, action in moment.actions.items():
-            layout = self.vec.action_layouts[place]
-            own = action if self.generated or layout.is_leaf else layout.flatten(action)
-            row = slot * self.vec.agents_per_env + place
-            actions[row : row + 1].reshape(-1)[: np.size(own)] = np.ravel(own)
+        for agent_index, action in moment.actions.items():
+            layout = self.vec.action_layouts[agent_index]
+            value = action if self.generated or layout.is_leaf else layout.flatten(action)
+            row = slot * self.vec.agents_per_env + agent_index
+            actions[row : row + 1].reshape(-1)[: np.size(value)] = np.ravel(value)
 
 
-def part(rows: Any, place: int, layout: Any) -> Any:
+def part(rows: Any, agent_index: int, layout: Any) -> Any:
     """Return a view of an agent's flat observation at the start of its row, which may be larger."""
-    row = rows[place : place + 1].reshape(-1)
+    row = rows[agent_index : agent_index + 1].reshape(-1)
     if row.dtype != layout.dtype:
         row = row.view(np.uint8)
     size = math.prod(layout.shape) * layout.dtype.itemsize // row.itemsize

@@ -13,7 +13,7 @@ __all__ = ["quick_compilers"]
 
 def quick_compilers(folder: Path) -> dict[str, str]:
     """Return CC and CXX for an environment: the system's compilers, told last of all not to optimize."""
-    found = {}
+    scripts = {}
     for name, command in (
         ("CC", os.environ.get("CC") or shutil.which("cc") or "gcc"),
         ("CXX", " ".join(compiler_command())),
@@ -21,5 +21,5 @@ def quick_compilers(folder: Path) -> dict[str, str]:
         script = folder / f"quick-{name.lower()}"
         script.write_text(f'#!/bin/sh\nexec {command} "$@" -O0\n')
         script.chmod(0o755)
-        found[name] = str(script)
-    return found
+        scripts[name] = str(script)
+    return scripts

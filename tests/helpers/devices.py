@@ -14,10 +14,10 @@ import pytest
 
 import pufferlib
 
-__all__ = ["FIBRES", "LOOPS", "ON_HOST_AND_DEVICE", "PLAYERS", "Player", "array_of", "assert_same_bits"]
+__all__ = ["FIBRES", "LOOPS", "ON_HOST_AND_DEVICE", "PLAYER_KINDS", "Player", "array_of", "assert_same_bits"]
 
 ON_DEVICE = pytest.param("device", marks=pytest.mark.gpu)
-PLAYERS = ["loops", "fibres", ON_DEVICE]  # the values of the fixture ``player``
+PLAYER_KINDS = ["loops", "fibres", ON_DEVICE]  # the values of the fixture ``player``
 ON_HOST_AND_DEVICE = ["loops", ON_DEVICE]
 BACKEND_KWARGS: Mapping[str, Mapping[str, Any]] = {"loops": {"threads": 2}, "fibres": {"checked": True}, "device": {}}
 
@@ -40,8 +40,8 @@ LOOPS, FIBRES = (Player(name, "host", BACKEND_KWARGS[name]) for name in ("loops"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = 'where tests marked gpu play: "cuda", "cuda:1" or, as far as they can, "host" (default: cuda)'
-    parser.addoption("--device", default="cuda", help=told)
+    description = 'where tests marked gpu play: "cuda", "cuda:1" or, as far as they can, "host" (default: cuda)'
+    parser.addoption("--device", default="cuda", help=description)
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +61,12 @@ def cuda(device: str) -> str:
     return device
 
 
-@pytest.fixture(scope="module", params=PLAYERS)
+@pytest.fixture(scope="module", params=PLAYER_KINDS)
 def player(request: pytest.FixtureRequest) -> Player:
     """Who plays."""
     name: str = request.param
-    place = request.getfixturevalue("device") if name == "device" else "host"
-    return Player(name, place, BACKEND_KWARGS[name])
+    device = request.getfixturevalue("device") if name == "device" else "host"
+    return Player(name, device, BACKEND_KWARGS[name])
 
 
 @functools.cache
@@ -88,9 +88,9 @@ def array_of(column: Any) -> np.ndarray[Any, Any]:
     return np.array(column.detach().cpu().numpy() if hasattr(column, "detach") else column)
 
 
-def assert_same_bits(found: Any, expected: Any, told: Any = "") -> None:
+def assert_same_bits(actual: Any, expected: Any, context: Any = "") -> None:
     """Compare two arrays or tensors, of whichever devices, by their bits: NaN is NaN, and 0.0 is not -0.0."""
-    one, other = array_of(found), array_of(expected)
-    assert (one.dtype, one.shape) == (other.dtype, other.shape), told
+    one, other = array_of(actual), array_of(expected)
+    assert (one.dtype, one.shape) == (other.dtype, other.shape), context
     as_bits = np.dtype(f"u{one.itemsize}")
-    np.testing.assert_array_equal(one.view(as_bits), other.view(as_bits), str(told))
+    np.testing.assert_array_equal(one.view(as_bits), other.view(as_bits), str(context))

@@ -12,7 +12,7 @@ import test_payoffs
 
 
 class Deadly(test_payoffs.Pays):
-    """Ends its process in the middle of an episode, as often as it is told to, whoever plays it."""
+    """Environment that ends its process in the middle of an episode, ``deaths`` times."""
 
     def __init__(self, folder: str, deaths: int) -> None:
         super().__init__(noise=1.0)

@@ -98,8 +98,8 @@ def program(kernel: KernelEnv, shape: Shape, num_envs: int, values: Mapping[str,
     num_of = {"agent": rows, "env": num_envs, "launch": 1, "seeds": num_envs, "ended": num_envs}
     num_of |= {"observations": floats, "final_observations": floats}
     arrays = {
-        each.name: (CTYPES[each.dtype], num_of[each.per] * (values[each.size] if each.size else 1))
-        for each in kernel.schema.all_fields
+        field.name: (CTYPES[field.dtype], num_of[field.per] * (values[field.size] if field.size else 1))
+        for field in kernel.schema.all_fields
     }
     for name, ctype in LAUNCH:
         if ctype.endswith("*") and name not in ("env_ids", "actions", "slot_ids"):

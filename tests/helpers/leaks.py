@@ -72,14 +72,14 @@ def memory(pid: int) -> int:
 def held() -> dict[str, int]:
     """Return what this process holds."""
     gc.collect()
-    own = psutil.Process()
+    process = psutil.Process()
     return {
-        "descriptors": own.num_fds(),
+        "descriptors": process.num_fds(),
         "threads": threading.active_count(),
-        "children": len(own.children(recursive=True)),
-        "zombies": sum(child.status() == psutil.STATUS_ZOMBIE for child in own.children()),
+        "children": len(process.children(recursive=True)),
+        "zombies": sum(child.status() == psutil.STATUS_ZOMBIE for child in process.children()),
         "objects": len(gc.get_objects()),
-        "bytes": memory(own.pid),
+        "bytes": memory(process.pid),
     }
 
 
@@ -129,9 +129,9 @@ def restarts(backend: str, options: Any) -> dict[str, float]:
                 vec.step(zeros)
                 assert time.monotonic() < deadline
 
-        found = growth(act, options.count, 8, options.seconds)
-        assert sum(vec.restarts) == 4 * (found["done"] + 8)
-        return found
+        counts = growth(act, options.count, 8, options.seconds)
+        assert sum(vec.restarts) == 4 * (counts["done"] + 8)
+        return counts
 
 
 def steps(backend: str, options: Any) -> dict[str, float]:
@@ -173,14 +173,14 @@ def steps(backend: str, options: Any) -> dict[str, float]:
             act()
         before = [memory(worker.pid) for worker in workers]
         files = [worker.num_fds() for worker in workers]
-        found = growth(act, max(1, options.count // per_act), 0, options.seconds)
-        found["done"] *= per_act
+        counts = growth(act, max(1, options.count // per_act), 0, options.seconds)
+        counts["done"] *= per_act
         pairs = zip(workers, before, strict=True)
-        found["worker_bytes"] = max([memory(worker.pid) - nbytes for worker, nbytes in pairs], default=0)
-        found["worker_descriptors"] = max(
+        counts["worker_bytes"] = max([memory(worker.pid) - nbytes for worker, nbytes in pairs], default=0)
+        counts["worker_descriptors"] = max(
             [worker.num_fds() - num_fds for worker, num_fds in zip(workers, files, strict=True)], default=0
         )
-        return found
+        return counts
 
 
 def main() -> None:
@@ -193,8 +193,8 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=400_000, help="steps before anything is measured")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
     options = parser.parse_args()
-    found = globals()[options.what](options.backend, options)
-    json.dump(found, sys.stdout)
+    counts = globals()[options.what](options.backend, options)
+    json.dump(counts, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -145,11 +145,11 @@ class HashPopulation(pettingzoo.ParallelEnv[Any, Any, Any]):  # type: ignore[mis
         if self.agents and len(self.agents) < 3 and self.generator.random() < 0.5:
             self.agents.append((self.born,))
             self.born += 1
-        told = [agent for agent in dict.fromkeys([*acted, *self.agents]) if agent not in vanished]
+        reported = [agent for agent in dict.fromkeys([*acted, *self.agents]) if agent not in vanished]
         for agent in vanished:
             del rewards[agent], terminations[agent], truncations[agent]
-        infos = {agent: {"born": agent[0]} if self.digest[1] % 4 == 0 else {} for agent in told}
-        return self._observe(told), rewards, terminations, truncations, infos
+        infos = {agent: {"born": agent[0]} if self.digest[1] % 4 == 0 else {} for agent in reported}
+        return self._observe(reported), rewards, terminations, truncations, infos
 
 
 class TagEnv(pufferlib.PufferEnv):

@@ -186,18 +186,18 @@ class _Agents:
         outcome = [{acted[agent]: of[agent] for agent in acted} for of in (rewards, terminations, truncations)]
         moment = self._moment(observations, infos, events, outcome, ended)
         if not self.seats:
-            own = moment.infos.setdefault(None, {})
-            own.update({"env": True, "episode": {"r": self.total, "l": self.length}})
+            env_info = moment.infos.setdefault(None, {})
+            env_info.update({"env": True, "episode": {"r": self.total, "l": self.length}})
         return moment
 
     def _seat(self, agents: Iterable[Any]) -> None:
         for agent in agents:
             if self.max_agents is None:
-                place = self.env.possible_agents.index(agent)
+                agent_index = self.env.possible_agents.index(agent)
             else:
-                place = min(set(range(self.max_agents)) - set(self.seats.values()) - self.freed)
-            self.last = {other: taken for other, taken in self.last.items() if taken != place}
-            self.seats[agent] = self.last[agent] = place
+                agent_index = min(set(range(self.max_agents)) - set(self.seats.values()) - self.freed)
+            self.last = {other: taken for other, taken in self.last.items() if taken != agent_index}
+            self.seats[agent] = self.last[agent] = agent_index
             self.totals[agent], self.lengths[agent] = 0.0, 0
 
     def _moment(
@@ -205,15 +205,15 @@ class _Agents:
     ) -> Moment:
         held, where, self.allowed = {}, {}, {}
         for agent in (*ended, *self.seats):
-            place = self.last[agent]
-            held[place], where[place] = observations[agent], self.env.observation_space(agent)
-            told = observations[agent] if isinstance(observations[agent], dict) else infos[agent]
-            self.allowed[agent] = mask = told.get("action_mask")
+            agent_index = self.last[agent]
+            held[agent_index], where[agent_index] = observations[agent], self.env.observation_space(agent)
+            source = observations[agent] if isinstance(observations[agent], dict) else infos[agent]
+            self.allowed[agent] = mask = source.get("action_mask")
             if self.masked:  # it becomes a leaf of the observation, and is no longer in the infos
                 num_actions = int(self.env.action_space(agent).n)
-                where[place] = self._masked_space(where[place], num_actions)
+                where[agent_index] = self._masked_space(where[agent_index], num_actions)
                 mask = np.ones(num_actions, np.int8) if mask is None else mask
-                held[place] = {"observation": held[place], "action_mask": mask}
+                held[agent_index] = {"observation": held[agent_index], "action_mask": mask}
         by_place: dict[int | None, dict[Any, Any]] = {}
         for agent, info in infos.items():
             if self.masked and agent in self.last:
@@ -251,14 +251,14 @@ def _draw(space: Any, random: np.random.Generator, mask: Any = None) -> Any:
     return tuple(_draw(part, random) for part in space.spaces)
 
 
-def identical(found: Any, expected: Any) -> bool:
+def identical(actual: Any, expected: Any) -> bool:
     """Return whether two trees, such as infos, are of the same types and values throughout."""
-    if type(found) is not type(expected):
+    if type(actual) is not type(expected):
         return False
     if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(identical(found[key], expected[key]) for key in expected)
+        return actual.keys() == expected.keys() and all(identical(actual[key], expected[key]) for key in expected)
     if isinstance(expected, (list, tuple)):
-        return len(found) == len(expected) and all(map(identical, found, expected))
+        return len(actual) == len(expected) and all(map(identical, actual, expected))
     if isinstance(expected, np.ndarray):
-        return found.dtype == expected.dtype and np.array_equal(found, expected, equal_nan=found.dtype.kind in "fc")
-    return bool(found == expected)
+        return actual.dtype == expected.dtype and np.array_equal(actual, expected, equal_nan=actual.dtype.kind in "fc")
+    return bool(actual == expected)

@@ -18,11 +18,11 @@ PROGRAM = re.compile(
 
 
 class Program(NamedTuple):
-    """title: of the file that it is saved as, or empty. shown: what it prints, where "…" stands for anything."""
+    """title: of the file that it is saved as, or empty. output: what it prints, where "…" stands for anything."""
 
     title: str
     text: str
-    shown: str
+    output: str
 
     @property
     def first(self) -> str:
@@ -41,5 +41,5 @@ def play(program: Program, names: dict[str, Any]) -> None:
     with warnings.catch_warnings(), contextlib.redirect_stdout(out):
         warnings.simplefilter("error")
         exec(compile(program.text, "<a document>", "exec"), names)
-    anything = ".*".join(map(re.escape, program.shown.split("…")))
-    assert out.getvalue() == program.shown or re.fullmatch(anything, out.getvalue(), re.DOTALL), program.text
+    anything = ".*".join(map(re.escape, program.output.split("…")))
+    assert out.getvalue() == program.output or re.fullmatch(anything, out.getvalue(), re.DOTALL), program.text

@@ -33,23 +33,26 @@ def main() -> None:
     from open_spiel.python.algorithms import projected_replicator_dynamics as prd
     from open_spiel.python.egt import alpharank
 
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, shape in SHAPES.items():
         if len(shape) == 2:
             matrix = payoffs_of(name, zero_sum=True)[0]
-            found[f"nash {name}"] = [each.tolist() for each in nashpy.Game(matrix).linear_program()]
+            results[f"nash {name}"] = [strategy.tolist() for strategy in nashpy.Game(matrix).linear_program()]
         for zero_sum in (True, False) if len(shape) == 2 else (False,):
             tensors = list(payoffs_of(name, zero_sum))
             key = f"{name} {zero_sum}"
-            for alpha, told in ((None, {"use_inf_alpha": True, "inf_alpha_eps": 1e-3}), (0.7, {"alpha": 0.7, "m": 50})):
-                _, _, joint, _, _ = alpharank.compute(tensors, **told)
-                found[f"alpha_rank {alpha} {key}"] = joint.tolist()
+            for alpha, kwargs in (
+                (None, {"use_inf_alpha": True, "inf_alpha_eps": 1e-3}),
+                (0.7, {"alpha": 0.7, "m": 50}),
+            ):
+                _, _, joint, _, _ = alpharank.compute(tensors, **kwargs)
+                results[f"alpha_rank {alpha} {key}"] = joint.tolist()
             for steps in (1, 200):
                 played = prd.projected_replicator_dynamics(
                     tensors, prd_iterations=steps, prd_dt=0.05, prd_gamma=1e-3, average_over_last_n_strategies=steps
                 )
-                found[f"replicator {steps} {key}"] = [each.tolist() for each in played]
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in found.items()]
+                results[f"replicator {steps} {key}"] = [strategy.tolist() for strategy in played]
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in results.items()]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -14,9 +14,9 @@ __all__ = ["running"]
 
 @contextlib.contextmanager
 def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run a program in a session of its own, speaking text; at the end, whoever is left in that is killed.
+    """Run a program in its own session, in text mode; at the end, kill the processes left in that session.
 
-    Popen alone would wait for ever where a timeout has ended the test, as the program goes on.
+    Popen alone would wait forever after a timeout has ended the test, because the program goes on.
     """
     with subprocess.Popen(command, text=True, start_new_session=True, **options) as process:
         try:

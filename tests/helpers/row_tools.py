@@ -30,7 +30,7 @@ def poisoned(env: RowEnv) -> Rows:
     )
     observations = observations.reshape(env.num_agents, *space.shape).copy()
     terminations, truncations, masks = (np.ones(env.num_agents, np.bool_) for _ in range(3))
-    places = tuple(observations[place, ...] for place in range(env.num_agents))
+    places = tuple(observations[agent_index, ...] for agent_index in range(env.num_agents))
     return Rows(observations, np.full(env.num_agents, np.nan), terminations, truncations, masks, places)
 
 
@@ -65,10 +65,10 @@ def without_time(infos: Any) -> Any:
     """Return (place, info) pairs with the seconds taken out of their episodes."""
     return [
         (
-            place,
+            agent_index,
             {**info, "episode": {"r": info["episode"]["r"], "l": info["episode"]["l"]}} if "episode" in info else info,
         )
-        for place, info in infos
+        for agent_index, info in infos
     ]
 
 

@@ -36,7 +36,7 @@ class Shadow:
         self._seeds = Seeds(seed, num)
         self._drawn: list[list[int]] = [[self._seeds[env_id]] for env_id in range(num)]  # one a restart
         self._envs: list[Any] = [None] * num
-        self._made: list[int] = [-1] * num  # which of an environment's lives its shadow leads
+        self._shadow_life: list[int] = [-1] * num  # which of an environment's lives its shadow leads
         self._recovery = [0] * num  # the VecEnv's, when the environment was sent something last
         self._begins = [True] * num  # whether the next row is the first of an episode
         self._sent: list[int | None] = [None] * num  # None: a reset
@@ -100,11 +100,11 @@ class Shadow:
         """Return the first observation of an episode: of a new environment after a restart, seeded as it should be."""
         life, drawn = self._recovery[env_id], self._drawn[env_id]
         seed = None
-        if self._envs[env_id] is None or self._made[env_id] != life:
+        if self._envs[env_id] is None or self._shadow_life[env_id] != life:
             while len(drawn) <= life:
                 drawn.append(self._seeds.draw(env_id, len(drawn)))
-            assert self._made[env_id] < life, f"environment {env_id} was made anew without being lost"
-            self._envs[env_id], self._made[env_id], seed = self._make(env_id), life, drawn[life]
+            assert self._shadow_life[env_id] < life, f"environment {env_id} was made anew without being lost"
+            self._envs[env_id], self._shadow_life[env_id], seed = self._make(env_id), life, drawn[life]
         return self._envs[env_id].reset(seed=seed)[0]
 
     def _expect(self, env_id: int, row: list[Any], expected: tuple[Any, ...]) -> None:

@@ -52,7 +52,7 @@ def text_spaces() -> st.SearchStrategy[Space[Any]]:
 def records(children: st.SearchStrategy[Space[Any]]) -> st.SearchStrategy[Space[Any]]:
     """Dicts and Tuples of the children."""
     dicts: st.SearchStrategy[spaces.Dict[Any]] = st.builds(spaces.Dict, st.dictionaries(KEYS, children, max_size=4))
-    return dicts | st.lists(children, max_size=3).map(lambda its: spaces.Tuple(tuple(its)))
+    return dicts | st.lists(children, max_size=3).map(lambda parts: spaces.Tuple(tuple(parts)))
 
 
 def fixed_spaces(max_leaves: int = 6) -> st.SearchStrategy[Space[Any]]:

@@ -98,10 +98,10 @@ class Gymnasiums:
 
     def rows(self, observations: Any, *outcome: Any) -> Rows:
         *flags, infos = outcome
-        each = [self.infos_of(env_id, infos) for env_id in range(self.vec.num_envs)]
+        env_infos = [self.infos_of(env_id, infos) for env_id in range(self.vec.num_envs)]
         single = isinstance(observations, tuple) and not isinstance(self.single_observation_space, spaces.Tuple)
-        own = observations if single else iterate(self.vec.observation_space, observations)  # of what has no batches
-        return Rows._make((list(own), *(flags or (None,) * 3), each))
+        values = observations if single else iterate(self.vec.observation_space, observations)  # of what has no batches
+        return Rows._make((list(values), *(flags or (None,) * 3), env_infos))
 
     def infos_of(self, env_id: int, infos: dict[str, Any]) -> dict[str, Any]:
         return {

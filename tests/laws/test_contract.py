@@ -79,20 +79,20 @@ def test_shares_are_contiguous_and_differ_by_one_at_most(num_envs: int, num_work
 
 def test_default_counts_respect_affinity_and_quota(tmp_path: Path) -> None:
     assert 1 <= available_cpus() <= len(os.sched_getaffinity(0))
-    own = tmp_path / "cgroup"
-    own.write_text("0::/a/b\n")
+    cgroup_file = tmp_path / "cgroup"
+    cgroup_file.write_text("0::/a/b\n")
     (tmp_path / "root/a/b").mkdir(parents=True)
-    assert _cgroup_cpus(tmp_path / "root", own) > 10**6
+    assert _cgroup_cpus(tmp_path / "root", cgroup_file) > 10**6
     (tmp_path / "root/a/cpu.max").write_text("350000 100000\n")
     (tmp_path / "root/a/b/cpu.max").write_text("max 100000\n")
-    assert _cgroup_cpus(tmp_path / "root", own) == 3
+    assert _cgroup_cpus(tmp_path / "root", cgroup_file) == 3
     (tmp_path / "root/a/b/cpu.max").write_text("20000 100000\n")
-    assert _cgroup_cpus(tmp_path / "root", own) == 1
-    own.write_text("4:cpu,cpuacct:/c\n")
+    assert _cgroup_cpus(tmp_path / "root", cgroup_file) == 1
+    cgroup_file.write_text("4:cpu,cpuacct:/c\n")
     (tmp_path / "root/cpu/c").mkdir(parents=True)
     (tmp_path / "root/cpu/c/cpu.cfs_quota_us").write_text("200000")
     (tmp_path / "root/cpu/c/cpu.cfs_period_us").write_text("100000")
-    assert _cgroup_cpus(tmp_path / "root", own) == 2
+    assert _cgroup_cpus(tmp_path / "root", cgroup_file) == 2
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
@@ -100,11 +100,11 @@ def test_small_batches_rotate_in_the_order_of_sending(backend: str) -> None:
     creator = functools.partial(HashEnv, mean_length=10**6, max_delay_s=0.003)
     with pufferlib.make(creator, backend=backend, num_envs=5, num_workers=3, batch_size=2) as vec:
         vec.async_reset()
-        found = []
+        env_ids = []
         for _ in range(10):
-            found += vec.recv().env_ids.tolist()
+            env_ids += vec.recv().env_ids.tolist()
             vec.send(np.zeros(2, np.int64))
-        assert found == [0, 1, 2, 3, 4] * 4
+        assert env_ids == [0, 1, 2, 3, 4] * 4
     with pufferlib.make(LongEnv, backend=backend, num_envs=4, num_workers=2, batch_size=2) as vec:
         vec.reset()
         vec.recv()
@@ -197,11 +197,11 @@ def test_a_synchronous_batch_is_a_view_and_copy_makes_it_last(backend: str) -> N
             assert np.shares_memory(observations, vec._slab.observations)
     with pufferlib.make(LongEnv, backend=backend, num_envs=4, num_workers=2, copy=True) as vec:
         vec.reset()
-        kept = [vec.step(np.zeros(4, np.int64))[0] for _ in range(6)]
-        copies = [array.copy() for array in kept]
+        copied = [vec.step(np.zeros(4, np.int64))[0] for _ in range(6)]
+        copies = [array.copy() for array in copied]
         for _ in range(6):
             vec.step(np.zeros(4, np.int64))
-        assert all(np.array_equal(array, copy) for array, copy in zip(kept, copies, strict=True))
+        assert all(np.array_equal(array, copy) for array, copy in zip(copied, copies, strict=True))
 
 
 def test_neighbours_that_finish_together_are_a_view_of_the_slab() -> None:
@@ -378,7 +378,7 @@ def num_idle() -> int:
 
     libraries = threadpoolctl.ThreadpoolController().select(internal_api="openblas").lib_controllers
     loaded = [getattr(library, "dynlib", None) or library._dynlib for library in libraries]
-    if not loaded or not all(hasattr(each, "blas_thread_shutdown_") for each in loaded):
+    if not loaded or not all(hasattr(blas, "blas_thread_shutdown_") for blas in loaded):
         return 0
     return len(os.listdir("/proc/self/task")) - 1 if sys.platform.startswith("linux") else 0
 

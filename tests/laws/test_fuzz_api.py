@@ -141,10 +141,10 @@ def missing(seen: collections.Counter[tuple[str, str, str]]) -> list[tuple[str, 
     wanted: list[tuple[str, ...]] = []
     for backend in ("serial", "multiprocessing", "pool"):
         for reached in (REACHED,) if backend == "serial" else (REACHED, REACHED_BY_PROCESSES):
-            wanted += [(call, outcome, backend) for call, outcomes in reached.items() for outcome in outcomes]
-    wanted += [(call, outcome) for call, outcomes in REACHED_ANYWHERE.items() for outcome in outcomes]
+            wanted += [(call, outcome, backend) for call, results in reached.items() for outcome in results]
+    wanted += [(call, outcome) for call, results in REACHED_ANYWHERE.items() for outcome in results]
     seen_anywhere = {(call, outcome) for call, outcome, _ in seen}
-    return [each for each in wanted if not (seen[each] if len(each) == 3 else each in seen_anywhere)]
+    return [item for item in wanted if not (seen[item] if len(item) == 3 else item in seen_anywhere)]
 
 
 @pytest.mark.timeout(600)

@@ -350,7 +350,7 @@ def attempt(write: Callable[[Any, Any], None], make: Callable[[], Any], shape: A
     return result, list(dict.fromkeys(str(warning.message) for warning in caught))
 
 
-def twins(space: Any) -> tuple[Any, Any]:
+def layouts_of(space: Any) -> tuple[Any, Any]:
     """The layout of a space, and the same without its compiled half."""
     layout = observation_layout(space, **BOUNDS)
     assert layout.packer is not None
@@ -364,17 +364,18 @@ def raised_by_sample(error: Exception) -> bool:
 
 
 def check(both: tuple[Any, Any], make: Callable[[], Any], extra: int = 0) -> Any:
-    """Have both twins write a sample, into a row that may be longer than it needs; return what came of it."""
+    """Write a sample by both layouts, into a row that may be longer than it needs; return the result."""
     layout, _ = both
-    for twin in both:
-        twin._warned.clear()
+    for written_by in both:
+        written_by._warned.clear()
     if extra and len(layout.shape) == 1:
         row_space: Any = Box(0, 255, (layout.nbytes + extra,), np.uint8)
         results = [
-            attempt(observation_writer(twin, row_space), make, row_space.shape, row_space.dtype) for twin in both
+            attempt(observation_writer(written_by, row_space), make, row_space.shape, row_space.dtype)
+            for written_by in both
         ]
     else:
-        results = [attempt(twin.pack, make, layout.shape, layout.dtype) for twin in both]
+        results = [attempt(written_by.pack, make, layout.shape, layout.dtype) for written_by in both]
     (result, said), (expected, said_by_plain) = results
     assert type(result) is type(expected), results
     if isinstance(expected, Exception):
@@ -423,7 +424,7 @@ def test_many_hostile_samples_end_the_same_on_both_paths(drawn: Any, changes: li
 
 def assert_same_end(drawn: Any, changes: list[Change], extra: int) -> None:
     space, [x] = drawn
-    check(twins(space), lambda: changed(x, changes), extra)
+    check(layouts_of(space), lambda: changed(x, changes), extra)
 
 
 LEAVES = (
@@ -447,7 +448,7 @@ def layouts() -> list[tuple[Any, Any]]:
     spaces: list[Any] = []
     for leaf in LEAVES:
         spaces += [leaf, Dict({"k": leaf, "l": LEAVES[0]}), Tuple((leaf,)), Sequence(leaf), Sequence(leaf, stack=True)]
-    return [(twins(space), sample(space, rng)) for space in spaces]
+    return [(layouts_of(space), sample(space, rng)) for space in spaces]
 
 
 @pytest.mark.parametrize("index", range(len(HOSTILE)))
@@ -462,12 +463,12 @@ def test_the_guards_and_the_comparison_would_notice() -> None:
     space = Box(0, 255, (8,), np.uint8)
     x = np.arange(8, dtype=np.uint8)
 
-    def beside(sample: Any, row: Any) -> None:
+    def write_past_row(sample: Any, row: Any) -> None:
         row[...] = sample
         row.base[GUARD_NBYTES - 1] = 0
 
     with pytest.raises(AssertionError, match="beside the row"):
-        attempt(beside, lambda: x, space.shape, space.dtype)
+        attempt(write_past_row, lambda: x, space.shape, space.dtype)
     layout = observation_layout(space)
     assert attempt(layout.pack, lambda: x, space.shape, space.dtype) == (x.tobytes(), [])
 
@@ -509,11 +510,11 @@ def assert_unpacked_the_same(space: Any, seed: int, kind: str) -> None:
         rows.append(row)
     row = tuple(rows) if len(rows) == 2 else rows[0]
 
-    def read(twin: Any) -> Any:
+    def read(read_by: Any) -> Any:
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             try:
-                return reads(twin, row)
+                return reads(read_by, row)
             except Exception as error:
                 return type(error), str(error)
 

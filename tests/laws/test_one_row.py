@@ -45,10 +45,10 @@ class Around(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 class Factory:
     def __init__(self) -> None:
-        self.made = {"walk": [Walk()]}
+        self.env_lists = {"walk": [Walk()]}
 
     def __call__(self) -> Any:
-        return self.made["walk"][0]
+        return self.env_lists["walk"][0]
 
     def take(self) -> Any:
         return self()
@@ -111,7 +111,7 @@ def in_keyword_default(*, env: Any = ENV) -> Any:
     return env
 
 
-def given(env: Any) -> Any:
+def as_given(env: Any) -> Any:
     return env
 
 
@@ -128,8 +128,8 @@ ONE_FOR_ALL: dict[str, Any] = {
     "a closure": in_closure(),
     "a default": in_default,
     "a keyword's default": in_keyword_default,
-    "an argument of partial": functools.partial(given, Walk()),
-    "a keyword of partial": functools.partial(given, env=Walk()),
+    "an argument of partial": functools.partial(as_given, Walk()),
+    "a keyword of partial": functools.partial(as_given, env=Walk()),
     "a factory": Factory(),
     "a bound method": Factory().take,
     "an attribute of the class": Shelf(),
@@ -171,7 +171,7 @@ def test_the_refusal_names_where_it_lies(backend: str) -> None:
     for name, says in (
         ("a global of a function that is called", "Walk, which its creator holds as read_global's ENV, and"),
         ("a closure", "Walk, which its creator holds as env, and"),
-        ("a factory", r"Walk, which its creator holds as made\['walk'\]\[0\], and"),
+        ("a factory", r"Walk, which its creator holds as env_lists\['walk'\]\[0\], and"),
         ("a default", "Walk, which its creator holds as default 0, and"),
     ):
         with pytest.raises(WorkerError, match=says):
@@ -180,12 +180,12 @@ def test_the_refusal_names_where_it_lies(backend: str) -> None:
 
 @covering({"backend": ["serial", "multiprocessing", "pool"], "num_workers": [1, 3]})
 def test_creators_that_make_new_ones_may_hold_others(backend: str, num_workers: int) -> None:
-    three, made = [Walk(), Walk(), Walk()], []
+    three, created = [Walk(), Walk(), Walk()], []
     one, two = Walk(), Around(Walk())
 
     def remembered() -> Any:
-        made.append(Walk())
-        return made[-1]
+        created.append(Walk())
+        return created[-1]
 
     for env_creator in (
         lambda: copy.deepcopy(ENV),
@@ -234,13 +234,13 @@ class MadeWhereItArrives:
     env: Any = None
 
     def __reduce__(self) -> Any:
-        return MadeWhereItArrives._made, ()
+        return MadeWhereItArrives._restored, ()
 
     @staticmethod
-    def _made() -> Any:
-        made = MadeWhereItArrives()
-        made.env = Walk()
-        return made
+    def _restored() -> Any:
+        restored = MadeWhereItArrives()
+        restored.env = Walk()
+        return restored
 
     def __call__(self) -> Any:
         return self.env
@@ -275,8 +275,8 @@ def test_looking_takes_as_long_for_any_size() -> None:
     """Counted, not timed: looking into what creators hold ends after a number of objects, and of parts."""
     huge = {"rows": [list(range(1000)) for _ in range(1000)], "numbers": dict.fromkeys(range(1_000_000))}
     env, num_parts = Walk(), [0]
-    (found,) = held_by(lambda: env if huge else None, {}, num_parts)
-    assert found == (("env",), env)
+    (match,) = held_by(lambda: env if huge else None, {}, num_parts)
+    assert match == (("env",), env)
     assert num_parts[0] == MOST_PARTS
     pool = [Walk() for _ in range(300)]
     known: dict[int, Any] = {}
@@ -285,7 +285,7 @@ def test_looking_takes_as_long_for_any_size() -> None:
         return pool[env_index]
 
     creators = [functools.partial(from_pool, env_index) for env_index in range(300)]
-    assert [lies_at(("", "pool", f"[{i}]"), each, known) for i, each in enumerate(creators)] == pool
+    assert [lies_at(("", "pool", f"[{i}]"), creator, known) for i, creator in enumerate(creators)] == pool
     assert len(known) == 300 + 2  # a partial each, and their function and list once
 
 
@@ -296,8 +296,8 @@ def test_creators_in_a_list_share_no_environment(backend: str) -> None:
         with pytest.raises(WorkerError, match="already plays environment"):
             play(creators, backend, None, len(creators))
     with pytest.raises(WorkerError, match=SAYS):
-        play(given, backend, 2, 2, env_kwargs={"env": env})
-    play(given, backend, 2, 2, env_kwargs=[{"env": env}, {"env": Walk()}])
+        play(as_given, backend, 2, 2, env_kwargs={"env": env})
+    play(as_given, backend, 2, 2, env_kwargs=[{"env": env}, {"env": Walk()}])
 
 
 @pytest.mark.parametrize("first", ["serial", "multiprocessing"])
@@ -399,17 +399,17 @@ class Counting(gymnasium.Env[Any, Any]):
 
 def test_the_attributes_of_environments_are_read_as_fast_as_before() -> None:
     """CPython keeps them without a dict until somebody asks for one, and reads them faster so."""
-    made: list[Counting] = []
+    created: list[Counting] = []
 
     def create() -> Counting:
-        made.append(Counting())
-        return made[-1]
+        created.append(Counting())
+        return created[-1]
 
     def held(env: Counting) -> bool:
-        return any(type(each) is dict for each in gc.get_referents(env))
+        return any(type(referent) is dict for referent in gc.get_referents(env))
 
     held_too = Counting()
     with pufferlib.make([create, lambda: held_too]) as vec:
         vec.reset()
         vec.step(np.zeros(2, int))
-        assert [held(env) for env in (*made, held_too)] == [held(Counting())] * 2
+        assert [held(env) for env in (*created, held_too)] == [held(Counting())] * 2

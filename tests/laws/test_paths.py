@@ -45,13 +45,13 @@ MODES = ("next_step", "same_step", "disabled")
 
 def on_both(play: Callable[[], Any]) -> tuple[Any, Any]:
     """Return what a program gives on the compiled and on the portable path. Forked workers take the same one."""
-    found = []
+    results = []
     for available in (True, False):
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of dtypes that are cast; workers would write it to stderr
             patch.setattr(_native, "available", available)
-            found.append(play())
-    return found[0], found[1]
+            results.append(play())
+    return results[0], results[1]
 
 
 def plain(value: Any) -> Any:
@@ -239,23 +239,23 @@ class Habits(gymnasium.Env[Any, Any]):
 class Veiled(Habits):
     """Tells action masks, which its observations are to have."""
 
-    def told(self, result: Any) -> Any:
+    def infos_of_step(self, result: Any) -> Any:
         bits = iter([byte % 2 for byte in self.digest] * 2)
         mask = mask_of(self.action_space, bits, self.choose(MASKS, 11))
         *others, info = result
         if self.digest[12] % 8 == 1:
             return result
-        place = (1, 0)[self.digest[15] % 2]
-        told = list((info or {}).items())
-        told.insert(place * len(told), ("action_mask", mask))
-        return type(result)((*others, type(info or {})(told))) if type(result) is tuple else result
+        position = (1, 0)[self.digest[15] % 2]
+        items = list((info or {}).items())
+        items.insert(position * len(items), ("action_mask", mask))
+        return type(result)((*others, type(info or {})(items))) if type(result) is tuple else result
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         result = super().reset(seed=seed, options=options)
-        return self.told(result) if type(result) is tuple and len(result) == 2 else result
+        return self.infos_of_step(result) if type(result) is tuple and len(result) == 2 else result
 
     def step(self, action: Any) -> Any:
-        return self.told(super().step(action))
+        return self.infos_of_step(super().step(action))
 
 
 class Alone(pufferlib.PufferEnv):
@@ -273,13 +273,13 @@ class Alone(pufferlib.PufferEnv):
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
-        # As new: how far a pool had come when everything began anew is up to chance, and so is what it has replaced.
+        # As new: how far a pool had come when everything restarted is up to chance, and so is what it has replaced.
         self.observations, self.rewards = np.zeros((1, 3), np.float32), np.zeros(1, np.float32)
         self.digest, self.tick = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode(), 0
         self.note(self.salt)
-        told = self.told()
+        infos = self.infos_of_step()
         self.alive[:] = True  # or its first step ends the episode, of which no info tells
-        return told
+        return infos
 
     def step(self, actions: Any) -> Any:
         self.tick += 1
@@ -287,9 +287,9 @@ class Alone(pufferlib.PufferEnv):
         self.rewards[:] = self.digest[2] / 7
         self.terminations[:] = self.digest[3] < 20
         self.truncations[:] = self.digest[4] < 10
-        return self.told()
+        return self.infos_of_step()
 
-    def told(self) -> Any:
+    def infos_of_step(self) -> Any:
         if self.digest[0] >= 256 * self.odd:
             return None
         what = self.digest[5] % 8
@@ -431,11 +431,11 @@ class Crowd:
         acted, is_last, cut = self.alive, self.tick >= self.length, self.draw.random() < 0.5
         danger = (0.2 if "swap" in self.fates else 0.06) if "die" in self.fates else 0
         ended = [agent for agent in acted if is_last or self.draw.random() < danger]
-        told = acted + [agent for agent in self.dead if self.is_odd(0.5)]
+        reported = acted + [agent for agent in self.dead if self.is_odd(0.5)]
         flag = self.choose(FLAGS)
-        rewards = {agent: self.choose(GOOD_REWARDS)(self.draw.randrange(256) / 7) for agent in told}
-        terminations = {agent: flag(agent not in self.alive or (agent in ended and not cut)) for agent in told}
-        truncations = {agent: flag(agent in ended and cut) for agent in told}
+        rewards = {agent: self.choose(GOOD_REWARDS)(self.draw.randrange(256) / 7) for agent in reported}
+        terminations = {agent: flag(agent not in self.alive or (agent in ended and not cut)) for agent in reported}
+        truncations = {agent: flag(agent in ended and cut) for agent in reported}
         for agent in ended:
             if self.is_odd(0.1) and "die" in self.fates:  # vanishes
                 del rewards[agent], terminations[agent], truncations[agent]
@@ -518,13 +518,13 @@ class Herd(Alone):
         self.note(self.salt)
         if self.draw.random() < self.odd:
             self.alive[0] = False
-        return self.told()
+        return self.infos_of_step()
 
-    def told(self) -> Any:
+    def infos_of_step(self) -> Any:
         if self.draw.random() >= self.odd:
             return None
-        each = [{} if i % 3 else {"place": i, "array": np.ones(2)} for i in range(self.num_agents)]
-        forms = (None, {}, [], (), {"tick": self.tick}, {"episode": 1}, each, tuple(each), Infos(a=1))
+        agent_infos = [{} if i % 3 else {"place": i, "array": np.ones(2)} for i in range(self.num_agents)]
+        forms = (None, {}, [], (), {"tick": self.tick}, {"episode": 1}, agent_infos, tuple(agent_infos), Infos(a=1))
         return forms[self.draw.integers(9)]
 
     def step(self, actions: Any) -> Any:
@@ -550,7 +550,7 @@ class Herd(Alone):
                 self.alive = self.alive.copy()
             else:
                 self.observations = np.asfortranarray(self.observations)
-        return self.told()
+        return self.infos_of_step()
 
 
 class Seasoned(TagEnv):
@@ -646,10 +646,10 @@ class Player:
         columns = [np.asarray(column) for column in (*batch[:4], *batch[5:])]
         ids = columns[4].tolist()
         self.log.order.append(ids)
-        assert columns[5].tolist() == [env_id * n + place for env_id in ids for place in range(n)]
-        told = [info["env_id"] for info in batch.infos]
+        assert columns[5].tolist() == [env_id * n + agent_index for env_id in ids for agent_index in range(n)]
+        env_ids = [info["env_id"] for info in batch.infos]
         ended = {info["env_id"] for info in batch.infos if info.get("env")}
-        assert told == sorted(told, key=ids.index)
+        assert env_ids == sorted(env_ids, key=ids.index)
         infos: dict[int, list[Any]] = {env_id: [] for env_id in ids}
         for info in batch.infos:
             infos[info["env_id"]].append(plain(info))
@@ -1047,14 +1047,14 @@ def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
     creators = [functools.partial(Habits, "nested", "parts", odd, index, old=False) for index in range(3)]
     vec = vectorizer(creators)
     vec.action_space.seed(7)
-    actions = [vec.action_space.sample() for _ in range(60)]  # once: Gymnasium 0.29 seeds batches of spaces anew
+    actions = [vec.action_space.sample() for _ in range(60)]  # once: Gymnasium 0.29 reseeds batches of spaces
     vec.close()
 
     def play() -> Any:
         vec = vectorizer(creators)
         seen = [plain(vec.reset(seed=5))]
-        for each in actions:
-            *rows, infos = vec.step(each)
+        for action in actions:
+            *rows, infos = vec.step(action)
             assert rows[1].dtype == np.float64
             seen.append((plain(rows), plain({key: infos[key] for key in infos if key not in ("episode", "_episode")})))
         vec.close()
@@ -1105,7 +1105,7 @@ class Ends(gymnasium.Env[Any, Any]):
 
 
 @covering({"observed": sorted(OBSERVATIONS), "backend": BACKENDS})
-def test_same_step_ends_are_told_alike(observed: str, backend: str) -> None:
+def test_same_step_ends_are_reported_alike(observed: str, backend: str) -> None:
     num_envs, num_steps = 9, 40
 
     def play() -> Any:
@@ -1275,18 +1275,18 @@ def test_resets_are_timed_and_refused_alike(mode: str, late: bool) -> None:
             return np.zeros(1, np.float32), 0.0, self.ticks % 3 == 0, False, {}
 
     def play() -> Any:
-        told = ""
+        message = ""
         with pufferlib.make(Slow, num_envs=1, autoreset_mode=mode, reset_timeout=0.1 if late else 60) as vec:
             vec.reset()
             try:
                 for _ in range(20):
                     vec.step(np.zeros(1, int))
             except pufferlib.WorkerError as error:
-                told = str(error)
-            return told, vec.stats(), vec.get_attr("ticks")
+                message = str(error)
+            return message, vec.stats(), vec.get_attr("ticks")
 
-    for told, stats, ticks in on_both(play):
-        assert ("reset took" in told and "longer than reset_timeout=0.1 s" in told) == late
+    for message, stats, ticks in on_both(play):
+        assert ("reset took" in message and "longer than reset_timeout=0.1 s" in message) == late
         assert stats.step.num > 0 and stats.step.mean_s < 0.015  # were it among them, at least 0.02
         assert stats.reset.num == (2 if late else 1 + ticks[0] // 3) and stats.reset.max_s >= 0.06
 
@@ -1302,7 +1302,7 @@ class Masking(gymnasium.Env[Any, Any]):
     def __init__(self, acted: str, env_index: int = 0) -> None:
         self.action_space, self.ticks, self.env_index = ACTIONS[acted], 0, env_index
 
-    def told(self) -> Any:
+    def infos_of_step(self) -> Any:
         number, bits = self.ticks // 2 + self.env_index, iter(np.random.default_rng(self.ticks).integers(2, size=99))
         if self.ticks % 2 == 0 or self.ticks < 4:  # the first ones are checked in full
             number = 0
@@ -1313,11 +1313,11 @@ class Masking(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.ticks += 1
-        return np.full(2, -1, np.float32), self.told()
+        return np.full(2, -1, np.float32), self.infos_of_step()
 
     def step(self, action: Any) -> Any:
         self.ticks += 1
-        return np.full(2, self.ticks, np.float32), 1.0, self.ticks % 4 == 0, False, self.told()
+        return np.full(2, self.ticks, np.float32), 1.0, self.ticks % 4 == 0, False, self.infos_of_step()
 
 
 @covering(
@@ -1449,15 +1449,15 @@ def test_wrapped_environments_own_what_they_return_and_can_be_copied() -> None:
         action_space = Discrete(3)
 
         def __init__(self) -> None:
-            self.told, self.seen = {"array": np.zeros(1), "none": None}, np.zeros(2, np.float32)
+            self.infos_of_step, self.seen = {"array": np.zeros(1), "none": None}, np.zeros(2, np.float32)
 
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return self.seen, self.told
+            return self.seen, self.infos_of_step
 
         def step(self, action: Any) -> Any:
             self.seen += 1
-            self.told["array"] += 1
-            return self.seen, 1.0, False, False, self.told
+            self.infos_of_step["array"] += 1
+            return self.seen, 1.0, False, False, self.infos_of_step
 
     def play() -> Any:
         env = pufferlib.wrap(Live())
@@ -1601,8 +1601,8 @@ class NativeRestarts(NativeErrs):
         super().reset()
         self.times += 1
         self.observations[:] = self.times
-        found = {name: getattr(self, name).tolist() for name in ("rewards", "terminations", "truncations", "alive")}
-        return self.err(self) if self.times % 4 == 3 else found
+        columns = {name: getattr(self, name).tolist() for name in ("rewards", "terminations", "truncations", "alive")}
+        return self.err(self) if self.times % 4 == 3 else columns
 
     def step(self, actions: Any) -> Any:
         self.tick += 1
@@ -1652,7 +1652,7 @@ WRONGS = [
 
 
 @covering({"env,err": WRONGS, "autoreset_mode": ["next_step", "same_step"]})
-def test_what_goes_wrong_is_told_alike(env: Any, err: Callable[..., Any], autoreset_mode: str) -> None:
+def test_faults_are_reported_alike(env: Any, err: Callable[..., Any], autoreset_mode: str) -> None:
     def play() -> Any:
         seen: list[Any] = []
         with pufferlib.make([lambda: env(err), lambda: env(lambda *_: None)], autoreset_mode=autoreset_mode) as vec:
@@ -1673,47 +1673,47 @@ def test_what_goes_wrong_is_told_alike(env: Any, err: Callable[..., Any], autore
 
 # What becomes of the five dicts of a step of two agents, a and b, and of the environment.
 AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
-    f"{name} {what}": functools.partial(lambda index, change, told, env: change(told, index), index, change)
+    f"{name} {what}": functools.partial(lambda index, change, dicts, env: change(dicts, index), index, change)
     for index, name in enumerate(("observations", "rewards", "terminations", "truncations", "infos"))
     for what, change in {
-        "missing": lambda told, index: told[index].pop("b"),
-        "None": lambda told, index: told[index].update(b=None),
-        "of nobody": lambda told, index: told[index].update(c=told[index]["a"]),
-        "renamed": lambda told, index: told.__setitem__(index, {"x": 1, "y": 2}),
-        "reversed": lambda told, index: told.__setitem__(index, {key: told[index][key] for key in "ba"}),
-        "no dict": lambda told, index: told.__setitem__(index, 5),
-        "gone": lambda told, index: told.__setitem__(index, None),
-        "proxy": lambda told, index: told.__setitem__(index, types.MappingProxyType(told[index])),
-        "own dict": lambda told, index: told.__setitem__(index, Infos(told[index])),
-        "a word": lambda told, index: told[index].update(b="x"),
-        "a list": lambda told, index: told[index].update(b=[told[index]["b"]]),
-        "an ellipsis": lambda told, index: told[index].update(b=...),
-        "raises": lambda told, index: told.__setitem__(index, Unordered(told[index])),
+        "missing": lambda dicts, index: dicts[index].pop("b"),
+        "None": lambda dicts, index: dicts[index].update(b=None),
+        "of nobody": lambda dicts, index: dicts[index].update(c=dicts[index]["a"]),
+        "renamed": lambda dicts, index: dicts.__setitem__(index, {"x": 1, "y": 2}),
+        "reversed": lambda dicts, index: dicts.__setitem__(index, {key: dicts[index][key] for key in "ba"}),
+        "no dict": lambda dicts, index: dicts.__setitem__(index, 5),
+        "gone": lambda dicts, index: dicts.__setitem__(index, None),
+        "proxy": lambda dicts, index: dicts.__setitem__(index, types.MappingProxyType(dicts[index])),
+        "own dict": lambda dicts, index: dicts.__setitem__(index, Infos(dicts[index])),
+        "a word": lambda dicts, index: dicts[index].update(b="x"),
+        "a list": lambda dicts, index: dicts[index].update(b=[dicts[index]["b"]]),
+        "an ellipsis": lambda dicts, index: dicts[index].update(b=...),
+        "raises": lambda dicts, index: dicts.__setitem__(index, Unordered(dicts[index])),
     }.items()
 } | {
-    "four": lambda told, env: told.pop(),
-    "nothing": lambda told, env: told.clear(),
-    "common": lambda told, env: told[4].update(common={"c": np.ones(2)}, a={"z": 1}),
-    "common first": lambda told, env: told.__setitem__(4, {"__common__": {"c": 1}, "b": {}, "a": {"z": 1}}),
-    "common None": lambda told, env: told[4].update(common=None),
-    "common int": lambda told, env: told[4].update(common=3),
-    "a word of nobody": lambda told, env: told[4].update(winner="nobody"),
-    "a list of nobody": lambda told, env: told[4].update(winner=["nobody"]),
-    "episode": lambda told, env: told[4].update(a={"episode": "mine"}),
-    "a lives on": lambda told, env: (told[2].update(b=True), env.agents.remove("b")),
-    "b vanishes": lambda told, env: ([each.pop("b") for each in told], env.agents.remove("b")),
-    "b lingers": lambda told, env: told[2].update(b=True),
-    "all end": lambda told, env: (told[3].update(a=True, b=1), env.agents.clear()),
-    "all end and linger": lambda told, env: told[2].update(a=True, b=np.True_),
-    "all end and c comes": lambda told, env: (told[2].update(a=True, b=True), setattr(env, "agents", ["c"])),
-    "all end unseen": lambda told, env: (told[2].update(a=True, b=True), told[0].clear(), env.agents.clear()),
-    "all end untold": lambda told, env: (told[2].update(a=True, b=True), told[1].clear(), env.agents.clear()),
-    "all end and tell": lambda told, env: (
-        told[2].update(a=True, b=True), told[4].update(b={"x": 1}, common={"y": 2}), env.agents.clear()
+    "four": lambda dicts, env: dicts.pop(),
+    "nothing": lambda dicts, env: dicts.clear(),
+    "common": lambda dicts, env: dicts[4].update(common={"c": np.ones(2)}, a={"z": 1}),
+    "common first": lambda dicts, env: dicts.__setitem__(4, {"__common__": {"c": 1}, "b": {}, "a": {"z": 1}}),
+    "common None": lambda dicts, env: dicts[4].update(common=None),
+    "common int": lambda dicts, env: dicts[4].update(common=3),
+    "a word of nobody": lambda dicts, env: dicts[4].update(winner="nobody"),
+    "a list of nobody": lambda dicts, env: dicts[4].update(winner=["nobody"]),
+    "episode": lambda dicts, env: dicts[4].update(a={"episode": "mine"}),
+    "a lives on": lambda dicts, env: (dicts[2].update(b=True), env.agents.remove("b")),
+    "b vanishes": lambda dicts, env: ([by_agent.pop("b") for by_agent in dicts], env.agents.remove("b")),
+    "b lingers": lambda dicts, env: dicts[2].update(b=True),
+    "all end": lambda dicts, env: (dicts[3].update(a=True, b=1), env.agents.clear()),
+    "all end and linger": lambda dicts, env: dicts[2].update(a=True, b=np.True_),
+    "all end and c comes": lambda dicts, env: (dicts[2].update(a=True, b=True), setattr(env, "agents", ["c"])),
+    "all end unseen": lambda dicts, env: (dicts[2].update(a=True, b=True), dicts[0].clear(), env.agents.clear()),
+    "all end untold": lambda dicts, env: (dicts[2].update(a=True, b=True), dicts[1].clear(), env.agents.clear()),
+    "all end and tell": lambda dicts, env: (
+        dicts[2].update(a=True, b=True), dicts[4].update(b={"x": 1}, common={"y": 2}), env.agents.clear()
     ),
     **{
         f"all end, the next {what}": functools.partial(
-            lambda begin, told, env: (told[2].update(a=True, b=True), env.agents.clear(), begin(env)), begin
+            lambda begin, dicts, env: (dicts[2].update(a=True, b=True), env.agents.clear(), begin(env)), begin
         )
         for what, begin in {
             "has no infos": lambda env: setattr(env, "reset", lambda **_: AgentsErr.reset(env)[0]),
@@ -1721,52 +1721,52 @@ AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
             "has another": lambda env: setattr(env, "invited", True),
         }.items()
     },
-    "c comes": lambda told, env: (told[0].update(c=np.zeros(2, np.float32)), env.agents.append("c")),
-    "c comes unflagged": lambda told, env: (
-        [each.update(c=each["a"]) for each in told], env.agents.insert(0, "c"), told[4].update(c={"z": 1})
+    "c comes": lambda dicts, env: (dicts[0].update(c=np.zeros(2, np.float32)), env.agents.append("c")),
+    "c comes unflagged": lambda dicts, env: (
+        [by_agent.update(c=by_agent["a"]) for by_agent in dicts], env.agents.insert(0, "c"), dicts[4].update(c={"z": 1})
     ),
-    "c comes twice": lambda told, env: (told[0].update(c=told[0]["a"]), env.agents.extend("cc")),
-    "c comes and ends": lambda told, env: (
-        told[0].update(c=told[0]["a"]), told[2].update(c=True), env.agents.append("c")
+    "c comes twice": lambda dicts, env: (dicts[0].update(c=dicts[0]["a"]), env.agents.extend("cc")),
+    "c comes and ends": lambda dicts, env: (
+        dicts[0].update(c=dicts[0]["a"]), dicts[2].update(c=True), env.agents.append("c")
     ),
-    "c comes, flagged by a word": lambda told, env: (
-        told[0].update(c=told[0]["a"]), told[3].update(c="x"), env.agents.append("c")
+    "c comes, flagged by a word": lambda dicts, env: (
+        dicts[0].update(c=dicts[0]["a"]), dicts[3].update(c="x"), env.agents.append("c")
     ),
-    "c comes, all end": lambda told, env: (
-        told[0].update(c=told[0]["a"]), told[2].update(a=True, b=True), setattr(env, "agents", ["c"])
+    "c comes, all end": lambda dicts, env: (
+        dicts[0].update(c=dicts[0]["a"]), dicts[2].update(a=True, b=True), setattr(env, "agents", ["c"])
     ),
-    "b ends": lambda told, env: (told[2].update(b=True), told[0].pop("b"), env.agents.remove("b")),
-    "b ends and comes back": lambda told, env: (
-        told[2].update(b=True), env.agents.remove("b"),
-        setattr(env, "later", lambda told, env: (told[0].update(b=told[0]["a"]), env.agents.append("b"))),
+    "b ends": lambda dicts, env: (dicts[2].update(b=True), dicts[0].pop("b"), env.agents.remove("b")),
+    "b ends and comes back": lambda dicts, env: (
+        dicts[2].update(b=True), env.agents.remove("b"),
+        setattr(env, "later", lambda dicts, env: (dicts[0].update(b=dicts[0]["a"]), env.agents.append("b"))),
     ),
-    "b ends and is told": lambda told, env: (
-        told[2].update(b=True), env.agents.remove("b"),
-        setattr(env, "later", lambda told, env: [each.update(b=each["a"]) for each in told]),
+    "b ends and is told": lambda dicts, env: (
+        dicts[2].update(b=True), env.agents.remove("b"),
+        setattr(env, "later", lambda dicts, env: [by_agent.update(b=by_agent["a"]) for by_agent in dicts]),
     ),
-    "b lingers and leaves": lambda told, env: (
-        told[2].update(b=True), setattr(env, "later", lambda told, env: env.agents.remove("b")),
+    "b lingers and leaves": lambda dicts, env: (
+        dicts[2].update(b=True), setattr(env, "later", lambda dicts, env: env.agents.remove("b")),
     ),
-    "b vanishes for another": lambda told, env: (
-        [each.update(x=each.pop("b")) for each in told[:4]], told[4].pop("b"), env.agents.remove("b")
+    "b vanishes for another": lambda dicts, env: (
+        [by_agent.update(x=by_agent.pop("b")) for by_agent in dicts[:4]], dicts[4].pop("b"), env.agents.remove("b")
     ),
-    "b vanishes unrewarded": lambda told, env: (told[1].pop("b"), env.agents.remove("b")),
-    "b vanishes rewarded": lambda told, env: (
-        [told[index].pop("b") for index in (0, 2, 3, 4)], env.agents.remove("b")
+    "b vanishes unrewarded": lambda dicts, env: (dicts[1].pop("b"), env.agents.remove("b")),
+    "b vanishes rewarded": lambda dicts, env: (
+        [dicts[index].pop("b") for index in (0, 2, 3, 4)], env.agents.remove("b")
     ),
-    "b vanishes seen": lambda told, env: ([told[index].pop("b") for index in (1, 2, 3)], env.agents.remove("b")),
-    "b unflagged": lambda told, env: (told[2].pop("b"), told[0].pop("b"), env.agents.remove("b")),
-    "c in place of b": lambda told, env: (told[0].update(c=told[0]["b"]), setattr(env, "agents", ["a", "c"])),
-    "c comes unseen": lambda told, env: env.agents.append("c"),
-    "d comes": lambda told, env: env.agents.append("d"),
-    "other order": lambda told, env: env.agents.reverse(),
-    "agents twice": lambda told, env: env.agents.extend(env.agents),
-    "agents a tuple": lambda told, env: setattr(env, "agents", tuple(env.agents)),
-    "agents None": lambda told, env: setattr(env, "agents", None),
-    "agents deleted": lambda told, env: delattr(env, "agents"),
-    "no state": lambda told, env: setattr(env, "has_state", False),
-    "state None": lambda told, env: setattr(env, "seen", None),
-    "state other": lambda told, env: setattr(env, "seen", np.ones(3)),
+    "b vanishes seen": lambda dicts, env: ([dicts[index].pop("b") for index in (1, 2, 3)], env.agents.remove("b")),
+    "b unflagged": lambda dicts, env: (dicts[2].pop("b"), dicts[0].pop("b"), env.agents.remove("b")),
+    "c in place of b": lambda dicts, env: (dicts[0].update(c=dicts[0]["b"]), setattr(env, "agents", ["a", "c"])),
+    "c comes unseen": lambda dicts, env: env.agents.append("c"),
+    "d comes": lambda dicts, env: env.agents.append("d"),
+    "other order": lambda dicts, env: env.agents.reverse(),
+    "agents twice": lambda dicts, env: env.agents.extend(env.agents),
+    "agents a tuple": lambda dicts, env: setattr(env, "agents", tuple(env.agents)),
+    "agents None": lambda dicts, env: setattr(env, "agents", None),
+    "agents deleted": lambda dicts, env: delattr(env, "agents"),
+    "no state": lambda dicts, env: setattr(env, "has_state", False),
+    "state None": lambda dicts, env: setattr(env, "seen", None),
+    "state other": lambda dicts, env: setattr(env, "seen", np.ones(3)),
 }  # fmt: skip
 AGENTS_WRONG |= {f"{name}, c is known": err for name, err in AGENTS_WRONG.items() if name.startswith(("c ", "other "))}
 
@@ -1814,33 +1814,33 @@ class AgentsErr:
 
     def step(self, actions: Any) -> Any:
         self.tick += 1
-        told: list[Any] = [{}, {}, {}, {}, {}]
+        dicts: list[Any] = [{}, {}, {}, {}, {}]
         later, self.later = self.later, None
         for agent in list(self.agents or ()):
             values = np.full(2, self.tick, np.float32), 0.25 + (agent == "b"), False, False, {}
-            for each, value in zip(told, values, strict=True):
-                each[agent] = value
+            for by_agent, value in zip(dicts, values, strict=True):
+                by_agent[agent] = value
         if later is not None:
-            later(told, self)
+            later(dicts, self)
         if self.tick == self.when:
-            self.err(told, self)
-        return tuple(told)
+            self.err(dicts, self)
+        return tuple(dicts)
 
 
 @covering({"name": list(AGENTS_WRONG), "autoreset_mode": ["next_step", "same_step"], "state": [False, True]})
-def test_what_goes_wrong_with_agents_is_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
+def test_faults_of_agents_are_reported_alike(name: str, autoreset_mode: str, state: bool) -> None:
     assert_told_alike(name, autoreset_mode, state)
 
 
 @pytest.mark.parametrize("name", [name for name in AGENTS_WRONG if name.startswith("all end")])
-def test_ends_in_the_same_step_are_told_alike(name: str) -> None:
+def test_ends_in_the_same_step_are_reported_alike(name: str) -> None:
     assert_told_alike(name, "same_step", True)
 
 
 def assert_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
     def play() -> Any:
         seen: list[Any] = []
-        creators = [lambda: AgentsErr(AGENTS_WRONG[name]), lambda: AgentsErr(lambda told, env: None)]
+        creators = [lambda: AgentsErr(AGENTS_WRONG[name]), lambda: AgentsErr(lambda dicts, env: None)]
         with pufferlib.make(creators, autoreset_mode=autoreset_mode, wrap_kwargs={"state": state}) as vec:
             if "known" in name:
                 vec.set_attr("invited", True)
@@ -1863,17 +1863,17 @@ def assert_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
 
 
 class Newcomers:
-    """An agent, and from the third step on others, whose observation is outside of their space. own: theirs alone."""
+    """An agent, and from step 3 on others, whose observation is outside of their space. own_spaces: theirs alone."""
 
     metadata: dict[str, Any] = {}
     max_num_agents = 3
     space, choices = Discrete(2), Discrete(2)
 
-    def __init__(self, own: bool) -> None:
-        self.own = own
+    def __init__(self, own_spaces: bool) -> None:
+        self.own_spaces = own_spaces
 
     def observation_space(self, agent: str) -> Any:
-        return Discrete(2) if self.own and agent != "a" else self.space
+        return Discrete(2) if self.own_spaces and agent != "a" else self.space
 
     def action_space(self, agent: str) -> Any:
         return self.choices
@@ -1892,13 +1892,13 @@ class Newcomers:
         return {**dict.fromkeys(acted, 1), **self.seen()}, dict.fromkeys(acted, 1.0), no, no, {}
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_agents_are_checked_where_their_space_is_their_own(own: bool) -> None:
+@pytest.mark.parametrize("own_spaces", [False, True])
+def test_agents_are_checked_where_their_space_is_their_own(own_spaces: bool) -> None:
     """Without possible_agents: who has the space of an agent that was checked is not."""
 
     def play() -> Any:
         seen: list[Any] = []
-        with pufferlib.make(functools.partial(Newcomers, own), num_envs=2) as vec:
+        with pufferlib.make(functools.partial(Newcomers, own_spaces), num_envs=2) as vec:
             vec.reset()
             try:
                 seen.extend(plain(vec.step(np.zeros(6, np.int64))) for _ in range(24))
@@ -1907,8 +1907,8 @@ def test_agents_are_checked_where_their_space_is_their_own(own: bool) -> None:
         return seen
 
     compiled, portable = on_both(play)
-    assert compiled == portable and len(compiled) == (3 if own else 24)
-    assert not own or "agent 'b0'" in compiled[-1]
+    assert compiled == portable and len(compiled) == (3 if own_spaces else 24)
+    assert not own_spaces or "agent 'b0'" in compiled[-1]
 
 
 class Scripted:
@@ -2202,7 +2202,7 @@ class Pace(gymnasium.Env[Any, Any]):
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
-def test_telemetry_tells_the_same(backend: str) -> None:
+def test_telemetry_is_the_same(backend: str) -> None:
     """Of long and of short steps, about as many are counted as were played; of resets exactly as many."""
     num_resets = 400
 
@@ -2226,7 +2226,7 @@ def test_telemetry_tells_the_same(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
-def test_episodes_tell_their_seconds(backend: str) -> None:
+def test_episodes_have_their_seconds(backend: str) -> None:
     def play() -> list[float]:
         start_s = time.perf_counter()
         with pufferlib.make(functools.partial(Pace, True), backend=backend, num_envs=2, num_workers=2) as vec:

@@ -28,8 +28,8 @@ class Count(gymnasium.Env[Any, Any]):
     observation_space = Box(0, 1e6, (1,), np.float32)
     action_space = Discrete(10**6)
 
-    def __init__(self, told: bool = False) -> None:
-        self.told = told
+    def __init__(self, with_infos: bool = False) -> None:
+        self.with_infos = with_infos
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.tick = 0
@@ -39,7 +39,7 @@ class Count(gymnasium.Env[Any, Any]):
         if action:
             time.sleep(action / 100)
         self.tick += 1
-        return np.full(1, self.tick, np.float32), 0.0, False, False, {"tick": self.tick} if self.told else {}
+        return np.full(1, self.tick, np.float32), 0.0, False, False, {"tick": self.tick} if self.with_infos else {}
 
 
 @pytest.mark.alone
@@ -231,12 +231,12 @@ def interrupt() -> str:
 def test_ctrl_c_among_infos_loses_none_silently(pause_s: float) -> None:
     """pause_s: after a pause, and another, rows are received the careful way."""
 
-    class Told(Count):
+    class CountWithInfos(Count):
         def step(self, action: Any) -> Any:
             return *super().step(0)[:4], {"mine": Interrupting() if action == 1 else "plain"}
 
     Interrupting.times = 0
-    with pufferlib.make(Told, backend="multiprocessing", num_envs=3, num_workers=1) as vec:
+    with pufferlib.make(CountWithInfos, backend="multiprocessing", num_envs=3, num_workers=1) as vec:
         vec.reset()
         time.sleep(pause_s)
         vec.step(np.zeros(3, np.int64))

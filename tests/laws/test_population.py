@@ -120,8 +120,8 @@ class Model:
 
     def first(self) -> Any:
         outcome, observations = self.blank()
-        for agent, place in self.seats.items():
-            observations[place] = self.env.see(agent)
+        for agent, agent_index in self.seats.items():
+            observations[agent_index] = self.env.see(agent)
         return outcome, observations
 
     def step(self, actions: Any) -> Any:
@@ -131,18 +131,18 @@ class Model:
         ended = {}
         free = sorted(set(range(self.places)) - set(self.seats.values()))
         for agent, event in env.log.items():
-            place = self.seats[agent]
+            agent_index = self.seats[agent]
             if event != "vanish":
-                observations[place] = env.see(agent)
-                outcome["masks"][place] = 1
-                outcome["rewards"][place] = actions[place] + env.tick / 8
-                self.returns[agent] += actions[place] + env.tick / 8
-                self.total += actions[place] + env.tick / 8
+                observations[agent_index] = env.see(agent)
+                outcome["masks"][agent_index] = 1
+                outcome["rewards"][agent_index] = actions[agent_index] + env.tick / 8
+                self.returns[agent] += actions[agent_index] + env.tick / 8
+                self.total += actions[agent_index] + env.tick / 8
                 self.lengths[agent] += 1
-            outcome["terminations"][place] = event in ("end", "both", "linger")
-            outcome["truncations"][place] = event in ("cut", "both", "drop", "vanish", "linger and cut")
+            outcome["terminations"][agent_index] = event in ("end", "both", "linger")
+            outcome["truncations"][agent_index] = event in ("cut", "both", "drop", "vanish", "linger and cut")
             if event != "stay":
-                ended[place] = (self.returns[agent], self.lengths[agent])
+                ended[agent_index] = (self.returns[agent], self.lengths[agent])
                 del self.seats[agent]
         for agent in env.spawned:
             self.seats[agent] = self.seat(agent, free)
@@ -193,8 +193,12 @@ def test_rows_follow_a_simple_model(script: Any, first: int, listed: bool) -> No
         expect(held, expected)
         assert over == (not model.seats)
         infos = dict(without_time(held.infos))
-        told = {place: info.pop("episode") for place, info in infos.items() if place is not None and "episode" in info}
-        assert {place: (episode["r"], episode["l"]) for place, episode in told.items()} == ended
+        episodes = {
+            agent_index: info.pop("episode")
+            for agent_index, info in infos.items()
+            if agent_index is not None and "episode" in info
+        }
+        assert {agent_index: (episode["r"], episode["l"]) for agent_index, episode in episodes.items()} == ended
         if over:
             assert infos[None]["episode"] == {"r": pytest.approx(model.total), "l": env.tick}
             assert infos[None]["env"] is True
@@ -252,8 +256,8 @@ def test_more_agents_than_places_is_an_error() -> None:
 
 def test_a_place_is_free_from_the_next_step_on() -> None:
     rows = emulate(Listed(["a", "b"], ["b"], ["b", "c"], ["c"], ["c", "d"]), max_agents=2)
-    shown = [reset(rows)] + [step(rows, np.zeros(2, int))[1] for _ in range(4)]
-    assert [held.masks.tolist() for held in shown] == [
+    steps = [reset(rows)] + [step(rows, np.zeros(2, int))[1] for _ in range(4)]
+    assert [held.masks.tolist() for held in steps] == [
         [False, False],
         [True, True],
         [False, True],
@@ -312,24 +316,24 @@ def test_an_env_without_agents_is_over() -> None:
 
 def test_infos_of_no_place_are_the_environments() -> None:
     class Telling(Listed):
-        told: Any = None
+        step_infos: Any = None
 
         def step(self, actions: Any) -> Any:
-            return *super().step(actions)[:4], self.told
+            return *super().step(actions)[:4], self.step_infos
 
     env = Telling(["a", "b"], ["b"], ["b"], ["b", "c"], ["b"], [])
     rows = emulate(env, max_agents=2)
     reset(rows)
-    env.told = {"a": {"last": 1}, "common": {"x": 1}, "b": {}, "note": "text"}
+    env.step_infos = {"a": {"last": 1}, "common": {"x": 1}, "b": {}, "note": "text"}
     assert without_time(step(rows, np.zeros(2, int))[1].infos) == [
         (0, {"last": 1, "episode": {"r": 1.0, "l": 1}}),
         (None, {"common": {"x": 1}, "note": "text"}),
     ]
-    env.told = {"a": {"late": 1}}
+    env.step_infos = {"a": {"late": 1}}
     assert step(rows, np.zeros(2, int))[1].infos == [(0, {"late": 1})]
     assert step(rows, np.zeros(2, int))[1].infos == [(None, {"a": {"late": 1}})]  # place 0 is another's now
-    env.told = {"c": {"episode": "its own"}}
+    env.step_infos = {"c": {"episode": "its own"}}
     assert step(rows, np.zeros(2, int))[1].infos == [(0, {"episode": "its own"})]
-    env.told = {"common": {"x": 1}}
-    place, last = without_time(step(rows, np.zeros(2, int))[1].infos)[0]
-    assert (place, last) == (None, {"common": {"x": 1}, "env": True, "episode": {"r": 7.0, "l": 5}})
+    env.step_infos = {"common": {"x": 1}}
+    agent_index, last = without_time(step(rows, np.zeros(2, int))[1].infos)[0]
+    assert (agent_index, last) == (None, {"common": {"x": 1}, "env": True, "episode": {"r": 7.0, "l": 5}})

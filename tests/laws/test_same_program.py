@@ -31,7 +31,7 @@ NUM_ENVS, NUM_WORKERS = 5, 2
 
 
 def make(backend: str, game: str = "classic/cartpole", **kwargs: Any) -> Any:
-    given = {
+    defaults = {
         "num_envs": NUM_ENVS,
         "num_workers": NUM_WORKERS,
         "seed": 3,
@@ -39,7 +39,7 @@ def make(backend: str, game: str = "classic/cartpole", **kwargs: Any) -> Any:
         "env_kwargs": GAMES[game],
         **kwargs,
     }
-    return pufferlib.make(kwargs.get("env", game), backend=backend, **{k: v for k, v in given.items() if k != "env"})
+    return pufferlib.make(kwargs.get("env", game), backend=backend, **{k: v for k, v in defaults.items() if k != "env"})
 
 
 def seen(array: Any) -> Any:
@@ -53,17 +53,17 @@ def seen(array: Any) -> Any:
 def plain(value: Any) -> Any:
     """Infos without times; sums of rewards are rounded, as their order may differ."""
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items() if name != "t"}
+        return {name: plain(item) for name, item in value.items() if name != "t"}
     if isinstance(value, np.ndarray):
         return value.dtype, value.tolist()
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def plain_all(each: Any) -> list[Any]:
-    return [[plain(info) for info in infos] for infos in each]
+def plain_all(batches: Any) -> list[Any]:
+    return [[plain(info) for info in infos] for infos in batches]
 
 
-def whole(batch: Any) -> Any:
+def parts_of(batch: Any) -> Any:
     infos = [plain(info) for info in batch.infos]
     return {name: seen(getattr(batch, name)) for name in COLUMNS}, sorted(infos, key=lambda info: info["env_id"])
 
@@ -88,18 +88,18 @@ def program(backend: str, game: str, kind: str = "int64", **kwargs: Any) -> list
     """Play some steps, with resets of all and of some; return all that was seen."""
     with make(backend, game, **kwargs) as vec:
         vec.reset(options={"level": 3})
-        trace = [whole(vec.batch), whole(vec.host_batch)]
+        trace = [parts_of(vec.batch), parts_of(vec.host_batch)]
         for step in range(24):
             if step == 12:
                 vec.reset(seed=7, options=[None, {}, {"level": 1}, None, None])
-                trace.append(whole(vec.batch))
+                trace.append(parts_of(vec.batch))
             if step == 18:
                 vec.reset(seed=[5, None, 6, None, None], env_ids=[4, 0, 2, 1, 3])
-                trace.append(whole(vec.batch))
+                trace.append(parts_of(vec.batch))
                 vec.reset(env_ids=[1, 3])
-                trace.append(whole(vec.batch))
+                trace.append(parts_of(vec.batch))
             vec.step(actions_of(vec, step, kind))
-            trace += [whole(vec.batch), whole(vec.host_batch)]
+            trace += [parts_of(vec.batch), parts_of(vec.host_batch)]
         trace += [vec.get_attr("t"), vec.call("render"), vec.render(env_ids=[2]), vec.set_attr("t", 3, env_ids=[1])]
         trace += [vec.get_attr("t"), vec.metadata, vec.spec, vec.agent_names, vec.restarts, vec.closed]
         trace += [vec.single_action_space, vec.single_observation_space, vec.observation_space, vec.action_space]
@@ -167,21 +167,21 @@ def test_batches_of_some_environments(backend: str, output: dict[str, Any], num_
     """Ids of a batch, also tensors, name whose actions are sent."""
 
     def trajectories(backend: str) -> Any:
-        found: dict[int, list[Any]] = {}
+        rows_of: dict[int, list[Any]] = {}
         kinds = set()
         with make(backend, batch_size=2, num_workers=num_workers, **output) as vec:
             vec.async_reset()
-            while min(map(len, found.values()), default=0) < 15 or len(found) < NUM_ENVS:
+            while min(map(len, rows_of.values()), default=0) < 15 or len(rows_of) < NUM_ENVS:
                 batch = vec.recv(timeout=60)
                 kinds.add(tuple(seen(getattr(batch, name))[:3] for name in COLUMNS if name != "masks"))
                 rows = [[seen(getattr(batch, name))[-1][row] for name in COLUMNS[:4]] for row in range(2)]
                 ids = [int(env_id) for env_id in batch.env_ids]
                 for env_id, row in zip(ids, rows, strict=True):
-                    found.setdefault(env_id, []).append(row)
-                vec.send(np.array([len(found[env_id]) % 2 for env_id in ids]), env_ids=batch.env_ids)
+                    rows_of.setdefault(env_id, []).append(row)
+                vec.send(np.array([len(rows_of[env_id]) % 2 for env_id in ids]), env_ids=batch.env_ids)
         if output.get("as_torch"):
             kinds = {tuple(column[:3] for column in kind) for kind in kinds}
-        return {env_id: rows[:15] for env_id, rows in found.items()}, kinds if not output.get("as_torch") else None
+        return {env_id: rows[:15] for env_id, rows in rows_of.items()}, kinds if not output.get("as_torch") else None
 
     assert trajectories(backend) == trajectories("serial")
 
@@ -192,7 +192,7 @@ def test_batches_of_some_environments(backend: str, output: dict[str, Any], num_
 def test_a_copy_is_handed_over_for_good(backend: str, mode: str, output: dict[str, Any]) -> None:
     """Infos, too, read after the object was closed, pickled or copied."""
 
-    def kept(backend: str) -> Any:
+    def parts_of_copies(backend: str) -> Any:
         batches = []
         with make(backend, copy=True, autoreset_mode=mode, **output) as vec:
             vec.reset()
@@ -201,12 +201,12 @@ def test_a_copy_is_handed_over_for_good(backend: str, mode: str, output: dict[st
                 batches.append(vec.batch)
         copies = pickle.loads(pickle.dumps([batch.infos for batch in batches]))
         assert all(type(infos) is list for infos in copies)
-        for each in (copies, copy.deepcopy([batch.infos for batch in batches])):
-            assert plain_all(each) == plain_all(batch.infos for batch in batches)
+        for copied in (copies, copy.deepcopy([batch.infos for batch in batches])):
+            assert plain_all(copied) == plain_all(batch.infos for batch in batches)
         assert len([] + batches[-1].infos + []) == len(copies[-1]) and sum(map(len, copies)) > 5
-        return [whole(batch) for batch in batches]
+        return [parts_of(batch) for batch in batches]
 
-    assert kept(backend) == kept("serial")
+    assert parts_of_copies(backend) == parts_of_copies("serial")
 
 
 WRONG: dict[str, Callable[[Any], Any]] = {
@@ -250,24 +250,27 @@ def refusal(call: Callable[[], Any]) -> tuple[Any, str]:
 
 @covering({"case": [*WRONG], "backend": OTHERS})
 def test_what_is_wrong_is_refused_alike(backend: str, case: str) -> None:
-    found = []
-    for each in ("serial", backend):
-        with make(each, as_torch=False) as vec:
+    refusals = []
+    for backend_name in ("serial", backend):
+        with make(backend_name, as_torch=False) as vec:
             before = vec.reset()[0].copy()
-            found.append(refusal(lambda vec=vec: WRONG[case](vec)))
+            refusals.append(refusal(lambda vec=vec: WRONG[case](vec)))
             assert np.array_equal(vec.batch.observations, before)
-    expected, told = found
-    assert told[0] is expected[0]
+    expected, actual = refusals
+    assert actual[0] is expected[0]
     if case in ("shape", "dtype", "NaN", "words", "ids", "options", "seed", "values"):
-        assert told[1] == expected[1]
+        assert actual[1] == expected[1]
 
 
 @covering({"case": [*UNMADE], "backend": OTHERS})
 def test_what_cannot_be_made_is_refused_alike(backend: str, case: str) -> None:
-    expected, told = (refusal(lambda each=each: make(each, **UNMADE[case])) for each in ("serial", backend))
-    assert told[0] is expected[0]
+    expected, actual = (
+        refusal(lambda backend_name=backend_name: make(backend_name, **UNMADE[case]))
+        for backend_name in ("serial", backend)
+    )
+    assert actual[0] is expected[0]
     if case not in ("constructor", "device", "no such device", "unequal env_kwargs"):
-        assert told[1] == expected[1]
+        assert actual[1] == expected[1]
 
 
 def test_arrays_win_over_a_device_and_need_no_torch() -> None:

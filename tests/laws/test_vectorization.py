@@ -67,8 +67,8 @@ def without_seconds(info: Any) -> Any:
     return sorted((key, without_seconds(value)) for key, value in info.items() if key != "t")
 
 
-def assert_same_prefixes(expected: dict[int, list[Any]], found: dict[int, list[Any]]) -> None:
-    for env_id, rows in found.items():
+def assert_same_prefixes(expected: dict[int, list[Any]], actual: dict[int, list[Any]]) -> None:
+    for env_id, rows in actual.items():
         assert rows == expected[env_id][: len(rows)], f"environment {env_id} differs"
 
 
@@ -114,8 +114,8 @@ def assert_identical(
         expected = trajectories(vec, 30)
     for backend in backends:
         with pufferlib.make(creator, backend=backend, **arguments, **counts) as vec:
-            found = trajectories(vec, 30)
-        assert_same_prefixes(expected, found)
+            actual = trajectories(vec, 30)
+        assert_same_prefixes(expected, actual)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -117,9 +117,9 @@ def test_finite_numbers_beyond_a_float_box_reach_the_environment(backend: str, s
         vec.reset()
         vec.step(BEYOND)
         played = vec.get_attr("played")
-    for given_, got in zip(BEYOND, played, strict=True):
+    for sent, got in zip(BEYOND, played, strict=True):
         (got,) = got.values() if isinstance(got, dict) else got if isinstance(got, tuple) else (got,)
-        assert got.tolist() == given_.tolist()
+        assert got.tolist() == sent.tolist()
 
 
 def test_whole_numbers_of_a_joined_box_are_rounded_and_clipped() -> None:

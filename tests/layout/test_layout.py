@@ -173,7 +173,7 @@ def test_unflatten_nests_as_the_space_does() -> None:
     assert nested["g"]["edges"]["length"] == 1 and nested["g"]["edge_links"][:2].tolist() == [[0, 1], [0, 0]]
 
 
-def test_graphs_tell_no_edges_from_none() -> None:
+def test_graphs_distinguish_no_edges_from_none() -> None:
     layout = observation_layout(Graph(FLOATS, Discrete(3)), **BOUNDS)
     nodes = np.zeros((2, 3), np.float32)
     for graph in [GraphInstance(nodes, None, None), GraphInstance(nodes, np.zeros(0, int), np.zeros((0, 2), np.int32))]:

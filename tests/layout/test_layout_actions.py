@@ -68,9 +68,9 @@ def test_flat_actions_are_the_leaf_or_discrete_and_box(space: Space[Any]) -> Non
     for component in layout.components:
         assert isinstance(component, (MultiDiscrete, Box)) and len(component.shape or ()) == 1
         dtype = np.dtype(np.int64 if isinstance(component, MultiDiscrete) else np.float32)
-        its = [leaf for leaf in layout.leaves if leaf.dtype == dtype]
-        assert component.dtype == dtype and sum(leaf.nbytes for leaf in its) == component.shape[0] * dtype.itemsize
-        assert [leaf.offset for leaf in its] == [sum(leaf.nbytes for leaf in its[:i]) for i in range(len(its))]
+        leaves = [leaf for leaf in layout.leaves if leaf.dtype == dtype]
+        assert component.dtype == dtype and sum(leaf.nbytes for leaf in leaves) == component.shape[0] * dtype.itemsize
+        assert [leaf.offset for leaf in leaves] == [sum(leaf.nbytes for leaf in leaves[:i]) for i in range(len(leaves))]
 
 
 @given(any_spaces(), st.integers(0, 2**32 - 1))
@@ -79,11 +79,11 @@ def test_unflatten_of_actions_gives_views(space: Space[Any], seed: int) -> None:
     layout.flat_space.seed(seed)
     flats = [layout.flat_space.sample() for _ in range(3)]
     pair = len(layout.components) == 2
-    rows: Any = tuple(np.stack(its) for its in zip(*flats, strict=True)) if pair else np.stack(flats)
+    rows: Any = tuple(np.stack(arrays) for arrays in zip(*flats, strict=True)) if pair else np.stack(flats)
     views = leaves_of(layout.unflatten(rows))
     for view, leaf in zip(views, layout.leaves, strict=True):
         assert view.shape == (3, *leaf.shape) and view.dtype == leaf.dtype
-        assert not view.size or any(np.shares_memory(view, its) for its in (rows if pair else (rows,)))
+        assert not view.size or any(np.shares_memory(view, arrays) for arrays in (rows if pair else (rows,)))
 
 
 def test_actions_of_a_game() -> None:

@@ -188,10 +188,10 @@ def test_a_lone_observation_and_a_lone_action_are_called_so():
 
 
 def test_a_kind_of_ones_own_is_called_so_too():
-    class Own(Space):
+    class CustomSpace(Space):
         """A space that is stored as another."""
 
-    Layout.register(Own, lambda space: Discrete(3), lambda space, sample: sample, lambda space, stored: stored)
+    Layout.register(CustomSpace, lambda space: Discrete(3), lambda space, sample: sample, lambda space, stored: stored)
     for layout, name in ((observation_layout, "observation"), (action_layout, "action")):
         with pytest.raises(SpaceError, match=f"^the {name}: "):
-            layout(Own()).check("a")
+            layout(CustomSpace()).check("a")

@@ -65,12 +65,12 @@ def test_actions_are_viewed_as_arrays_are(space: Any, seed: int) -> None:
     parts = row if len(layout.components) == 2 else (row,)
     arrays = tuple(np.asarray(part)[None].astype(part.dtype.newbyteorder("=")) for part in parts)
     tensors = tuple(map(torch.from_numpy, arrays))
-    one = (lambda its: its) if len(parts) == 2 else (lambda its: its[0])
+    one = (lambda tensor_parts: tensor_parts) if len(parts) == 2 else (lambda tensor_parts: tensor_parts[0])
     for ours, numpys in zip(
         leaves_of(layout.unflatten(one(tensors))), leaves_of(layout.unflatten(one(arrays))), strict=True
     ):
         compare(ours, numpys, tensors[len(parts) == 2 and ours.dtype == torch.float32])
-    assert same(layout.unpack(one(tuple(its[0] for its in tensors))), layout.unpack(row))
+    assert same(layout.unpack(one(tuple(tensor_parts[0] for tensor_parts in tensors))), layout.unpack(row))
 
 
 def test_writing_through_a_view_writes_the_rows() -> None:

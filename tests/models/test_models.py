@@ -54,29 +54,29 @@ def test_a_distribution_agrees_with_torchs_own() -> None:
     logits = [torch.randn(6, 3, generator=generator), torch.randn(6, 5, generator=generator)]
     mean, std = torch.randn(6, 2, generator=generator), torch.rand(6, 2, generator=generator) + 0.1
     distribution = Distribution(logits, mean, std)
-    choices, aims = distribution.sample(generator)
+    choices, continuous = distribution.sample(generator)
     normal = torch.distributions.Normal(mean, std)
     parts = [torch.distributions.Categorical(logits=part) for part in logits]
-    log_prob = normal.log_prob(aims).sum(1) + sum(part.log_prob(choices[:, i]) for i, part in enumerate(parts))
+    log_prob = normal.log_prob(continuous).sum(1) + sum(part.log_prob(choices[:, i]) for i, part in enumerate(parts))
     entropy = normal.entropy().sum(1) + sum(part.entropy() for part in parts)
-    torch.testing.assert_close(distribution.log_prob(choices, aims), log_prob)
+    torch.testing.assert_close(distribution.log_prob(choices, continuous), log_prob)
     torch.testing.assert_close(distribution.entropy(), entropy)
-    best, centre = distribution.mode()
+    best, most_likely = distribution.mode()
     assert best.tolist() == torch.stack([part.argmax(1) for part in logits], 1).tolist()
-    assert centre.tolist() == mean.tolist()
+    assert most_likely.tolist() == mean.tolist()
 
 
 def test_samples_have_the_distribution_they_are_drawn_from() -> None:
     probs, num = torch.tensor([0.1, 0.2, 0.7]), 100_000
     distribution = Distribution([probs.log().expand(num, 3)], torch.full((num, 1), 2.0), torch.full((num, 1), 3.0))
-    choices, aims = distribution.sample(torch.Generator().manual_seed(1))
+    choices, continuous_actions = distribution.sample(torch.Generator().manual_seed(1))
     torch.testing.assert_close(choices[:, 0].bincount() / num, probs, atol=0.01, rtol=0)
-    assert abs(aims.mean() - 2) < 0.05
-    assert abs(aims.std() - 3) < 0.05
+    assert abs(continuous_actions.mean() - 2) < 0.05
+    assert abs(continuous_actions.std() - 3) < 0.05
 
 
 @pytest.mark.parametrize(
-    ("space", "choices", "aims", "expected"),
+    ("space", "choices", "continuous_actions", "expected"),
     [
         (spaces.Discrete(3, start=5), [[2]], [[]], [7]),
         (spaces.MultiDiscrete([2, 3]), [[1, 2]], [[]], [[1, 2]]),
@@ -87,10 +87,10 @@ def test_samples_have_the_distribution_they_are_drawn_from() -> None:
         (spaces.Box(0, 10, (1,), np.int32), [[]], [[0.1]], [[6]]),  # 5.5, to the even one
     ],
 )
-def test_actions_lie_in_their_space(space: Any, choices: Any, aims: Any, expected: Any) -> None:
+def test_actions_lie_in_their_space(space: Any, choices: Any, continuous_actions: Any, expected: Any) -> None:
     decisions = Decisions(space)
-    assert (len(decisions.nvec), decisions.num_aims) == (len(choices[0]), len(aims[0]))
-    actions = decisions.actions(torch.tensor(choices, dtype=torch.int64), torch.tensor(aims))
+    assert (len(decisions.nvec), decisions.num_aims) == (len(choices[0]), len(continuous_actions[0]))
+    actions = decisions.actions(torch.tensor(choices, dtype=torch.int64), torch.tensor(continuous_actions))
     np.testing.assert_allclose(actions, expected)
     assert actions[0] in space or actions[0].dtype == space.dtype
 
@@ -111,7 +111,7 @@ def test_what_a_mask_forbids_is_neither_drawn_nor_counted(space: Any) -> None:
         first += n
     numbers = torch.randn(num, decisions.num_outputs, requires_grad=True)
     distribution = decisions.distribution(decisions.outputs(numbers, torch.zeros(decisions.num_aims)), mask)
-    choices, aims = distribution.sample(torch.Generator().manual_seed(1))
+    choices, continuous_actions = distribution.sample(torch.Generator().manual_seed(1))
     for column, options in zip(choices.T.tolist(), allowed, strict=True):
         assert set(column) == set(options)
     for column, options in zip(distribution.mode()[0].T.tolist(), allowed, strict=True):
@@ -122,7 +122,7 @@ def test_what_a_mask_forbids_is_neither_drawn_nor_counted(space: Any) -> None:
     entropy = sum(-(part.exp() * part).sum(1) for part in left)
     continuous = decisions.num_aims * 0.5 * math.log(2 * math.pi * math.e)
     torch.testing.assert_close(distribution.entropy(), entropy + continuous)
-    (distribution.log_prob(choices, aims).mean() + distribution.entropy().mean()).backward()
+    (distribution.log_prob(choices, continuous_actions).mean() + distribution.entropy().mean()).backward()
     assert torch.isfinite(numbers.grad).all()
     assert not numbers.grad[:, : decisions.num_options][~mask].any()
 
@@ -188,18 +188,20 @@ SIGHTS = {
 def test_images_among_other_leaves_pass_convolutions(space: Any, num_channels: list[int], policy: str) -> None:
     """And the other leaves arrive too: each changes the value."""
     layout = observation_layout(space)
-    made: Any = make_policy(policy, layout, spaces.Discrete(2), hidden_size=8)
-    first = [each.in_channels for each in made.modules() if isinstance(each, nn.Conv2d) and each.kernel_size == (8, 8)]
+    network: Any = make_policy(policy, layout, spaces.Discrete(2), hidden_size=8)
+    first = [
+        part.in_channels for part in network.modules() if isinstance(part, nn.Conv2d) and part.kernel_size == (8, 8)
+    ]
     assert sorted(first) == sorted(num_channels * (2 if policy == "default" else 1))
     space.seed(1)
     samples = [space.sample() for _ in range(3)]
     rows = torch.from_numpy(np.stack([layout.flatten(sample) for sample in samples]))
-    state = made.initial_state(3) if policy == "lstm" else None
-    values = made(rows, state, None)[1]
+    state = network.initial_state(3) if policy == "lstm" else None
+    values = network(rows, state, None)[1]
     assert values.shape == (3,)
     for key in space if isinstance(space, spaces.Dict) else ():
         other = np.stack([layout.flatten({**sample, key: samples[0][key]}) for sample in samples])
-        assert (made(torch.from_numpy(other), state, None)[1] != values).any(), key
+        assert (network(torch.from_numpy(other), state, None)[1] != values).any(), key
 
 
 @pytest.mark.parametrize("space", [SIGHTS["beside numbers"], SIGHTS["gray"]], ids=["beside numbers", "gray"])
@@ -245,11 +247,11 @@ def test_pixels_of_no_channel_are_no_image() -> None:
 @pytest.mark.parametrize("policy", ["default", "cnn", "nature", "lstm"])
 def test_numbers_beside_images_are_standardised(policy: str) -> None:
     layout = observation_layout(SIGHTS["beside numbers"])
-    made: Any = make_policy(policy, layout, spaces.Discrete(2), hidden_size=8, normalize=True)
-    samples = [{"screen": PICTURE.high, "health": np.array(each, np.float32)} for each in ([1, 4], [3, 8])]
+    network: Any = make_policy(policy, layout, spaces.Discrete(2), hidden_size=8, normalize=True)
+    samples = [{"screen": PICTURE.high, "health": np.array(health, np.float32)} for health in ([1, 4], [3, 8])]
     rows = torch.from_numpy(np.stack([layout.flatten(sample) for sample in samples]))
-    observe(made, rows)
-    image, numbers = (made if policy in ("default", "cnn") else made.encoder).read(rows)
+    observe(network, rows)
+    image, numbers = (network if policy in ("default", "cnn") else network.encoder).read(rows)
     assert image.amax().item() == 1 and numbers.tolist() == pytest.approx(np.array([[-1, -1], [1, 1]]), abs=1e-4)
     lone = observation_layout(PICTURE)  # has no numbers, and so no statistics
     assert not [*make_policy(policy, lone, spaces.Discrete(2), hidden_size=8, normalize=True).buffers()]
@@ -263,7 +265,7 @@ def test_an_mlp_computes_what_its_layers_do_whatever_was_done_to_them() -> None:
     plain = nn.Sequential(*network)
     assert torch.equal(network(rows), plain(rows))
     seen: list[Any] = []
-    handles = [layer.register_forward_hook(lambda layer, given, made: seen.append(layer)) for layer in network]
+    handles = [layer.register_forward_hook(lambda layer, inputs, outputs: seen.append(layer)) for layer in network]
     assert torch.equal(network(rows), plain(rows))
     assert seen == [*network, *network]
     for handle in handles:
@@ -299,7 +301,7 @@ def test_networks_compute_in_the_precision_that_is_asked_for() -> None:
         actor = Actor(name, FLAT, MIXED)
         for layer in actor.policy.modules():
             if isinstance(layer, torch.nn.Linear):
-                layer.register_forward_hook(lambda layer, given, made: seen.append(made.dtype))
+                layer.register_forward_hook(lambda layer, inputs, outputs: seen.append(outputs.dtype))
         state = actor.initial_state(64)
         seen.clear()
         distribution, values, _ = actor(rows, state)
@@ -308,8 +310,8 @@ def test_networks_compute_in_the_precision_that_is_asked_for() -> None:
         seen.clear()
         coarse, coarse_values, after = actor(rows, state)
         assert set(seen) == {torch.bfloat16}
-        told = [coarse.mean, coarse.std, coarse_values, *coarse.log_probs, *(after or ())]
-        assert {part.dtype for part in told} == {torch.float32}
+        tensors = [coarse.mean, coarse.std, coarse_values, *coarse.log_probs, *(after or ())]
+        assert {part.dtype for part in tensors} == {torch.float32}
         assert torch.allclose(coarse_values, values, atol=0.05) and not torch.equal(coarse_values, values)
         assert torch.allclose(coarse.mean, distribution.mean, atol=0.05)
         if state is not None:
@@ -362,10 +364,10 @@ def test_every_policy_keeps_the_contract(name: str, space: Any) -> None:
     widths = [decisions.num_options] * bool(decisions.nvec) + [decisions.num_aims] * 2 * bool(decisions.num_aims)
     assert [tuple(part.shape) for part in parts] == [(4, width) for width in widths]
     assert values.shape == (4,) and values.dtype == torch.float32
-    choices, aims = decisions.distribution(outputs).sample()
-    flat = decisions.actions(choices, aims)
+    choices, continuous_actions = decisions.distribution(outputs).sample()
+    flat = decisions.actions(choices, continuous_actions)
     assert tuple(part[0] for part in flat) in space if isinstance(space, spaces.Tuple) else flat[0] in space
-    (decisions.distribution(outputs).log_prob(choices, aims).sum() + values.sum()).backward()
+    (decisions.distribution(outputs).log_prob(choices, continuous_actions).sum() + values.sum()).backward()
     assert all(part.grad is not None for part in policy.parameters() if part.numel())
 
 
@@ -421,8 +423,8 @@ class Raising(Linear):
 
 def test_a_policy_of_ones_own_is_named_or_passed() -> None:
     for policy in (Linear, "test_models:Linear"):
-        made: Any = make_policy(policy, FLAT, spaces.Discrete(2), scale=3.0)
-        assert type(made).__name__ == "Linear" and made.scale == 3.0
+        network: Any = make_policy(policy, FLAT, spaces.Discrete(2), scale=3.0)
+        assert type(network).__name__ == "Linear" and network.scale == 3.0
 
 
 @pytest.mark.parametrize(
@@ -483,9 +485,9 @@ class Nested(gymnasium.Env[Any, Any]):
 def test_a_saved_policy_acts_on_a_raw_environment_as_it_did(policy: str, tmp_path: Any) -> None:
     env = Nested()
     rows = pufferlib.emulation.emulate(env, action_mask=True)
-    made = make_policy(policy, rows.observation_layout, rows.action_space, hidden_size=8)
+    network = make_policy(policy, rows.observation_layout, rows.action_space, hidden_size=8)
     origin = Origin(policy, {"hidden_size": 8}, "test_models:Nested", {}, {"action_mask": True})
-    save_policy(tmp_path / "policy.pt", made, origin)
+    save_policy(tmp_path / "policy.pt", network, origin)
     assert list(tmp_path.iterdir()) == [tmp_path / "policy.pt"]
     with (
         load_policy(tmp_path / "policy.pt", seed=1) as player,
@@ -513,7 +515,7 @@ def test_a_saved_policy_acts_on_a_raw_environment_as_it_did(policy: str, tmp_pat
         assert player.act(observation, info)["where"].tolist() == first.tolist()
         with torch.no_grad():
             row = torch.from_numpy(rows.row_of(observation, info))[None]
-            _, mean, _ = made(row, made.initial_state(1) if policy == "lstm" else None, None)[0]  # type: ignore[operator]
+            _, mean, _ = network(row, network.initial_state(1) if policy == "lstm" else None, None)[0]  # type: ignore[operator]
         np.testing.assert_allclose(first, 2 * mean[0].clamp(-1, 1), rtol=1e-5)
     assert not env.closed
 
@@ -522,8 +524,8 @@ def test_a_policy_acts_for_all_agents_and_remembers_each(tmp_path: Any) -> None:
     pettingzoo_mpe = pytest.importorskip("mpe2.simple_speaker_listener_v4")
     env = pettingzoo_mpe.parallel_env()
     rows = pufferlib.emulation.emulate(env)
-    made: Any = make_policy("lstm", rows.observation_layout, rows.action_space, hidden_size=8)
-    save_policy(tmp_path / "policy.pt", made, Origin("lstm", {"hidden_size": 8}, "mpe/simple_speaker_listener_v4"))
+    network: Any = make_policy("lstm", rows.observation_layout, rows.action_space, hidden_size=8)
+    save_policy(tmp_path / "policy.pt", network, Origin("lstm", {"hidden_size": 8}, "mpe/simple_speaker_listener_v4"))
     with load_policy(tmp_path / "policy.pt", seed=1) as player:
         observations, infos = env.reset(seed=1)
         seen: dict[str, list[Any]] = {agent: [] for agent in observations}
@@ -537,10 +539,10 @@ def test_a_policy_acts_for_all_agents_and_remembers_each(tmp_path: Any) -> None:
             state = None
             with torch.inference_mode():
                 for row in steps:
-                    _, _, state = made(row[None], state, None)
+                    _, _, state = network(row[None], state, None)
             assert state is not None
-            kept = player._player._memory._states[0][player._ids[agent]]
-            torch.testing.assert_close(kept[None], state[0])
+            memory = player._player._memory._states[0][player._ids[agent]]
+            torch.testing.assert_close(memory[None], state[0])
         with pytest.raises(pufferlib.CallError, match="several agents; pass a dict"):
             player.act(np.zeros(3))
         assert player.act({}) == {}
@@ -583,11 +585,11 @@ def test_what_is_no_policys_file_is_refused(tmp_path: Any) -> None:
     with pytest.raises(CheckpointError, match=r"the folder .* has no policy.pt: it is no run's, or that has learnt no"):
         load_policy(tmp_path)
     save_policy(path, MLP(FLAT, spaces.Discrete(2)), Origin("mlp", {}, "CartPole-v1"))
-    for given in (path, tmp_path):
+    for location in (path, tmp_path):
         with pytest.raises(CheckpointError, match="(?s)for other observations or actions.*size mismatch"):
-            load_policy(given)
-    whole = path.read_bytes()
-    for damaged in (b"", b"text", whole[:100], whole[: len(whole) // 2], whole[:-30]):
+            load_policy(location)
+    content = path.read_bytes()
+    for damaged in (b"", b"text", content[:100], content[: len(content) // 2], content[:-30]):
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError, match="holds no pufferlib policy, or not all of one"):
             load_policy(path)
@@ -628,7 +630,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_frames_are_stacked_by_agent_and_begin_anew_where_a_mask_is_false(name: str) -> None:
+def test_frames_are_stacked_by_agent_and_begin_again_where_a_mask_is_false(name: str) -> None:
     """Against a list of each agent's last rows, for random agents and masks; the newest frame comes last."""
     space, shape = SHAPES[name]
     bounds = {"bounds": {"more": {"max_length": 40}}} if name == "text" else {}
@@ -732,14 +734,14 @@ def test_statistics_are_those_of_all_rows(sizes: list[int]) -> None:
 def test_a_rollout_of_images_is_observed_in_parts(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What convolutions make of all of its rows at once takes gigabytes."""
     layout = observation_layout(SIGHTS["beside numbers"])
-    made: Any = make_policy(policy, layout, spaces.Discrete(2), hidden_size=8, normalize=True)
-    read = made.read if policy == "default" else made.encoder.read
+    network: Any = make_policy(policy, layout, spaces.Discrete(2), hidden_size=8, normalize=True)
+    read = network.read if policy == "default" else network.encoder.read
     sizes: list[int] = []
-    read.register_forward_hook(lambda module, given, seen: sizes.append(len(given[0])))
+    read.register_forward_hook(lambda module, inputs, seen: sizes.append(len(inputs[0])))
     samples = [layout.flatten(layout.space.sample()) for _ in range(5)]
     rows = torch.from_numpy(np.stack(samples))
     monkeypatch.setattr(running_norm, "SHOWN_NBYTES", 2 * rows[0].nbytes + 1)
-    observe(made, rows)
+    observe(network, rows)
     numbers = np.stack([layout.decode(sample)["health"] for sample in samples])
     assert sizes == [2, 2, 1] and read.features.norm.count == 5
     np.testing.assert_allclose(read.features.norm.mean.numpy(), numbers.mean(0), atol=1e-5)
@@ -787,8 +789,8 @@ def test_code_in_the_current_folder_is_ones_own(tmp_path: Any, monkeypatch: pyte
 def test_a_file_with_a_part_missing_or_of_a_wrong_type_is_refused(missing: str, tmp_path: Any) -> None:
     path = tmp_path / "policy.pt"
     save_policy(path, MLP(FLAT, spaces.Discrete(2)), Origin("mlp"))
-    kept = torch.load(path, weights_only=True)
-    for wrong in ({name: value for name, value in kept.items() if name != missing}, {**kept, missing: 3}):
+    written = torch.load(path, weights_only=True)
+    for wrong in ({name: value for name, value in written.items() if name != missing}, {**written, missing: 3}):
         if wrong.get(missing) == 3 and missing == "policy":
             continue  # a policy's name that is none is refused where it is made
         torch.save(wrong, path)
@@ -799,25 +801,25 @@ def test_a_file_with_a_part_missing_or_of_a_wrong_type_is_refused(missing: str, 
 @pytest.mark.parametrize(
     ("low", "high", "expected"), [(5, np.inf, [5, 6, 7]), (-np.inf, -2, [-4, -3, -2]), (-np.inf, np.inf, [-1, 0, 1])]
 )
-def test_aims_of_a_box_with_a_bound_missing_span_two_units(low: float, high: float, expected: list[float]) -> None:
+def test_actions_of_a_box_with_a_bound_missing_span_two_units(low: float, high: float, expected: list[float]) -> None:
     decisions = Decisions(spaces.Box(low, high, (1,), np.float32))
-    aims = torch.tensor([[-1.0], [0.0], [1.0]])
-    assert decisions.actions(torch.zeros((3, 0), dtype=torch.int64), aims)[:, 0].tolist() == expected
+    continuous_actions = torch.tensor([[-1.0], [0.0], [1.0]])
+    assert decisions.actions(torch.zeros((3, 0), dtype=torch.int64), continuous_actions)[:, 0].tolist() == expected
 
 
 class Wrong(nn.Module):
     """Returns what it is told to."""
 
-    def __init__(self, told: Any) -> None:
+    def __init__(self, returned: Any) -> None:
         super().__init__()
-        self.told = told
+        self.returned = returned
 
     def forward(self, observations: Any, state: Any, action_mask: Any) -> Any:
-        return self.told
+        return self.returned
 
 
 @pytest.mark.parametrize(
-    ("space", "told", "says"),
+    ("space", "returned", "says"),
     [
         (
             spaces.Discrete(4),
@@ -836,7 +838,7 @@ class Wrong(nn.Module):
         (MIXED, ((torch.zeros(2, 5), torch.zeros(2, 2)), torch.zeros(2), None), r"needs \(logits, mean, std\)"),
     ],
 )
-def test_what_a_policy_returns_is_looked_at_once(space: Any, told: Any, says: str) -> None:
-    actor = Actor(lambda *spaces: Wrong(told), FLAT, space)
+def test_what_a_policy_returns_is_looked_at_once(space: Any, returned: Any, says: str) -> None:
+    actor = Actor(lambda *spaces: Wrong(returned), FLAT, space)
     with pytest.raises(pufferlib.SpaceError, match=f"Wrong.forward returned .*?{says}"):
         actor(torch.zeros(2, 5))

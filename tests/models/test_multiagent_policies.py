@@ -71,7 +71,7 @@ def test_only_the_critic_sees_the_state(space: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_critic_learns_what_only_the_state_tells() -> None:
+def test_a_critic_learns_what_only_the_state_shows() -> None:
     torch.manual_seed(1)
     seen = rows(256)
     returns = LAYOUT.unflatten(seen)["state"]["x"][:, 0] / 9
@@ -100,14 +100,14 @@ def test_a_critic_learns_what_only_the_state_tells() -> None:
 class Telling(nn.Module):
     """Says which policy it is, and what it was given."""
 
-    made = 0
+    num_policies = 0
 
     def __init__(self, observation_layout: Any, action_space: Any, scale: float = 1.0) -> None:
         super().__init__()
         self.decisions, self.layout = Decisions(action_space), observation_layout
-        self.number = nn.Parameter(torch.full((), float(Telling.made)))
+        self.number = nn.Parameter(torch.full((), float(Telling.num_policies)))
         self.calls = 0
-        Telling.made += 1
+        Telling.num_policies += 1
 
     def forward(self, observations: Any, state: Any, action_mask: Any) -> Any:
         self.calls += 1
@@ -136,8 +136,8 @@ class Large(Remembering):
 
 @pytest.fixture(autouse=True)
 def fresh(one_thread: None) -> None:
-    """Policies are numbered anew, and networks are small."""
-    Telling.made = 0
+    """Restart the numbering of policies; networks are small."""
+    Telling.num_policies = 0
 
 
 TYPES = [2, 0, 2, 1, 0, 2, 2]
@@ -162,10 +162,10 @@ def test_each_row_goes_to_the_policy_of_its_type_and_back(types: list[int], mask
         assert (rest[-1] == 1).all() and len(rest[-1]) == 7
     # Only the policies of the types that there are have been asked, and are trained.
     values.sum().backward()
-    for kind, each in enumerate(policy.policies):  # type: ignore[arg-type]
-        assert each.calls == (kind in types)
-        assert (each.number.grad is not None) == (kind in types)
-        assert each.number.grad is None or each.number.grad == 100 * types.count(kind)
+    for kind, inner in enumerate(policy.policies):  # type: ignore[arg-type]
+        assert inner.calls == (kind in types)
+        assert (inner.number.grad is not None) == (kind in types)
+        assert inner.number.grad is None or inner.number.grad == 100 * types.count(kind)
 
 
 def test_zeros_of_absent_agents_go_to_the_first() -> None:
@@ -195,18 +195,20 @@ def test_memories_are_kept_apart() -> None:
 def test_inner_policies_say_what_they_would_say_alone(name: Any) -> None:
     torch.manual_seed(1)
     policy: Any = make_policy("separate", LAYOUT, MIXED, policy=name, hidden_size=8)
-    assert [type(each).__name__.lower() for each in policy.policies] == ([name] * 3 if isinstance(name, str) else name)
+    assert [type(inner).__name__.lower() for inner in policy.policies] == (
+        [name] * 3 if isinstance(name, str) else name
+    )
     seen = rows(7, agent_type=TYPES)
     state = policy.initial_state(7) if name == "lstm" else None
     for _ in range(2):
         outputs, values, after = policy(seen, state, None)
         for i, kind in enumerate(TYPES):
-            own = None if state is None else tuple(part[i : i + 1] for part in state)
-            alone, value, its = policy.policies[kind](seen[i : i + 1], own, None)
+            own_state = None if state is None else tuple(part[i : i + 1] for part in state)
+            alone, value, next_state = policy.policies[kind](seen[i : i + 1], own_state, None)
             for one, other in zip(outputs, alone, strict=True):
                 torch.testing.assert_close(one[i], other[0])
             torch.testing.assert_close(values[i], value[0])
-            for one, other in zip(after or (), its or (), strict=True):
+            for one, other in zip(after or (), next_state or (), strict=True):
                 torch.testing.assert_close(one[i], other[0])
         state = after
 
@@ -315,8 +317,8 @@ def test_two_types_learn_to_act_oppositely_where_one_policy_cannot(tmp_path: Any
         observations, infos = env.reset(seed=3)
         while env.agents:
             actions = player.act(observations, infos)
-            told = {agent: {"state": env.state()} for agent in env.agents}
-            assert player.act(observations, told) == actions
+            agent_infos = {agent: {"state": env.state()} for agent in env.agents}
+            assert player.act(observations, agent_infos) == actions
             assert {agent: int(action == env.sign) for agent, action in actions.items()} == {
                 agent: int(agent.startswith("wolf")) for agent in env.agents
             }
@@ -372,9 +374,9 @@ def test_masks_and_memories_of_several_types_at_play(tmp_path: Any) -> None:
     kwargs = {"agent_type": True, "state": True, "action_mask": True}
     emulated = emulate(env, **kwargs)
     assert action_mask_reader(emulated.observation_layout, emulated.action_space) is not None
-    made = make_policy("separate", emulated.observation_layout, emulated.action_space, policy="lstm", hidden_size=4)
+    network = make_policy("separate", emulated.observation_layout, emulated.action_space, policy="lstm", hidden_size=4)
     origin = Origin("separate", {"policy": "lstm", "hidden_size": 4}, None, {}, kwargs)
-    save_policy(tmp_path / "policy.pt", made, origin)
+    save_policy(tmp_path / "policy.pt", network, origin)
     with load_policy(tmp_path / "policy.pt", env, seed=1) as player:
         observations, infos = env.reset(seed=1)
         while env.agents:

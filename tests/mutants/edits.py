@@ -69,12 +69,12 @@ def edited(tree: ast.FunctionDef, edits: Sequence[Edit]) -> ast.FunctionDef:
         if len(matches) != 1:
             where = f" where it has {edit.where!r}" if edit.where else ""
             raise LookupError(f"{_name(edit)} has {edit.pattern!r} {len(matches)} times, not once{where}")
-        ((place, bindings),) = matches
+        ((target, bindings),) = matches
         for node in replacement:
             for part in ast.walk(node):
-                ast.copy_location(part, place)  # line numbers, for tracebacks
+                ast.copy_location(part, target)  # line numbers, for tracebacks
         try:
-            _Replacement(place, [_Binding(bindings).visit(node) for node in replacement]).visit(tree)
+            _Replacement(target, [_Binding(bindings).visit(node) for node in replacement]).visit(tree)
         except KeyError as error:
             raise LookupError(f"{_name(edit)}: nothing binds {error} of {edit.replacement!r}") from error
     return ast.fix_missing_locations(tree)
@@ -179,10 +179,10 @@ class _Binding(ast.NodeTransformer):
 class _Replacement(ast.NodeTransformer):
     """Put nodes in the place of one."""
 
-    def __init__(self, place: ast.AST, nodes: list[ast.AST]) -> None:
-        self.place, self.nodes = place, nodes
+    def __init__(self, node: ast.AST, nodes: list[ast.AST]) -> None:
+        self.node, self.nodes = node, nodes
 
     def visit(self, node: ast.AST) -> Any:
-        if node is not self.place:
+        if node is not self.node:
             return super().visit(node)
         return self.nodes[0] if isinstance(node, ast.expr) else self.nodes

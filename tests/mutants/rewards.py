@@ -13,7 +13,7 @@ LIVES = "_lives = _mask & ~_terminations"
 DELTA = "np.where(_mask, _rewards - _values, 0)"
 NEXT_VALUES = "np.where(_lives, _values[_next], 0)"
 DECAYS = "_decay * (_lives & ~_truncations)"
-OUTCOMES = "_rewards[_rows], _terminations[_rows] = _outcomes(_host)"
+REWARD_LINE = "_rewards[_rows], _terminations[_rows] = _outcomes(_host)"
 OBSERVATIONS = "_observations[_rows] = _frames(_batch.observations, _ids, _masks)"
 ENDED = both(  # where each agent's last row ended an episode
     ROLLOUT,
@@ -142,7 +142,7 @@ MUTANTS = (
             "over = np.isin(_host.agent_ids // count, [info['env_id'] for info in _host.infos if 'env' in info])\n"
             "_terminations[_rows] &= over\n"
             "_truncations[_rows] &= over",
-            where=OUTCOMES,
+            where=REWARD_LINE,
         ),
         envs=("population",),
     ),

@@ -144,11 +144,11 @@ def test_sources_travel_in_the_sdist_and_nothing_generated_does(built: Path, tmp
 
 @pytest.mark.parametrize(("what", "value"), [("platform", "darwin"), ("implementation", SimpleNamespace(name="pypy"))])
 def test_nothing_is_compiled_elsewhere(what: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(setuptools, "setup", lambda **options: given.update(options))
+    arguments: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **options: arguments.update(options))
     monkeypatch.setattr(sys, what, value)
     runpy.run_path(str(ROOT / "setup.py"))
-    assert given["ext_modules"] == []
+    assert arguments["ext_modules"] == []
 
 
 def test_wishes_are_granted_or_refused() -> None:

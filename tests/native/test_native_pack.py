@@ -51,9 +51,9 @@ def compiled() -> Iterator[None]:
 
 def plain(layout: Any) -> Any:
     """The same layout without its compiled half."""
-    twin = copy.copy(layout)
-    twin.packer = twin.unpacker = None
-    return twin
+    python_layout = copy.copy(layout)
+    python_layout.packer = python_layout.unpacker = None
+    return python_layout
 
 
 def dirty_row(layout: Layout) -> np.ndarray[Any, Any]:
@@ -78,7 +78,7 @@ def packed(layout: Layout, x: Any) -> Any:
 
 
 def agree(space: Any, make: Callable[[], Any]) -> None:
-    """Check that both twins do the same with a sample, which is made anew for each lest one spoil it for the other."""
+    """Check that both layouts do the same with a sample; each gets a new one, so that neither spoils the other's."""
     layout = observation_layout(space, **BOUNDS)
     assert layout.packer is not None
     assert outcome(lambda: packed(layout, make())) == outcome(lambda: packed(plain(layout), make()))
@@ -259,10 +259,10 @@ def test_casts_alike(space: Any, nested: bool, data: st.DataObject) -> None:
         space, x = Dict({"x": space, "y": Discrete(3)}), {"x": x, "y": 2}
     agree(space, lambda: x)
     layout = observation_layout(space)
-    twin = plain(layout)
-    for each in (layout, twin):
-        each._warned.add("cast")
-    assert outcome(lambda: packed(layout, x)) == outcome(lambda: packed(twin, x))
+    python_layout = plain(layout)
+    for side in (layout, python_layout):
+        side._warned.add("cast")
+    assert outcome(lambda: packed(layout, x)) == outcome(lambda: packed(python_layout, x))
 
 
 @pytest.mark.parametrize(
@@ -599,10 +599,10 @@ def test_what_the_code_of_the_sample_raises_comes_through(on_pack: list[Any], er
             on_pack.clear()  # who tried again would not see it
         raise error
 
-    for each in (layout, plain(layout)):
+    for side in (layout, plain(layout)):
         on_pack.append(fail)
         with pytest.raises(type(error)) as raised:
-            each.flatten(x)
+            side.flatten(x)
         assert raised.value is error
     on_pack.clear()
     assert layout.packer.pack(x, dirty_row(layout))  # and nothing is the worse for it
@@ -835,10 +835,10 @@ def test_nothing_leaks() -> None:
 
     work(200)
     gc.collect()  # empties the free lists of tuples and the like
-    counts, blocks = [sys.getrefcount(each) for each in watched], sys.getallocatedblocks()
+    counts, blocks = [sys.getrefcount(watched_object) for watched_object in watched], sys.getallocatedblocks()
     work(10_000)
     gc.collect()
-    grown = [sys.getrefcount(each) - count for each, count in zip(watched, counts, strict=True)]
+    grown = [sys.getrefcount(watched_object) - count for watched_object, count in zip(watched, counts, strict=True)]
     assert max(map(abs, grown)) < 100 and sys.getallocatedblocks() - blocks < 1000
 
 

@@ -93,7 +93,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @compiled
 @pytest.mark.slow
-@covering({"kind": [*BUILDS], "situation": [pytest.param(each, id="-".join(map(str, each))) for each in SITUATIONS]})
+@covering(
+    {
+        "kind": [*BUILDS],
+        "situation": [pytest.param(situation, id="-".join(map(str, situation))) for situation in SITUATIONS],
+    }
+)
 def test_every_row_arrives_once_and_whole(
     situation: tuple[Any, ...], kind: str, programs: Callable[[str], Path]
 ) -> None:
@@ -123,7 +128,7 @@ LIE_DOWN = "    uint32_t bell = puf_prepare_sleep(waiter, PUF_FOR_BLOCKS);\n"
 NO_NEWS = "    if (puf_is_full(ring, head) || atomic_load(&waiter->mail) != mail) {\n"
 NO_POST = "    if (puf_take(ring, worker, word)) {\n"
 RISE = "        puf_cancel_sleep(waiter);\n        return 1;\n    }\n"
-OWE = "if (!self->uncounted) puf_mark_uncounted(&ring, self->index, 1);"
+MARK = "if (!self->uncounted) puf_mark_uncounted(&ring, self->index, 1);"
 LATE = "        return 1;\n    }\n    sched_yield(); /* makes the gap wider */\n"
 
 # What is broken: the build that notices, and text with its replacement, in either source.
@@ -177,7 +182,7 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "workers say too late that they owe a count": (
         "plain",
-        {f"    {OWE}\n    puf_commit(&ring, slot);\n": f"puf_commit(&ring, slot); dawdle(&self->random); {OWE}"},
+        {f"    {MARK}\n    puf_commit(&ring, slot);\n": f"puf_commit(&ring, slot); dawdle(&self->random); {MARK}"},
     ),
     "counts are never mended": (
         "plain",
@@ -267,13 +272,13 @@ class Model:
             if mine:
                 self.words[slot] = (buffer_index, env)
             yield
-            found = self.ticket
-            if found == ticket and (mine or self.fault != "no help"):
+            claimed = self.ticket
+            if claimed == ticket and (mine or self.fault != "no help"):
                 self.ticket += 1
             yield
             if mine:
                 break
-            ticket = ticket + 1 if found == ticket else found
+            ticket = ticket + 1 if claimed == ticket else claimed
         yield from self.write(slot, buffer_index, env, tick, worker)
 
     def write(self, slot: int, buffer_index: int, env: int, tick: int, worker: int | None) -> Iterator[None]:
@@ -299,7 +304,7 @@ class Model:
         return sum(map(self.is_done, tickets))
 
     def is_there(self) -> bool:
-        """Tell by the count whether the next block is full, and by the words once a death may have left it short."""
+        """Return whether the next block is full: by the count, or by the words once a death may have left it short."""
         buffer_index, block = divmod(self.head, self.num_blocks)
         by_words = self.num_done(self.head, 1) == self.block_size
         if self.fault == "counts mended" and by_words:
@@ -378,7 +383,7 @@ class Model:
         return failed
 
     def repair(self) -> Iterator[None]:
-        """Write crash rows for those whose workers died; or send them anew, or all where one has claimed a slot."""
+        """Write crash rows for those whose workers died; or send them again, or all where one has claimed a slot."""
         failed = self.bury()
         claimants = {claimant: slot for slot, (_, claimant) in enumerate(self.words)}
         if self.restarts:
@@ -395,7 +400,7 @@ class Model:
             yield from self.send(failed)
 
     def reset(self) -> Iterator[None]:
-        """Wait for what is under way, forget it, and begin anew."""
+        """Wait for what is under way, forget it, and start again."""
         while self.dead or not self.is_settled():
             yield
             self.bury()
@@ -411,7 +416,7 @@ class Model:
         yield from self.send(list(range(self.num_envs)))
 
     def play(self, num_batches: int, num_kills: int) -> None:
-        """Let chance say who takes the next micro-step, or dies."""
+        """Choose at random the worker that takes the next micro-step, or dies."""
         parent = self.learn()
         received, since = 0, 0
         while self.num_received < num_batches:

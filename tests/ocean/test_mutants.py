@@ -122,9 +122,11 @@ def test_a_mutant_changes_what_training_comes_to(name, sound, monkeypatch):
 @pytest.mark.slow
 def test_checks_find_mutants_and_nothing_else():
     """On the portable path, as some mutants show nowhere else."""
-    found = checked_elsewhere()
-    assert found.pop("") == SOUND
-    assert found == {name: dict.fromkeys(each.checks, True) for name, each in MUTANTS.items() if each.checks}
+    results = checked_elsewhere()
+    assert results.pop("") == SOUND
+    assert results == {
+        name: dict.fromkeys(examination.checks, True) for name, examination in MUTANTS.items() if examination.checks
+    }
 
 
 def test_checks_find_nothing_on_this_path():
@@ -165,7 +167,7 @@ def test_why_the_process_of_checks_fails_is_said(tmp_path, monkeypatch, capfd):
         pytest.param("multiagent", "agents_observations_swapped", marks=pytest.mark.long),
     ],
 )
-def test_training_tells_a_mutant_from_the_correct_trainer(env, mutant):
+def test_training_distinguishes_a_mutant_from_the_correct_trainer(env, mutant):
     """A part of the matrix that takes seconds."""
     (task,) = tasks([env], ["serial"])
     task = replace(task, settings={**task.settings, "total_steps": 15_000})
@@ -178,10 +180,13 @@ def fake_results(score):
     """Results of the whole matrix; score(mutant, env, seed) says whether a training passes."""
     wanted = examinations(seeds=(1, 2))
     results = Results()
-    for each in wanted:
-        passes = score(mutant_of(each), short(each.task), each.task.seed)
-        results.add(each, Verdict(1.0 if passes else 0.0, each.task.bar, 1.0))
-    results.checks = {"": SOUND, **{name: dict.fromkeys(each.checks, True) for name, each in MUTANTS.items()}}
+    for examination in wanted:
+        passes = score(mutant_of(examination), short(examination.task), examination.task.seed)
+        results.add(examination, Verdict(1.0 if passes else 0.0, examination.task.bar, 1.0))
+    results.checks = {
+        "": SOUND,
+        **{name: dict.fromkeys(examination.checks, True) for name, examination in MUTANTS.items()},
+    }
     return Matrix(wanted, results)
 
 
@@ -190,16 +195,16 @@ def as_meant(mutant, env, seed):
 
 
 def test_a_matrix_that_is_as_it_should_be():
-    found = fake_results(as_meant)
-    assert found.all_faults == {}
-    assert found.cell("truncation_ends", "truncation").text == "2/2"
-    assert found.cell("truncation_ends", "bandit").text == "·"
-    assert found.cell("advantage_sign", "memory").text == "1/1"
-    text = page(found)
+    results = fake_results(as_meant)
+    assert results.all_faults == {}
+    assert results.cell("truncation_ends", "truncation").text == "2/2"
+    assert results.cell("truncation_ends", "bandit").text == "·"
+    assert results.cell("advantage_sign", "memory").text == "1/1"
+    text = page(results)
     assert all(f"\n| {name} | " in text for name in TRAINED) and "not as it should be" not in text
 
 
-def test_a_matrix_tells_what_is_wrong():
+def test_a_matrix_names_what_is_wrong():
     def score(mutant, env, seed):
         if (mutant, env) == ("truncation_ends", "truncation"):
             return seed == 2
@@ -207,25 +212,28 @@ def test_a_matrix_tells_what_is_wrong():
             return False
         return as_meant(mutant, env, seed) and (mutant, env, seed) != (None, "squared", 2)
 
-    found = fake_results(score)
-    found.results.checks["entropy_sign"] = {"entropy_grows": False}
-    found.results.checks[""] = {**SOUND, "solved": True}
-    assert found.all_faults == {
+    results = fake_results(score)
+    results.results.checks["entropy_sign"] = {"entropy_grows": False}
+    results.results.checks[""] = {**SOUND, "solved": True}
+    assert results.all_faults == {
         "truncation_ends": ["truncation caught 1 of 2"],
         "heads_swapped": ["it passes nowhere"],
         "entropy_sign": ["entropy_grows found nothing"],
         "correct trainer": ["squared failed 1 of 2", "solved found something"],
     }
-    assert "- truncation_ends: truncation caught 1 of 2" in page(found)
+    assert "- truncation_ends: truncation caught 1 of 2" in page(results)
 
 
 def test_what_is_trained():
     wanted = examinations(["truncation_ends", "timelines_by_place", "keys_swapped"], seeds=(1, 2))
-    trainings = {(mutant_of(each), short(each.task), each.task.backend, each.task.seed) for each in wanted}
+    trainings = {
+        (mutant_of(examination), short(examination.task), examination.task.backend, examination.task.seed)
+        for examination in wanted
+    }
     assert ("truncation_ends", "truncation", "serial", 2) in trainings
     assert ("truncation_ends", "bandit", "serial", 2) not in trainings
     assert ("timelines_by_place", "bandit", "pool", 1) in trainings
-    assert not {each for each in trainings if each[0] in ("keys_swapped", None)}
+    assert not {examination for examination in trainings if examination[0] in ("keys_swapped", None)}
     assert len(examinations(seeds=(1, 2), all_seeds=True)) == 2 * len(names()) * (len(TRAINED) + 1)
     with pytest.raises(PlanError, match="mutant='nobody' is unknown; there are advantage_sign, "):
         examinations(["nobody"])
@@ -234,10 +242,10 @@ def test_what_is_trained():
 def test_what_a_file_holds_is_not_done_again(tmp_path, monkeypatch, capsys):
     done = []
 
-    def examined(examinations, **given):
-        for each in examinations:
-            done.append((mutant_of(each), each.task.seed))
-            yield each, Verdict(0.25 if mutant_of(each) else 1.0, each.task.bar, 2.0)
+    def examined(examinations, **options):
+        for examination in examinations:
+            done.append((mutant_of(examination), examination.task.seed))
+            yield examination, Verdict(0.25 if mutant_of(examination) else 1.0, examination.task.bar, 2.0)
 
     monkeypatch.setattr(run, "examined", examined)
     monkeypatch.setattr(run, "checked_elsewhere", lambda: {"": SOUND, "rewards_early": {"advantages_as_defined": True}})
@@ -258,7 +266,7 @@ def test_the_published_page_has_all_its_results():
     """A setting that trainers have since may be one of trainings.LATER; what changes a training is trained again."""
     results = Results(ROOT / "benchmarks/results/ocean_mutants.json")
     wanted = examinations(seeds=(1, 2, 3))
-    assert not [each for each in wanted if results.get(each) is None]
+    assert not [examination for examination in wanted if results.get(examination) is None]
     published = without_revisions((ROOT / "docs/ocean_mutants.md").read_text())
     assert without_revisions(page(Matrix(wanted, results, ()))) == published
 
@@ -321,23 +329,25 @@ def test_a_file_of_before_holds_still(tmp_path):
 def test_the_page_grows_with_what_is_done(tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
 
-    def examined(examinations, **given):
-        for each in examinations:
-            yield each, Verdict(0.25, each.task.bar, 2.0)
-            shown.append(page.read_text())
+    def examined(examinations, **options):
+        for examination in examinations:
+            yield examination, Verdict(0.25, examination.task.bar, 2.0)
+            pages.append(page.read_text())
         raise KeyboardInterrupt
 
-    shown = []
+    pages = []
     monkeypatch.setattr(run, "examined", examined)
     monkeypatch.setattr(run, "checked_elsewhere", dict)
     words = ["--env", "bandit", "--mutant", "rewards_early", "--seeds", "2", "--page", str(page)]
     assert main(words) == 130
-    assert "| rewards_early † | **1/1…** |" in shown[0]
-    assert "| rewards_early † | **2/2** |" in shown[1]
+    assert "| rewards_early † | **1/1…** |" in pages[0]
+    assert "| rewards_early † | **2/2** |" in pages[1]
 
 
-def test_the_exit_code_tells_of_a_mutant_that_was_missed(monkeypatch, capsys):
-    monkeypatch.setattr(run, "examined", lambda wanted, **given: ((each, Verdict(1.0, 0.9, 1.0)) for each in wanted))
+def test_a_missed_mutant_sets_the_exit_code(monkeypatch, capsys):
+    monkeypatch.setattr(
+        run, "examined", lambda wanted, **options: ((examination, Verdict(1.0, 0.9, 1.0)) for examination in wanted)
+    )
     monkeypatch.setattr(run, "checked_elsewhere", dict)
     assert main(["--env", "bandit", "--mutant", "advantage_sign", "--seeds", "1"]) == 1
     assert "advantage_sign: bandit caught 0 of 1" in capsys.readouterr().out

@@ -24,24 +24,24 @@ SECTIONS = ("Observation", "Actions", "Reward", "Ending", "Score", "Catches", "S
 # All checks in the short form, too, are for one of each kind, and for every newcomer; these have one there.
 ALIKE = {"bandit", "bell", "continuous", "identity", "memory", "mixed", "password", "performance", "stochastic"}
 ALIKE |= {"truncation"}
-ELSEWHERE = {"pickles", "processes", "backends", "step_after_end"}  # checks for which interpreters are started
+IN_INTERPRETERS = {"pickles", "processes", "backends", "step_after_end"}  # checks for which interpreters are started
 QUICK = {"performance": {"mean_s": 0}}
 NUM_SCORES = 1000
-each = pytest.mark.parametrize("name", NAMES)
+each_environment = pytest.mark.parametrize("name", NAMES)
 each_learnable = pytest.mark.parametrize("name", LEARNABLE)
 
 
 def scores(name: str, player: Callable[[pufferlib.VecEnv], Callable[[pufferlib.Batch], Any]]) -> np.ndarray:
     """What the first agents to finish score; player(vec) gives what plays."""
-    found: list[float] = []
+    values: list[float] = []
     with pufferlib.make(f"ocean/{name}", num_envs=20, seed=1) as vec:
         play = player(vec)
         vec.async_reset()
         while True:
             batch = vec.recv()
-            found += [info["score"] for info in batch.infos if "score" in info]
-            if len(found) >= NUM_SCORES:
-                return np.array(found)
+            values += [info["score"] for info in batch.infos if "score" in info]
+            if len(values) >= NUM_SCORES:
+                return np.array(values)
             vec.send(play(batch))
 
 
@@ -60,12 +60,12 @@ def solver(vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], Any]:
     return play
 
 
-def require_mean(found: np.ndarray, stated: float) -> None:
-    assert ((found >= 0) & (found <= 1)).all()
-    assert abs(found.mean() - stated) <= 6 * found.std() / len(found) ** 0.5 + 1e-6
+def require_mean(values: np.ndarray, stated: float) -> None:
+    assert ((values >= 0) & (values <= 1)).all()
+    assert abs(values.mean() - stated) <= 6 * values.std() / len(values) ** 0.5 + 1e-6
 
 
-@each
+@each_environment
 def test_the_docstring_says_what_one_needs_to_know(name: str) -> None:
     text = sys.modules[registry.creator(f"ocean/{name}").__module__].__doc__ or ""
     class_name = "".join(map(str.capitalize, name.split("_")))
@@ -75,7 +75,7 @@ def test_the_docstring_says_what_one_needs_to_know(name: str) -> None:
     ]
 
 
-@each
+@each_environment
 def test_it_is_drawn_in_the_terminal_and_in_colour(name: str) -> None:
     creator = registry.creator(f"ocean/{name}")
     for mode in ("ansi", "rgb_array"):
@@ -111,28 +111,28 @@ def test_check_env_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ALIKE))
 def test_check_env_passes_within_this_process(name: str) -> None:
-    require_conformance(name, set(CHECKS) - ELSEWHERE)
+    require_conformance(name, set(CHECKS) - IN_INTERPRETERS)
 
 
-@each
+@each_environment
 def test_what_can_be_learnt_has_a_bar_between_chance_and_best(name: str) -> None:
-    made = registry.creator(f"ocean/{name}")
+    env_creator = registry.creator(f"ocean/{name}")
     if name in LEARNABLE:
-        assert 0 <= made.chance < made.bar < made.best <= 1
+        assert 0 <= env_creator.chance < env_creator.bar < env_creator.best <= 1
         assert tasks.catches(f"ocean/{name}")
     else:
-        assert getattr(made, "bar", None) is made.chance is made.best is None
+        assert getattr(env_creator, "bar", None) is env_creator.chance is env_creator.best is None
 
 
 @each_learnable
 def test_solve_reaches_the_best_score_and_passes(name: str) -> None:
-    found, made = scores(name, solver), registry.creator(f"ocean/{name}")
-    require_mean(found, made.best)
-    assert found.mean() >= made.bar
+    values, env_creator = scores(name, solver), registry.creator(f"ocean/{name}")
+    require_mean(values, env_creator.best)
+    assert values.mean() >= env_creator.bar
 
 
 @each_learnable
 def test_uniform_play_scores_chance_and_does_not_pass(name: str) -> None:
-    found, made = scores(name, random_actor), registry.creator(f"ocean/{name}")
-    require_mean(found, made.chance)
-    assert found.mean() < made.bar
+    values, env_creator = scores(name, random_actor), registry.creator(f"ocean/{name}")
+    require_mean(values, env_creator.chance)
+    assert values.mean() < env_creator.bar

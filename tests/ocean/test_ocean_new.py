@@ -265,14 +265,14 @@ def test_what_bell_is_worth_to_those_who_forget_too_little_or_all():
     for number in range(num_episodes):
         env.reset(seed=None if number else 8)
         over = False
-        told = []
+        rings = []
         while not over:
             age = 0 if env.observations[0, 0] else min(age + 1, 59)
-            told.append((age, int(env.rung)))
+            rings.append((age, int(env.rung)))
             over = env.step(env.solve()) is not None
-        for since, rung in told:
-            by_age[since, rung] += 1 / len(told)
-            by_ring[int(since == 0), rung] += 1 / len(told)
+        for since, rung in rings:
+            by_age[since, rung] += 1 / len(rings)
+            by_ring[int(since == 0), rung] += 1 / len(rings)
         age = min(age + 1, 59)  # the last row, in which nothing rings
     assert 0.8 < by_age.max(1).sum() / num_episodes < 0.82
     assert 0.65 < by_ring.max(1).sum() / num_episodes < 0.67
@@ -305,7 +305,7 @@ def test_rules_of_identity(params):
 
 
 def test_every_fourth_environment_is_slow_whatever_it_shows(monkeypatch):
-    shown, naps = [], []
+    codes_of, naps = [], []
     for env_index in range(8):
         env = pufferlib.wrap(Identity(env_index=env_index, slow=5, step_s=0.01))
         slept = []
@@ -316,23 +316,23 @@ def test_every_fourth_environment_is_slow_whatever_it_shows(monkeypatch):
         for _ in range(8):
             codes.append(int(observation.argmax()))
             observation = env.step(0)[0]
-        shown.append(codes)
+        codes_of.append(codes)
         usual = 0.05 if env_index in (3, 7) else 0.01
         assert len(slept) == len(set(slept)) == 8
         assert 0.7 * usual <= min(slept) < max(slept) <= 1.3 * usual
-    assert shown == [shown[0]] * 8
+    assert codes_of == [codes_of[0]] * 8
     assert naps[0] == naps[1]  # with the same seed
     env = pufferlib.wrap(Identity(step_s=0))
     monkeypatch.setattr(time, "sleep", None)
     codes = [int(env.reset(seed=8)[0].argmax()), *(int(env.step(0)[0].argmax()) for _ in range(7))]
-    assert codes == shown[0]
+    assert codes == codes_of[0]
 
 
-def test_make_tells_environments_their_numbers():
+def test_make_passes_environments_their_numbers():
     with pufferlib.make("ocean/identity", backend="pool", num_envs=8, num_workers=2, seed=1) as vec:
         vec.reset()
         step_s = vec.get_attr("step_s")
-    assert [each / min(step_s) for each in step_s] == [1, 1, 1, 5] * 2
+    assert [duration_s / min(step_s) for duration_s in step_s] == [1, 1, 1, 5] * 2
 
 
 def test_rules_of_mixed():
@@ -613,7 +613,7 @@ class Naps(list):
         self.append(seconds)
 
 
-def test_performance_takes_the_time_it_is_told(monkeypatch):
+def test_performance_takes_the_time_it_is_given(monkeypatch):
     naps = Naps()
     for module, name in ((time, "sleep"), (performance, "_work")):
         monkeypatch.setattr(module, name, naps)
@@ -642,7 +642,7 @@ def test_performance_works_as_much_as_it_says():
         start_s = time.thread_time()
         performance._work(0.02)
         taken.append(time.thread_time() - start_s)
-    assert 0.01 < min(taken) < 0.05  # of CPU time, whoever else uses the core
+    assert 0.01 < min(taken) < 0.05  # of CPU time, whatever else uses the core
 
 
 def test_performance_fills_its_observations():

@@ -45,22 +45,22 @@ def python(folder: Path, *words: str) -> tuple[int, str]:
 def actions_in_words(name: str) -> str:
     with pufferlib.make(name, num_envs=1) as vec:
         space, num_agents = vec.single_action_space, vec.agents_per_env
-    told = []
+    parts = []
     for part in space if isinstance(space, spaces.Tuple) else (space,):
         if isinstance(part, spaces.Box):
-            told.append(f"{part.shape[0]} numbers")
+            parts.append(f"{part.shape[0]} numbers")
         else:
             counts = np.ravel(part.nvec if isinstance(part, spaces.MultiDiscrete) else part.n)
-            told.append(f"{' × '.join(map(str, counts))} choices")
-    return " and ".join(told) + (f", of {num_agents} agents each" if num_agents > 1 else "")
+            parts.append(f"{' × '.join(map(str, counts))} choices")
+    return " and ".join(parts) + (f", of {num_agents} agents each" if num_agents > 1 else "")
 
 
 def test_the_page_says_what_actions_and_scores_are() -> None:
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| ([\d.]+) → ([\d.]+) \| ([\d.]+) \|", PAGE, re.MULTILINE)
     expected = []
     for name in tasks.names():
-        made = registry.creator(name)
-        stated = (f"{round(number, 3):g}" for number in (made.chance, made.best, made.bar))
+        env_creator = registry.creator(name)
+        stated = (f"{round(number, 3):g}" for number in (env_creator.chance, env_creator.best, env_creator.bar))
         expected.append((name.removeprefix("ocean/"), actions_in_words(name), *stated))
     assert rows == expected
 
@@ -70,15 +70,15 @@ def test_the_loop_over_names_and_classes_prints_what_the_page_says() -> None:
 
 
 def test_a_file_is_an_environment(folder: Path) -> None:
-    status, shown = python(folder, "pufferlib.cli", "envs", "ocean")
+    status, output = python(folder, "pufferlib.cli", "envs", "ocean")
     assert status == 0
-    assert re.search(r"^ocean/coin +yes +Coin: call what lies on the table\.", shown, re.MULTILINE)
+    assert re.search(r"^ocean/coin +yes +Coin: call what lies on the table\.", output, re.MULTILINE)
 
 
 def test_it_is_trained_and_passed(folder: Path) -> None:
-    status, shown = python(folder, "pufferlib.cli", "ocean", "--env", "coin", "--backend", "serial")
-    assert status == 0, shown
-    assert re.search(r"^ocean/coin  score \S+, chance 0.500, bar 0\.95  \S+ s  passed$", shown, re.MULTILINE)
+    status, output = python(folder, "pufferlib.cli", "ocean", "--env", "coin", "--backend", "serial")
+    assert status == 0, output
+    assert re.search(r"^ocean/coin  score \S+, chance 0.500, bar 0\.95  \S+ s  passed$", output, re.MULTILINE)
 
 
 FAULTS = {
@@ -97,18 +97,18 @@ def test_it_is_held_to_what_it_states(folder: Path) -> None:
         files[-1].write_text(COIN.replace("Coin", f"Coin{fault.capitalize()}").replace(right, wrong))
     words = ["pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests/ocean/test_ocean.py")]
     try:
-        status, shown = python(folder, *words, "-k", "coin and not (coin_ and check_env)")
+        status, output = python(folder, *words, "-k", "coin and not (coin_ and check_env)")
     finally:
         for file in files:
             file.unlink()
-    assert status == 1, shown
-    assert sorted(re.findall(r"^FAILED .*\[(\w+)\]", shown, re.MULTILINE)) == [f"coin_{fault}" for fault in FAULTS]
-    assert "3 failed, 18 passed" in shown  # six tests of the coin, five of each with a fault
+    assert status == 1, output
+    assert sorted(re.findall(r"^FAILED .*\[(\w+)\]", output, re.MULTILINE)) == [f"coin_{fault}" for fault in FAULTS]
+    assert "3 failed, 18 passed" in output  # six tests of the coin, five of each with a fault
 
 
 def test_a_learner_is_a_function(folder: Path) -> None:
-    command, shown = re.search(r"^\$ puffer (ocean .*--trainer my_learner:.*)\n((?:ocean/.*\n)+)", PAGE, re.M).groups()
+    command, output = re.search(r"^\$ puffer (ocean .*--trainer my_learner:.*)\n((?:ocean/.*\n)+)", PAGE, re.M).groups()
     status, printed = python(folder, "pufferlib.cli", *command.split())
     assert status == 1
-    without_seconds = [re.sub(r"\S+ s  ", "", text) for text in (printed, shown)]
+    without_seconds = [re.sub(r"\S+ s  ", "", text) for text in (printed, output)]
     assert without_seconds[0].startswith(without_seconds[1])

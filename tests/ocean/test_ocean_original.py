@@ -36,7 +36,7 @@ BACKENDS = {
     "pool": {"num_envs": 5, "num_workers": 2, "batch_size": 2},
 }
 each_name = pytest.mark.parametrize("name", PARAMS)
-each = pytest.mark.parametrize(("name", "params"), ALL, ids=str)
+each_environment = pytest.mark.parametrize(("name", "params"), ALL, ids=str)
 
 
 def creator(name):
@@ -57,16 +57,16 @@ def solution(vec, env_ids):
 
 def scores(name, num_episodes, seed, policy, params=None, backend="serial", **counts):
     """The scores of at least ``num_episodes``, played through ``make``; policy(vec, batch) gives the actions."""
-    found = []
+    values = []
     counts = counts or {"num_envs": 50}
     with pufferlib.make(f"ocean/{name}", backend=backend, seed=seed, env_kwargs=params or {}, **counts) as vec:
         vec.async_reset()
         while True:
             batch = vec.recv()
-            found += [info["score"] for info in batch.infos if "score" in info]
+            values += [info["score"] for info in batch.infos if "score" in info]
             assert all("episode" in info for info in batch.infos if "score" in info)
-            if len(found) >= num_episodes:
-                return found
+            if len(values) >= num_episodes:
+                return values
             vec.send(policy(vec, batch))
 
 
@@ -87,9 +87,9 @@ def uniform(seed):
     return policy
 
 
-def assert_mean(found, expected):
-    error = np.std(found) / math.sqrt(len(found))
-    assert abs(np.mean(found) - expected) < 4 * error
+def assert_mean(values, expected):
+    error = np.std(values) / math.sqrt(len(values))
+    assert abs(np.mean(values) - expected) < 4 * error
 
 
 # --- what is stated of scores
@@ -105,9 +105,9 @@ def test_uniform_play_scores_chance(name, num_episodes):
     assert_mean(scores(name, num_episodes, 1, uniform(2)), creator(name).chance)
 
 
-@each
+@each_environment
 def test_solve_reaches_the_best_score(name, params):
-    found = scores(name, 100, 3, solving, params)
+    values = scores(name, 100, 3, solving, params)
     if name == "stochastic":  # by lot, so in the mean
         p, horizon = params.get("p", 0.7), params.get("horizon", 100)
         best = 1 - p * (1 - p) / horizon
@@ -116,25 +116,25 @@ def test_solve_reaches_the_best_score(name, params):
         if horizon > 1:  # at p = 0.5 both outcomes of one step score the same
             assert_mean(scores(name, 1000, 3, solving, params), best)
         else:
-            assert set(found) == {best}
+            assert set(values) == {best}
     else:
         assert creator(name).best == 1
-        assert found == [1.0] * len(found)
+        assert values == [1.0] * len(values)
 
 
 @covering({"name": [*PARAMS], "backend": BACKENDS})
 def test_solve_is_worth_as_much_on_every_backend(name, backend):
-    found = scores(name, 10 if name == "stochastic" else 40, 4, solving, backend=backend, **BACKENDS[backend])
+    values = scores(name, 10 if name == "stochastic" else 40, 4, solving, backend=backend, **BACKENDS[backend])
     if name == "stochastic":
-        assert abs(np.mean(found) - creator(name).best) < 0.004
+        assert abs(np.mean(values) - creator(name).best) < 0.004
     else:
-        assert found == [1.0] * len(found)
+        assert values == [1.0] * len(values)
 
 
 def test_one_action_all_the_time_is_worth_less_than_drawing_lots():
     """What a learner that plays the likeliest action ends at."""
-    found = scores("stochastic", 100, 1, lambda vec, batch: np.zeros(len(batch.env_ids), np.int64))
-    assert found == [pytest.approx(0.91)] * len(found)
+    values = scores("stochastic", 100, 1, lambda vec, batch: np.zeros(len(batch.env_ids), np.int64))
+    assert values == [pytest.approx(0.91)] * len(values)
 
 
 def test_the_lot_that_is_paid_most_scores_as_stated():
@@ -173,15 +173,15 @@ def episodes(name, params, num_episodes=200):
 def test_rules_of_bandit(params):
     num_actions, scale = params.get("num_actions", 4), params.get("reward_scale", 1)
     deviation = params.get("reward_noise", 0)
-    made = creator("bandit")(**params)
-    assert made.single_observation_space == Box(0, 1, (1,), np.float32)
-    assert made.single_action_space == Discrete(num_actions)
+    env = creator("bandit")(**params)
+    assert env.single_observation_space == Box(0, 1, (1,), np.float32)
+    assert env.single_action_space == Discrete(num_actions)
     noises = []
     for seen, steps in episodes("bandit", params, 2000):
         assert [row.tolist() for row in seen] == [[1.0], [1.0]]
         ((arm, reward, terminated, info),) = steps
         assert terminated
-        assert info["score"] == float(arm == made.best_arm)
+        assert info["score"] == float(arm == env.best_arm)
         noises.append(reward / scale - info["score"])
     assert np.std(noises) == pytest.approx(deviation, abs=0.07 * deviation + 1e-12)
     assert abs(np.mean(noises)) <= 4 * deviation / math.sqrt(len(noises)) + 1e-12
@@ -201,9 +201,9 @@ def test_the_best_arm_of_bandit_comes_from_its_seed_alone():
 @pytest.mark.parametrize("params", PARAMS["memory"])
 def test_rules_of_memory(params):
     length, delay = params.get("length", 2), params.get("delay", 2)
-    made = creator("memory")(**params)
-    assert made.single_observation_space == Box(-1, 1, (1,), np.float32)
-    assert made.single_action_space == Discrete(2)
+    env = creator("memory")(**params)
+    assert env.single_observation_space == Box(-1, 1, (1,), np.float32)
+    assert env.single_action_space == Discrete(2)
     for seen, steps in episodes("memory", params):
         assert len(steps) == 2 * length + delay
         bits = [int(value > 0) for (value,) in seen[:length]]
@@ -220,9 +220,9 @@ def test_rules_of_memory(params):
 @pytest.mark.parametrize("params", PARAMS["password"])
 def test_rules_of_password(params):
     length = params.get("length", 5)
-    made = creator("password")(**params)
-    assert made.single_observation_space == Box(-1, 1, (length,), np.float32)
-    assert made.single_action_space == Discrete(2)
+    env = creator("password")(**params)
+    assert env.single_observation_space == Box(-1, 1, (length,), np.float32)
+    assert env.single_action_space == Discrete(2)
     password, won = None, 0
     for seen, steps in episodes("password", params, 600):
         assert len(steps) == length
@@ -248,9 +248,9 @@ def test_the_password_comes_from_its_seed_alone():
 @pytest.mark.parametrize("params", PARAMS["stochastic"])
 def test_rules_of_stochastic(params):
     p, horizon = params.get("p", 0.7), params.get("horizon", 100)
-    made = creator("stochastic")(**params)
-    assert made.single_observation_space == Box(0, 1, (1,), np.float32)
-    assert made.single_action_space == Discrete(2)
+    env = creator("stochastic")(**params)
+    assert env.single_observation_space == Box(0, 1, (1,), np.float32)
+    assert env.single_action_space == Discrete(2)
     for seen, steps in episodes("stochastic", params, 50):
         assert len(steps) == horizon
         assert all(row.tolist() == [1.0] for row in seen)

@@ -50,15 +50,15 @@ def test_uniform_play_scores_chance():
 
 @pytest.mark.parametrize("params", [{}, {"distance": 1}, {"distance": 2, "num_targets": 3}])
 def test_rules(params):
-    """Replays random play with rules written anew from the description."""
+    """Replay random play with rules rewritten from the description."""
     env = wrapped(**params)
     d, num_targets = params.get("distance", 3), params.get("num_targets", 1)
     rng = np.random.default_rng(3)
     for seed in range(100):
         grid, _ = env.reset(seed=seed)
         targets = positions(grid, 1)
-        centre = agent = (d, d)
-        assert positions(grid, -1) == [centre]
+        middle = agent = (d, d)
+        assert positions(grid, -1) == [middle]
         assert len(targets) == num_targets
         assert all(max(abs(row - d), abs(column - d)) == d for row, column in targets)
         left = list(targets)
@@ -71,7 +71,7 @@ def test_rules(params):
             if agent in left:
                 left.remove(agent)
             if max(abs(agent[0] - d), abs(agent[1] - d)) == d:
-                agent = centre
+                agent = middle
             assert positions(grid, -1) == [agent]
             assert positions(grid, 1) == targets
             assert grid in env.observation_space

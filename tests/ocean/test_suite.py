@@ -76,13 +76,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 # ------------------------------------------------------------------------------------------------------ what is asked
 
 
-def test_tasks_are_what_has_a_bar_with_what_the_demo_trainer_is_told() -> None:
-    found = list(tasks.tasks(backends=["serial", "pool"], seeds=[4, 5]))
-    assert sorted({task.env for task in found}) == sorted(tasks.names())
+def test_tasks_are_environments_with_a_bar_and_the_demo_trainers_settings() -> None:
+    task_list = list(tasks.tasks(backends=["serial", "pool"], seeds=[4, 5]))
+    assert sorted({task.env for task in task_list}) == sorted(tasks.names())
     assert "ocean/performance" not in tasks.names()
-    assert len(found) == 4 * len(tasks.names()) == len(set(found))
+    assert len(task_list) == 4 * len(tasks.names()) == len(set(task_list))
     assert len(list(tasks.tasks(["bandit", "ocean/bandit"], ["pool", "pool"]))) == 1
-    for task in found:
+    for task in task_list:
         assert task.settings["env"] == task.env
         assert task.batch_size == (task.num_envs // 2 if task.backend == "pool" else task.num_envs)
         with_memory = task.env in ("ocean/bell", "ocean/memory")
@@ -146,16 +146,16 @@ def test_a_score_is_of_episodes_that_no_training_has_seen() -> None:
         (["--trainer", "swords:train"], "there is no module swords on the module search path"),
     ],
 )
-def test_a_wrong_word_is_told_before_anything_is_learnt(
+def test_a_wrong_word_is_refused_before_anything_is_learnt(
     folder: Path, capfd: pytest.CaptureFixture[str], words: list[str], says: str
 ) -> None:
     assert main(["ocean", *words]) == 1
-    shown = capfd.readouterr()
-    assert says in shown.err
-    assert shown.out == ""
+    output = capfd.readouterr()
+    assert says in output.err
+    assert output.out == ""
 
 
-def test_what_returns_nothing_callable_is_told_so() -> None:
+def test_what_returns_nothing_callable_is_refused() -> None:
     (task,) = tasks.tasks(["bandit"], ["serial"])
     with pytest.raises(
         PlanError, match=r"the trainer returned 3; it has to return what plays: a callable from a batch"
@@ -163,7 +163,7 @@ def test_what_returns_nothing_callable_is_told_so() -> None:
         examine(task, lambda task: 3)  # type: ignore[arg-type, return-value]
 
 
-def test_an_environment_without_a_score_is_told_before_anything_is_learnt() -> None:
+def test_an_environment_without_a_score_is_refused_before_anything_is_learnt() -> None:
     (task,) = tasks.tasks(["bandit"], ["serial"])
     with pytest.raises(PlanError, match=r"CartPole-v1 reports no info\['score'\] at the end of an episode; see ocean/"):
         examine(dataclasses.replace(task, env="CartPole-v1"), lambda task: pytest.fail("it was trained on"))
@@ -220,7 +220,7 @@ def test_what_an_environment_does_not_state_is_named(
     assert [says in fault for fault in tasks.faults().values()] == ([True] if "bar" in stated else [])
 
 
-def test_an_environment_that_cannot_be_learnt_is_told_and_the_others_go_on(
+def test_an_environment_that_cannot_be_learnt_is_named_and_the_others_go_on(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     creator = registry.creator
@@ -228,9 +228,9 @@ def test_an_environment_that_cannot_be_learnt_is_told_and_the_others_go_on(
     monkeypatch.setattr(registry, "creator", lambda name: coin(bar=0.9) if name == "ocean/coin" else creator(name))
     words = ["ocean", "--trainer", "toys:train", "--backend", "serial"]
     assert main(words) == 1
-    shown = capfd.readouterr()
-    assert "1 of 1 passed" in shown.out
-    assert shown.err.startswith("puffer: env='coin' is no environment of Ocean that can be learnt: Coin has no chance")
+    output = capfd.readouterr()
+    assert "1 of 1 passed" in output.out
+    assert output.err.startswith("puffer: env='coin' is no environment of Ocean that can be learnt: Coin has no chance")
     assert main([*words, "--env", "bandit"]) == 0
     assert capfd.readouterr().err == ""
 
@@ -256,8 +256,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     command = [sys.executable, "-m", "pufferlib.cli", "ocean", *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(folder))
     assert done.stderr == ""
-    told, *why, last = re.split(r"\n\n(?=ocean/)|\n(?=\d+ of \d+ passed)", done.stdout)
-    lines = {line.split()[0].removeprefix("ocean/"): line for line in told.splitlines()}
+    table, *why, last = re.split(r"\n\n(?=ocean/)|\n(?=\d+ of \d+ passed)", done.stdout)
+    lines = {line.split()[0].removeprefix("ocean/"): line for line in table.splitlines()}
     reasons = {part.partition("\n")[0].removeprefix("ocean/"): part.partition("\n")[2] for part in why}
     return Outcome(done.returncode, lines, reasons, last, hanging(folder), list((folder / "tmp").iterdir()))
 
@@ -292,7 +292,7 @@ def test_each_learner_is_one_verdict_and_the_others_go_on(outcome: Outcome) -> N
         ("stochastic", r"pufferlib\.errors\.PlanError: the trainer returned 3; it has to return what plays: .*"),
     ],
 )
-def test_it_is_told_why_a_learner_did_not_pass(outcome: Outcome, env: str, says: str) -> None:
+def test_it_is_reported_why_a_learner_did_not_pass(outcome: Outcome, env: str, says: str) -> None:
     assert re.fullmatch(says, outcome.why[env].strip("\n")), outcome.why[env]
 
 
@@ -365,20 +365,20 @@ def test_the_exit_code_is_0_if_none_fails(folder: Path, capfd: pytest.CaptureFix
 def test_what_a_learner_cannot_do_is_no_failure_while_it_is_watched(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = io.StringIO()
+    output = io.StringIO()
     monkeypatch.setattr(
-        sys.modules["pufferlib.cli.ocean"], "new_console", lambda: Console(file=shown, force_terminal=True)
+        sys.modules["pufferlib.cli.ocean"], "new_console", lambda: Console(file=output, force_terminal=True)
     )
     assert main(["ocean", "--trainer", "toys:train", "--env", "mixed", "--watch"]) == 0
-    assert shown.getvalue() == "ocean/mixed  toys have no mixed actions\n"
+    assert output.getvalue() == "ocean/mixed  toys have no mixed actions\n"
 
 
-def test_several_backends_and_seeds_are_told_apart(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_several_backends_and_seeds_are_distinguished(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--env", "bandit", "--backend", "serial", "pool", "--seed", "7", "--seeds", "2", "--jobs", "2"]
     assert main(["ocean", "--trainer", "toys:train", *words]) == 0
-    shown = capfd.readouterr().out
+    output = capfd.readouterr().out
     for name in ("serial  seed 7", "serial  seed 8", "pool  seed 7", "pool  seed 8"):
-        assert f"ocean/bandit  {name}  " in shown
+        assert f"ocean/bandit  {name}  " in output
 
 
 @pytest.mark.slow
@@ -388,10 +388,10 @@ def test_the_demo_trainer_passes_bandit(
     settings = tasks.demo_settings("ocean/bandit")
     monkeypatch.setattr(tasks, "demo_settings", lambda env: {**settings, "total_steps": 20_000})
     assert main(["ocean", "--env", "bandit", "--backend", "serial"]) == 0
-    found = re.search(
+    match = re.search(
         r"^ocean/bandit  score (\S+), chance 0.250, bar 0.90  \S+ s  passed$", capfd.readouterr().out, re.MULTILINE
     )
-    assert found and float(found[1]) >= 0.9
+    assert match and float(match[1]) >= 0.9
     assert not (folder / "runs").exists()
 
 
@@ -446,12 +446,12 @@ def seen(width: int, **how: bool) -> tuple[list[str], list[Examination]]:
     """What a console has been shown after each step, and the examinations."""
     console = Console(file=io.StringIO(), width=width, highlight=False, **how)  # type: ignore[arg-type]
     examinations = [Examination(task) for task in tasks.tasks(VERDICTS, ["serial"])]
-    shown, before = [], 0
+    screens, before = [], 0
 
     def note() -> None:
         nonlocal before
         written = console.file.getvalue()  # type: ignore[attr-defined]
-        shown.append(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written[before:]).replace("\r", ""))
+        screens.append(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written[before:]).replace("\r", ""))
         before = len(written)
 
     with Screen(examinations, console) as screen:
@@ -461,16 +461,16 @@ def seen(width: int, **how: bool) -> tuple[list[str], list[Examination]]:
             screen.ended(examination, VERDICTS[examination.task.env.removeprefix("ocean/")])
             note()
     note()
-    return shown, examinations
+    return screens, examinations
 
 
 def test_a_terminal_shows_a_table_of_all() -> None:
-    shown, _ = seen(100, force_terminal=True)
-    first, last = shown[0], shown[-1]
+    screens, _ = seen(100, force_terminal=True)
+    first, last = screens[0], screens[-1]
     assert re.search(r"environment +chance +score +bar +seconds", first)
     assert re.search(r"ocean/bandit +0\.250 +… +0\.90 +0 +learning", first)
     assert re.search(r"ocean/memory +0\.250 +0\.90 *\n", first)
-    assert re.search(r"ocean/bandit +0\.250 +1\.000 +0\.90 +12\.3 +passed", shown[1])
+    assert re.search(r"ocean/bandit +0\.250 +1\.000 +0\.90 +12\.3 +passed", screens[1])
     assert re.search(r"ocean/memory +0\.250 +– +0\.90 +0\.4 +cannot", last)
     assert re.search(r"ocean/squared +0\.008 +0\.250 +0\.95 +5\.6 +FAILED", last)
     assert "\nocean/memory\ntoys have [no] memory\n" in last
@@ -478,13 +478,13 @@ def test_a_terminal_shows_a_table_of_all() -> None:
 
 
 def test_elsewhere_there_is_a_line_for_each() -> None:
-    shown, _ = seen(30, force_terminal=False)
-    assert shown[:-1] == [
+    lines, _ = seen(30, force_terminal=False)
+    assert lines[:-1] == [
         *("", "ocean/bandit   score 1.000, chance 0.250, bar 0.90  12.3 s  passed\n"),
         *("", "ocean/memory   no score, chance 0.250, bar 0.90  0.4 s  cannot\n"),
         *("", "ocean/squared  score 0.250, chance 0.008, bar 0.95  5.6 s  FAILED\n"),
     ]
-    assert shown[-1].startswith("\nocean/memory\ntoys have [no] memory\n\nocean/squared\nmay be: ")
+    assert lines[-1].startswith("\nocean/memory\ntoys have [no] memory\n\nocean/squared\nmay be: ")
 
 
 def test_what_a_low_score_may_come_of() -> None:
@@ -522,23 +522,23 @@ def test_two_trainings_run_at_a_time_where_there_are_cores(
 ) -> None:
     asked: list[int] = []
 
-    def examined(examinations: list[Examination], **given: Any) -> Iterator[tuple[Examination, Verdict]]:
-        asked.append(given["jobs"])
+    def examined(examinations: list[Examination], **options: Any) -> Iterator[tuple[Examination, Verdict]]:
+        asked.append(options["jobs"])
         for examination in examinations:
-            given["began"](examination)
+            options["began"](examination)
             yield examination, VERDICTS["bandit"]
 
     monkeypatch.setattr(examining, "examined", examined)
     monkeypatch.setattr(sys.modules["pufferlib.cli.ocean"], "available_cpus", lambda: cores)
-    shown = io.StringIO()
+    output = io.StringIO()
     monkeypatch.setattr(
-        sys.modules["pufferlib.cli.ocean"], "new_console", lambda: Console(file=shown, force_terminal=True, width=100)
+        sys.modules["pufferlib.cli.ocean"], "new_console", lambda: Console(file=output, force_terminal=True, width=100)
     )
     assert main(["ocean", "--env", *list(VERDICTS)[:num_envs], *words]) == 0
     assert asked == [jobs]
-    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
-    assert re.search(rf"\n{jobs} training{'s' if jobs > 1 else ''} at a time *\n", told)
-    assert re.search(rf"\n{num_envs} of {num_envs} passed in \d+ s, {jobs} at a time: all passed\n", told)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.getvalue())
+    assert re.search(rf"\n{jobs} training{'s' if jobs > 1 else ''} at a time *\n", text)
+    assert re.search(rf"\n{num_envs} of {num_envs} passed in \d+ s, {jobs} at a time: all passed\n", text)
 
 
 @pytest.mark.slow

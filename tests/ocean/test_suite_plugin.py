@@ -57,17 +57,17 @@ def part(outcome: tuple[int, str], env: str) -> str:
 
 
 def test_each_environment_is_a_test_and_nothing_else_is_collected(outcome: tuple[int, str]) -> None:
-    status, shown = outcome
+    status, output = outcome
     assert status == 1
     for env in ENVS:
         word = {"bandit": "PASSED", "mixed": "SKIPPED"}.get(env, "FAILED")
-        assert f"ocean::{env} {word}" in shown
-    assert "test_other" not in shown
-    assert "ocean: 7 for toys:train_here" in shown
-    assert "5 failed, 1 passed, 1 skipped" in shown
+        assert f"ocean::{env} {word}" in output
+    assert "test_other" not in output
+    assert "ocean: 7 for toys:train_here" in output
+    assert "5 failed, 1 passed, 1 skipped" in output
 
 
-def test_a_low_score_is_told_with_what_the_environment_catches_and_no_traceback(outcome: tuple[int, str]) -> None:
+def test_a_low_score_is_reported_with_what_the_environment_catches_and_no_traceback(outcome: tuple[int, str]) -> None:
     said = part(outcome, "password")
     assert "\nscore 0.000, bar 0.90 (uniform play 0.031, the best policy 1.000)\nmay be: a learner that does" in said
     assert "learning ocean/password on serial from 1" in said  # its output, as of any test
@@ -99,18 +99,18 @@ def test_what_a_learner_cannot_do_is_skipped_with_its_reason(outcome: tuple[int,
 
 def test_options_reach_the_task_and_named_paths_are_run_too(folder: Path) -> None:
     options = ("--ocean", "toys:train_here", "--ocean-backend", "multiprocessing", "--ocean-seed", "7")
-    status, shown = run(folder, "-s", "-v", "-k", "bandit or other", *options, "tests")
+    status, output = run(folder, "-s", "-v", "-k", "bandit or other", *options, "tests")
     assert status == 0
-    assert "learning ocean/bandit on multiprocessing from 7" in shown
-    assert "ocean::bandit" in shown and "tests/test_other.py::test_other PASSED" in shown
-    assert "2 passed" in shown and "deselected" in shown
+    assert "learning ocean/bandit on multiprocessing from 7" in output
+    assert "ocean::bandit" in output and "tests/test_other.py::test_other PASSED" in output
+    assert "2 passed" in output and "deselected" in output
 
 
 def test_an_id_is_that_of_a_test(folder: Path) -> None:
-    status, shown = run(folder, "-v", "--ocean", "toys:train_here", "ocean::bandit", "ocean::mixed")
+    status, output = run(folder, "-v", "--ocean", "toys:train_here", "ocean::bandit", "ocean::mixed")
     assert status == 0
-    assert "ocean::bandit PASSED" in shown and "ocean::mixed SKIPPED" in shown
-    assert "1 passed, 1 skipped" in shown
+    assert "ocean::bandit PASSED" in output and "ocean::mixed SKIPPED" in output
+    assert "1 passed, 1 skipped" in output
 
 
 def test_an_environment_that_cannot_be_learnt_fails_and_the_others_go_on(folder: Path, tmp_path: Path) -> None:
@@ -119,10 +119,10 @@ def test_an_environment_that_cannot_be_learnt_fails_and_the_others_go_on(folder:
         (tmp_path / "ocean" / f"{name}.py").unlink()
     (tmp_path / "ocean" / "coin.py").write_text("class Coins:\n    pass\n")
     shutil.copy(folder / "toys.py", tmp_path)
-    status, shown = run(tmp_path, "-v", "--ocean", "toys:train_here")
+    status, output = run(tmp_path, "-v", "--ocean", "toys:train_here")
     assert status == 1
-    assert "ocean::bandit PASSED" in shown and "ocean::coin FAILED" in shown
-    assert '\n"ocean/coin": ocean/coin.py has no class Coin, which its name stands for, but Coins; rename' in shown
+    assert "ocean::bandit PASSED" in output and "ocean::coin FAILED" in output
+    assert '\n"ocean/coin": ocean/coin.py has no class Coin, which its name stands for, but Coins; rename' in output
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [
@@ -157,15 +157,15 @@ def refusals(folder: Path) -> list[tuple[int, str]]:
     )
     *parts, rest = re.split(r"\n(\d+) THE NEXT\n", done.stdout)
     assert len(parts) == 2 * len(WRONG) and not rest, done.stdout
-    return [(int(status), shown) for shown, status in zip(parts[::2], parts[1::2], strict=True)]
+    return [(int(status), output) for output, status in zip(parts[::2], parts[1::2], strict=True)]
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)), ids=lambda number: " ".join(WRONG[number][0]))
 def test_a_wrong_name_ends_the_run_before_anything_is_learnt(refusals: list[tuple[int, str]], number: int) -> None:
-    status, shown = refusals[number]
+    status, output = refusals[number]
     assert status == pytest.ExitCode.USAGE_ERROR
-    assert WRONG[number][1] in shown
-    assert "INTERNALERROR" not in shown and "learning" not in shown
+    assert WRONG[number][1] in output
+    assert "INTERNALERROR" not in output and "learning" not in output
 
 
 def test_runs_without_it_are_as_they_were(folder: Path) -> None:
@@ -175,6 +175,6 @@ def test_runs_without_it_are_as_they_were(folder: Path) -> None:
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=without)
     loaded = {name for name in printed.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names}
     assert loaded == {"cleanrl_demo", "cleanrl_demo.suite", "cleanrl_demo.suite.plugin"}
-    status, shown = run(folder, "-v")
+    status, output = run(folder, "-v")
     assert status == 0
-    assert "1 passed" in shown and "ocean" not in shown
+    assert "1 passed" in output and "ocean" not in output

@@ -49,36 +49,36 @@ class Several:
     """Workers in place that take turns and lose tasks: what actors of Ray do, at times that can be repeated."""
 
     def __init__(self, coordinator: Coordinator, others: list[Coordinator], lose: float, seed: int) -> None:
-        self.each = [each._workers for each in (coordinator, *others)]
+        self.workers_of = [coordinator_of._workers for coordinator_of in (coordinator, *others)]
         self.rng, self.lose = np.random.default_rng(seed), lose
         self.done: list[tuple[int, Any]] = []
         self.busy: set[int] = set()
-        self.given: list[int] = []
+        self.numbers: list[int] = []
 
     def idle(self) -> Iterator[int]:
-        return iter([worker for worker in range(len(self.each)) if worker not in self.busy])
+        return iter([worker for worker in range(len(self.workers_of)) if worker not in self.busy])
 
     def give(self, worker: int, number: int, task: Task) -> None:
-        self.given.append(number)
+        self.numbers.append(number)
         self.busy.add(worker)
-        self.each[worker].give(0, number, task)
-        (done,) = self.each[worker].collect()
+        self.workers_of[worker].give(0, number, task)
+        (done,) = self.workers_of[worker].collect()
         # The work was done, or half of it; but its result never came.
         self.done.append((number, Lost("on purpose")) if self.rng.random() < self.lose else done)
 
     def collect(self) -> list[tuple[int, Any]]:
         self.rng.shuffle(self.done)  # type: ignore[arg-type]
         count = int(self.rng.integers(1, len(self.done) + 1))
-        found, self.done = self.done[:count], self.done[count:]
-        self.busy = set(self.rng.permutation(len(self.each))[: len(self.done)].tolist())
-        return found
+        collected, self.done = self.done[:count], self.done[count:]
+        self.busy = set(self.rng.permutation(len(self.workers_of))[: len(self.done)].tolist())
+        return collected
 
     def abandon(self) -> None:
         pass
 
     def close(self) -> None:
-        for each in self.each:
-            each.close()
+        for workers in self.workers_of:
+            workers.close()
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
@@ -92,8 +92,8 @@ def test_a_table_does_not_hang_on_who_played_it_nor_on_what_was_lost(adaptive: b
     for seed in range(2):
         with crowd(pool_of_constants(), lose=0.4, seed=seed) as coordinator:
             assert same(wanted, evaluated(coordinator, **arguments))
-            given = coordinator._workers.given  # type: ignore[attr-defined]
-            assert coordinator.num_lost > 0 and len(given) > len(set(given))
+            numbers = coordinator._workers.numbers  # type: ignore[attr-defined]
+            assert coordinator.num_lost > 0 and len(numbers) > len(set(numbers))
 
 
 def crowd(pool: PolicyPool, lose: float, seed: int) -> Coordinator:
@@ -128,21 +128,23 @@ class Here:
 
 
 def test_population_based_training_over_a_coordinator_is_that_of_one_process() -> None:
-    found = []
+    results = []
     for there in (False, True):
         pool = pool_of_constants()
         with crowd(pool, lose=0.3, seed=1) as coordinator:
             settings = {
                 pool.add_learner({"logits": torch.zeros(5)}, ORIGIN): {"rate": 0.1 * number} for number in range(1, 4)
             }
-            vec: Any = coordinator._workers.each[0]._task_runner._vec  # type: ignore[attr-defined]
+            vec: Any = coordinator._workers.workers_of[0]._task_runner._vec  # type: ignore[attr-defined]
             train = RemoteTraining(coordinator, trained_there, others=[1], seed=3) if there else Here(vec, pool)
             generations = population_based_training(pool, settings, train, seed=1)
             members = [next(generations) for _ in range(3)]
             assert (coordinator.num_lost > 0) == there
-        found.append((members, [pool[each].digest for each in settings], [pool.state(each) for each in settings]))
-    assert str(found[0]) == str(found[1])
-    assert any(member.parent is not None for member in found[0][0][-1])
+        results.append(
+            (members, [pool[policy].digest for policy in settings], [pool.state(policy) for policy in settings])
+        )
+    assert str(results[0]) == str(results[1])
+    assert any(member.parent is not None for member in results[0][0][-1])
 
 
 def test_who_takes_over_weights_has_no_state_of_others() -> None:
@@ -153,7 +155,7 @@ def test_who_takes_over_weights_has_no_state_of_others() -> None:
     assert pool.state(worse) == "of the weights before"
     settings = {learner: {"rate": 1.0} for learner in (worse, better)}
     generations = population_based_training(pool, settings, lambda member: -float(member.learner), share=0.5, seed=1)
-    assert [each.learner for each in next(generations)] == [better, worse]
+    assert [entry.learner for entry in next(generations)] == [better, worse]
     next(generations)
     assert pool.state(worse) is None
 
@@ -181,23 +183,23 @@ def actions_of(vec: Any, pool: PolicyPool, policy: int) -> int:
 def test_tasks_are_given_what_they_name_and_learners_as_they_were_published() -> None:
     pool = pool_of_constants()
     learner = pool.add_learner({"logits": 500 * torch.eye(5)[1]}, ORIGIN)
-    acting = pool.add_learner(pool.actor(2, *spaces_of()), ORIGIN)
-    pool.publish(acting, {"logits": 500 * torch.eye(5)[2]})
+    sampler = pool.add_learner(pool.actor(2, *spaces_of()), ORIGIN)
+    pool.publish(sampler, {"logits": 500 * torch.eye(5)[2]})
     with Coordinator(pool, Pays) as coordinator:
 
-        def seen(policy: int, given: Any) -> Any:
-            (pair,) = coordinator.run([Task("look", partial(actions_of, policy=policy), given)])
+        def seen(policy: int, policies: Any) -> Any:
+            (pair,) = coordinator.run([Task("look", partial(actions_of, policy=policy), policies)])
             return pair[1]
 
-        kept = coordinator._workers._task_runner._kept  # type: ignore[attr-defined]
-        assert [seen(policy, [policy]) for policy in (3, learner, acting)] == [3, 1, 2]
-        assert len(kept) == 3
+        cached = coordinator._workers._task_runner._kept  # type: ignore[attr-defined]
+        assert [seen(policy, [policy]) for policy in (3, learner, sampler)] == [3, 1, 2]
+        assert len(cached) == 3
         pool.publish(learner, {"logits": 500 * torch.eye(5)[4]})
-        pool.publish(acting, {"logits": 500 * torch.eye(5)[0]})
-        assert [seen(policy, [policy]) for policy in (learner, acting)] == [4, 0]
-        assert len(kept) == 3  # what learners were is forgotten
+        pool.publish(sampler, {"logits": 500 * torch.eye(5)[0]})
+        assert [seen(policy, [policy]) for policy in (learner, sampler)] == [4, 0]
+        assert len(cached) == 3  # what learners were is forgotten
         frozen = pool.freeze(learner)
-        assert seen(frozen, [frozen]) == 4 and len(kept) == 3  # the same content has come already
+        assert seen(frozen, [frozen]) == 4 and len(cached) == 3  # the same content has come already
         with pytest.raises(WorkerError, match="not among the task's policies"):
             seen(0, [3])
         with pytest.raises(PlanError, match="no policy has id 99"):
@@ -276,7 +278,7 @@ class Closes(Pays):
         Closes.closed.set()
 
 
-def test_whoever_closes_it_amid_a_task_has_its_environments_closed() -> None:
+def test_closing_amid_a_task_closes_its_environments() -> None:
     with Coordinator(pool_of_constants(), Closes, task_timeout=60.0) as coordinator:
         next(coordinator.run([Task("adds", adds), Task("plays on", plays_on)]))
         assert Closes.playing.wait(60)
@@ -298,7 +300,7 @@ def adds(vec: Any, pool: PolicyPool) -> int:
     return pool.add({"logits": torch.zeros(5)}, ORIGIN)
 
 
-def test_what_goes_wrong_is_told_and_the_next_run_is_not_touched_by_it() -> None:
+def test_what_goes_wrong_is_raised_and_does_not_touch_the_next_run() -> None:
     pool = pool_of_constants()
     with Coordinator(pool, Pays, max_retries=2) as coordinator:
         with pytest.raises(WorkerError, match="task 'breaks' raised: ValueError: on purpose") as caught:
@@ -313,10 +315,10 @@ def test_what_goes_wrong_is_told_and_the_next_run_is_not_touched_by_it() -> None
         backend = coordinator._workers = Several(coordinator, [], lose=1.0, seed=1)
         with pytest.raises(WorkerError, match="task 'adds' was lost 3 times, .*the last time: on purpose"):
             list(coordinator.run([Task("adds", adds)]))
-        assert backend.given == [0, 0, 0]
+        assert backend.numbers == [0, 0, 0]
     with pytest.raises(ClosedError):
         next(coordinator.run([]))
-    limits = [{"task_timeout": each} for each in (0.0, float("nan"), float("inf"), "5")]
+    limits = [{"task_timeout": timeout} for timeout in (0.0, float("nan"), float("inf"), "5")]
     for wrong in ({"num_actors": -1}, {"torch_threads": 0}, {"num_envs": 0}, *limits):
         with pytest.raises(PlanError):
             Coordinator(pool, Pays, **wrong)  # type: ignore[arg-type]

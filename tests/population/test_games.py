@@ -100,11 +100,11 @@ def test_plans_and_tables_are_the_same_policies_and_mix() -> None:
     for player in (0, 1):
         again = LEDUC.plan(player, LEDUC.table(player, plans[player][0]))
         np.testing.assert_allclose(again, plans[player][0], atol=1e-12)
-    payoffs = LEDUC.payoffs([np.stack(each) for each in plans])
+    payoffs = LEDUC.payoffs([np.stack(seat_plans) for seat_plans in plans])
     one_by_one = [[LEDUC.values([first, second]) for second in plans[1]] for first in plans[0]]
     np.testing.assert_allclose(payoffs, np.moveaxis(np.array(one_by_one), 2, 0), atol=1e-12)
     shares = np.array([0.1, 0.2, 0.3, 0.4])
-    mixed = [sum(share * plan for share, plan in zip(shares, each, strict=True)) for each in plans]
+    mixed = [sum(share * plan for share, plan in zip(shares, seat_plans, strict=True)) for seat_plans in plans]
     np.testing.assert_allclose(LEDUC.values(mixed), solvers.expected(payoffs, [shares, shares]), atol=1e-12)
 
 
@@ -143,10 +143,10 @@ def test_games_are_pettingzoo_environments_of_turns(game: str) -> None:
     env = GameEnv(game)
     seen, _ = env.reset(seed=1)
     while env.agents:
-        acting = [agent for agent in env.agents if seen[agent]["action_mask"].any()]
-        assert len(acting) == 1
-        legal = np.flatnonzero(seen[acting[0]]["action_mask"])
-        assert (env.form.legal[seen[acting[0]]["state"]].nonzero()[0] == legal).all()
+        movers = [agent for agent in env.agents if seen[agent]["action_mask"].any()]
+        assert len(movers) == 1
+        legal = np.flatnonzero(seen[movers[0]]["action_mask"])
+        assert (env.form.legal[seen[movers[0]]["state"]].nonzero()[0] == legal).all()
         seen, rewards, *_ = env.step(dict.fromkeys(env.agents, int(legal[-1])))
     assert sum(rewards.values()) == 0
     with pytest.raises(ActionError, match="may play"):
@@ -182,14 +182,14 @@ def sizes_at(game: str, solver: Any, levels: tuple[float, ...], most: int) -> li
     """Policies of each player when a population's NashConv first falls to each of these levels."""
     oracle = ExactOracle(game)
     evaluate = None if solver in (solvers.uniform, solvers.last) else oracle.evaluate
-    found: list[int | None] = [None] * len(levels)
+    sizes: list[int | None] = [None] * len(levels)
     for iteration in psro(oracle, oracle.table(), solver, evaluate=evaluate, measure=oracle.nash_conv):
         assert iteration.nash_conv is not None
         for number, level in enumerate(levels):
-            if iteration.nash_conv <= level and found[number] is None:
-                found[number] = iteration.sizes[0]
-        if None not in found or iteration.sizes[0] >= most:
-            return found
+            if iteration.nash_conv <= level and sizes[number] is None:
+                sizes[number] = iteration.sizes[0]
+        if None not in sizes or iteration.sizes[0] >= most:
+            return sizes
     raise AssertionError("it has no end")
 
 
@@ -206,10 +206,11 @@ def test_populations_for_leduc_are_as_large_as_was_measured(solver: Any, low: in
 def test_self_play_does_not_converge_and_fictitious_self_play_does() -> None:
     for loop, converges in ((self_play, False), (fictitious_self_play, True)):
         oracle = ExactOracle("kuhn_poker")
-        found = [
-            each.nash_conv for each in itertools.islice(loop(oracle, oracle.table(), measure=oracle.nash_conv), 60)
+        values = [
+            iteration.nash_conv
+            for iteration in itertools.islice(loop(oracle, oracle.table(), measure=oracle.nash_conv), 60)
         ]
-        assert (min(found[30:]) < 0.15) == converges, loop  # type: ignore[type-var]
+        assert (min(values[30:]) < 0.15) == converges, loop  # type: ignore[type-var]
 
 
 def test_psro_solves_kuhn_exactly_and_goes_on_where_it_was() -> None:

@@ -53,7 +53,7 @@ def play(league: League) -> int:
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, number: int, league: Callable[[], League]) -> bool:
-    """Have the league end where it would replace a file for so many times; tell whether it came to that."""
+    """End the league where it would replace a file for the ``number``-th time; return whether it came to that."""
     left, replace = number, files.os.replace
 
     def replaced(*paths: Any) -> None:
@@ -79,14 +79,14 @@ def go_on(folder: Path) -> League:
 
 def test_killed_wherever_files_change_it_comes_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert play(League.begin(KUHN, tmp_path / "whole")) == 5
-    whole = outcome(tmp_path / "whole")
+    expected = outcome(tmp_path / "whole")
     for number in range(200):
         folder = tmp_path / str(number)
         if not killed_at(monkeypatch, number, lambda folder=folder: League.begin(KUHN, folder)):
             break
         killed_at(monkeypatch, 7, lambda folder=folder: go_on(folder))  # and soon again
         play(go_on(folder))
-        assert outcome(folder) == whole, f"killed at the {number + 1}th file"
+        assert outcome(folder) == expected, f"killed at the {number + 1}th file"
     assert number > 25
     assert sorted(path.name for path in folder.glob("payoffs-*")) == ["payoffs-3.npz", "payoffs-4.npz"]
 
@@ -118,9 +118,9 @@ def test_sampled_payoffs_are_the_same_as_well(tmp_path: Path) -> None:
     with open(tmp_path / "parts" / "metrics.jsonl", "ab") as file:
         file.write(b'{"iteration": 2, "si')  # which a kill has cut off
     assert play(League.resume(tmp_path / "parts")) == 2
-    whole = outcome(tmp_path / "whole")
-    assert outcome(tmp_path / "parts") == whole
-    assert whole["rows"][-1]["episodes"] == 8 * 16 and np.isfinite(whole["means"]).all()
+    expected = outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "parts") == expected
+    assert expected["rows"][-1]["episodes"] == 8 * 16 and np.isfinite(expected["means"]).all()
 
 
 def test_workers_do_it_and_go_on(tmp_path: Path) -> None:
@@ -147,10 +147,12 @@ def workers_do_it_and_go_on(oracle: str, tmp_path: Path) -> None:
     with League.begin(settings, tmp_path / "parts") as league:
         next(iter(league))
     league = League.resume(tmp_path / "parts")
-    given = iter([Lost("on purpose")])
+    errors = iter([Lost("on purpose")])
     collect = league.coordinator()._workers.collect
     setattr(  # noqa: B010
-        league.coordinator()._workers, "collect", lambda: [(number, next(given, told)) for number, told in collect()]
+        league.coordinator()._workers,
+        "collect",
+        lambda: [(number, next(errors, result)) for number, result in collect()],
     )
     with pytest.warns(RuntimeWarning, match="was lost with its worker"):
         play(league)
@@ -159,17 +161,19 @@ def workers_do_it_and_go_on(oracle: str, tmp_path: Path) -> None:
 
 def test_it_stops_and_goes_on_with_another_end(tmp_path: Path) -> None:
     with League.begin(KUHN.stopping(nash_conv=0.5), tmp_path / "kuhn") as league:
-        found = [iteration.nash_conv for iteration in league]
-        assert league.stopped() == f"NashConv {found[-1]:.3g} is at most 0.5" and found[-2] > 0.5 >= found[-1]
+        convs = [iteration.nash_conv for iteration in league]
+        assert league.stopped() == f"NashConv {convs[-1]:.3g} is at most 0.5" and convs[-2] > 0.5 >= convs[-1]
         assert list(league) == []
-        sizes = [len(each) for each in league.mixture.populations]
-        assert sizes == [len(found)] * 2 and league.rows[-1]["sizes"] == sizes
-    assert play(League.resume(tmp_path / "kuhn", nash_conv=0.0, iterations=len(found))) == 1
-    assert League.resume(tmp_path / "kuhn").stopped() == f"iteration {len(found)} was to be the last"
-    for stop, told in ((Stop(policies=2), "a seat has 2 policies"), (Stop(seconds=0), "0 seconds are over")):
-        with League.begin(Settings(game="kuhn_poker", evaluation=KUHN.evaluation, stop=stop), tmp_path / told) as short:
+        sizes = [len(population) for population in league.mixture.populations]
+        assert sizes == [len(convs)] * 2 and league.rows[-1]["sizes"] == sizes
+    assert play(League.resume(tmp_path / "kuhn", nash_conv=0.0, iterations=len(convs))) == 1
+    assert League.resume(tmp_path / "kuhn").stopped() == f"iteration {len(convs)} was to be the last"
+    for stop, reason in ((Stop(policies=2), "a seat has 2 policies"), (Stop(seconds=0), "0 seconds are over")):
+        with League.begin(
+            Settings(game="kuhn_poker", evaluation=KUHN.evaluation, stop=stop), tmp_path / reason
+        ) as short:
             assert sum(1 for _ in short) == (2 if stop.policies else 1)
-            assert short.stopped() == told
+            assert short.stopped() == reason
 
 
 def test_settings_are_written_as_they_are_read(tmp_path: Path) -> None:
@@ -198,17 +202,17 @@ def test_teams_sit_where_settings_say(tmp_path: Path) -> None:
         assert [(seat.name, seat.places) for seat in league.seats] == [("first", (0,)), ("rest", (1,))]
         with pytest.raises(PlanError, match='oracle="exact" needs a game, and env='):
             next(iter(league))
-    for wrong, told in (
+    for wrong, message in (
         ({"first": ["player_0"]}, "agent player_1 sits nowhere"),
         ({**seats, "third": ["nobody"]}, "nobody sits on third; the agents are player_0, player_1"),
     ):
         with League.begin(Settings(**env, seats=wrong), tmp_path / "league") as league:
-            with pytest.raises(PlanError, match=told):
+            with pytest.raises(PlanError, match=message):
                 league.seats  # noqa: B018
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
         ("", 'a league has neither game nor env; say one of them, such as game = "kuhn_poker"'),
         ('game = "a"\nenv = "b"', "a league has game='a' and env='b'; say one"),
@@ -242,14 +246,14 @@ def test_teams_sit_where_settings_say(tmp_path: Path) -> None:
         (WORKERS.replace("actors", "actor"), "did you mean actors?"),
     ],
 )
-def test_what_is_wrong_is_told_before_there_is_a_folder(tmp_path: Path, text: str, told: str) -> None:
+def test_mistakes_are_raised_before_there_is_a_folder(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "league.toml").write_text(text)
-    with pytest.raises(PufferError, match=re.escape(told)):
+    with pytest.raises(PufferError, match=re.escape(message)):
         League.begin(Settings.read(tmp_path / "league.toml"), tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
 
 
-def test_folders_that_are_no_leagues_are_told(tmp_path: Path) -> None:
+def test_folders_that_are_no_leagues_are_refused(tmp_path: Path) -> None:
     play(League.begin(KUHN, tmp_path / "all" / "kuhn"))
     with pytest.raises(CallError, match="--resume .*kuhn goes on with it"):
         League.begin(KUHN, tmp_path / "all" / "kuhn")
@@ -261,8 +265,8 @@ def test_folders_that_are_no_leagues_are_told(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="is a file, or lies in one"):
         League.begin(KUHN, tmp_path / "file")
     state = tmp_path / "all" / "kuhn" / "state.json"
-    kept = json.loads(state.read_text())
-    for changed in ({**kept, "policies": 1000}, {**kept, "format": "2"}, {"format": kept["format"]}, []):
+    written = json.loads(state.read_text())
+    for changed in ({**written, "policies": 1000}, {**written, "format": "2"}, {"format": written["format"]}, []):
         state.write_text(json.dumps(changed))
         with pytest.raises(CheckpointError):
             League.resume(tmp_path / "all" / "kuhn")
@@ -325,15 +329,15 @@ def test_an_environment_and_an_oracle_of_ones_own(tmp_path: Path) -> None:
         oracle = league.oracle()
     assert oracle.closed
     play(League.resume(tmp_path / "parts"))
-    whole = outcome(tmp_path / "whole")
-    assert outcome(tmp_path / "parts") == whole and whole["rows"][-1]["nash_conv"] is None
-    assert set(np.ravel(whole["means"])) <= {-1.0, 0.0, 1.0} and len(set(whole["digests"])) > 1
+    expected = outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "parts") == expected and expected["rows"][-1]["nash_conv"] is None
+    assert set(np.ravel(expected["means"])) <= {-1.0, 0.0, 1.0} and len(set(expected["digests"])) > 1
     with pytest.raises(PlanError, match="Patient takes no moist; did you mean most"):
         League.begin(replace(settings, oracle_kwargs={"moist": 1}), tmp_path / "wrong")
-    for change, told in (
+    for change, message in (
         ({"stop": Stop(nash_conv=0.1)}, "has nash_conv, which oracle .*Patient cannot compute; stop by iterations"),
         ({"evaluation": Evaluation("exact")}, 'payoffs="exact", which oracle .*Patient cannot compute; use "sampled"'),
     ):
         with League.begin(replace(settings, **change), tmp_path / "wrong") as league:  # type: ignore[arg-type]
-            with pytest.raises(PlanError, match=told):
+            with pytest.raises(PlanError, match=message):
                 next(iter(league))

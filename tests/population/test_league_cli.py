@@ -45,29 +45,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_run_show_and_play(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["league", "run", "kuhn.toml"]) == 0
-    told = capsys.readouterr().out
-    assert told.count("policies  NashConv") == 5 and "iteration 3  4 × 4 policies  NashConv 0." in told
-    assert "The end: iteration 3 was to be the last.\nNext: puffer league show leagues/kuhn" in told
+    output = capsys.readouterr().out
+    assert output.count("policies  NashConv") == 5 and "iteration 3  4 × 4 policies  NashConv 0." in output
+    assert "The end: iteration 3 was to be the last.\nNext: puffer league show leagues/kuhn" in output
     assert main(["league", "show", "leagues/kuhn", "--top", "3", "--out", "pictures"]) == 0
-    told = capsys.readouterr().out
-    assert "and 5 more, rated lower" in told and "It is over: iteration 3 was to be the last." in told
-    (heading,) = [each.split() for each in told.splitlines() if each.startswith("policy")]
+    output = capsys.readouterr().out
+    assert "and 5 more, rated lower" in output and "It is over: iteration 3 was to be the last." in output
+    (heading,) = [line.split() for line in output.splitlines() if line.startswith("policy")]
     assert heading == ["policy", "seat", "rating", "games", "win", "rate", "gets", "weight"]
     monkeypatch.setenv("COLUMNS", "48")
     assert main(["league", "show", "leagues/kuhn", "--out", "pictures"]) == 0
     assert "…" not in capsys.readouterr().out
-    assert told.count("drawn in pictures/") == 3 == len(list((folder / "pictures").glob("*.png")))
+    assert output.count("drawn in pictures/") == 3 == len(list((folder / "pictures").glob("*.png")))
     assert main(["league", "play", "leagues/kuhn", "0", "mixture", "--episodes", "40"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "kuhn_poker: 40 episodes, seed 0"
-    first, second = (each.split() for each in told[2:4])
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == "kuhn_poker: 40 episodes, seed 0"
+    first, second = (line.split() for line in output[2:4])
     assert (first[:2], second[:2]) == (["player_0", "0"], ["player_1", "mixture"])
     assert float(first[2]) == -float(second[2]) and first[3] == "±" and float(first[4]) > 0.1
-    assert "…" not in "".join(told)
+    assert "…" not in "".join(output)
     assert main(["league", "play", "leagues/kuhn", "last", "first", "--render", "--episodes", "2"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "episode 1: player_0 is 6, player_1 is 1" and told[1].startswith("player_0 ")
-    assert sum("gets" in each for each in told) == 2 and any("| bet" in each or "| pass" in each for each in told)
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == "episode 1: player_0 is 6, player_1 is 1" and output[1].startswith("player_0 ")
+    assert sum("gets" in line for line in output) == 2 and any("| bet" in line or "| pass" in line for line in output)
 
 
 def test_it_goes_on_after_a_kill_and_after_ctrl_c(
@@ -99,8 +99,8 @@ def test_it_goes_on_after_a_kill_and_after_ctrl_c(
     assert outcome(folder / "leagues" / "long") == outcome(folder / "leagues" / "kuhn")
 
 
-def test_mistakes_are_told_with_what_to_type(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, status, told in (
+def test_mistakes_are_named_with_what_to_type(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, status, message in (
         ("league", 2, "puffer league play FOLDER"),
         ("league shwo", 2, "did you mean `puffer league show`?"),
         ("league run", 1, "takes a TOML file, or --resume"),
@@ -120,7 +120,7 @@ def test_mistakes_are_told_with_what_to_type(folder: Path, capsys: pytest.Captur
     ):
         assert main(words.split()) == status, words
         said = capsys.readouterr()
-        assert told in said.out + said.err, words
+        assert message in said.out + said.err, words
 
 
 def test_pictures_hold_all_of_what_is_drawn(tmp_path: Path) -> None:

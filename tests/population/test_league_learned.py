@@ -29,10 +29,10 @@ def test_learnt_responses_go_on_where_they_were(tmp_path: Path) -> None:
         for _ in zip(range(2), league, strict=False):
             pass
     play(League.resume(tmp_path / "parts"))
-    whole = outcome(tmp_path / "whole")
-    assert outcome(tmp_path / "parts") == whole
+    expected = outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "parts") == expected
     # Both seats begin alike.
-    assert len(set(whole["digests"])) == 5 and np.isfinite([row["nash_conv"] for row in whole["rows"]]).all()
+    assert len(set(expected["digests"])) == 5 and np.isfinite([row["nash_conv"] for row in expected["rows"]]).all()
 
 
 def test_workers_learn_responses_and_go_on(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_workers_learn_responses_and_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "told"),
+    ("kwargs", "message"),
     [
         ({"total_stebs": 1}, "did you mean total_steps"),
         ({"seed": 5, "runs": "here"}, "has runs, seed, which the league sees to itself"),
@@ -51,8 +51,8 @@ def test_workers_learn_responses_and_go_on(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_settings_of_trainers_are_checked(kwargs: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_settings_of_trainers_are_checked(kwargs: dict[str, Any], message: str, tmp_path: Path) -> None:
     workers = kwargs.pop("workers", None)
     settings = Settings(game="kuhn_poker", oracle="dqn", oracle_kwargs=kwargs, stop=Stop(iterations=1), workers=workers)
-    with League.begin(settings, tmp_path) as league, pytest.raises(PlanError, match=told):
+    with League.begin(settings, tmp_path) as league, pytest.raises(PlanError, match=message):
         next(iter(league))

@@ -67,8 +67,8 @@ def test_a_dominant_policy_is_played_alone() -> None:
 
 @pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if len(shape) == 2])
 def test_equilibria_are_those_of_nashpy(name: str) -> None:
-    found = solvers.lp_nash(payoffs_of(name, zero_sum=True))
-    for mixture, wanted in zip(found, REFERENCE[f"nash {name}"], strict=True):
+    mixtures = solvers.lp_nash(payoffs_of(name, zero_sum=True))
+    for mixture, wanted in zip(mixtures, REFERENCE[f"nash {name}"], strict=True):
         np.testing.assert_allclose(mixture, wanted, atol=1e-8)
 
 
@@ -78,11 +78,11 @@ def test_dynamics_are_those_of_openspiel(key: str) -> None:
     payoffs = payoffs_of(name, is_zero_sum == "True")
     if kind == "alpha_rank":
         alpha = None if parameter == "None" else float(parameter)
-        found = solvers.alpha_rank_joint(payoffs, alpha, epsilon=1e-3)
-        np.testing.assert_allclose(found.reshape(-1), REFERENCE[key], atol=1e-8)
+        mixtures = solvers.alpha_rank_joint(payoffs, alpha, epsilon=1e-3)
+        np.testing.assert_allclose(mixtures.reshape(-1), REFERENCE[key], atol=1e-8)
     else:
-        found = solvers.projected_replicator(payoffs, int(parameter), dt=0.05, gamma=1e-3)
-        for mixture, wanted in zip(found, REFERENCE[key], strict=True):
+        mixtures = solvers.projected_replicator(payoffs, int(parameter), dt=0.05, gamma=1e-3)
+        for mixture, wanted in zip(mixtures, REFERENCE[key], strict=True):
             np.testing.assert_allclose(mixture, wanted, atol=1e-8)
 
 
@@ -102,13 +102,13 @@ def test_rectified_nash_trains_against_whom_one_beats() -> None:
     """In rock, paper, scissors each amplifies its strength; who plays evenly trains against all."""
     mixtures = solvers.rectified_nash(ROCK_PAPER_SCISSORS)
     for seat in (0, 1):
-        found = solvers.rectified(ROCK_PAPER_SCISSORS, mixtures, seat)
-        for policy, weights in found.items():
+        targets = solvers.rectified(ROCK_PAPER_SCISSORS, mixtures, seat)
+        for policy, weights in targets.items():
             beaten, itself = (policy + 2) % 3, policy
             wanted = np.zeros(3)
             wanted[[beaten, itself]] = 0.5
             np.testing.assert_allclose(weights, wanted, atol=1e-9)
-        assert list(found) == [0, 1, 2]
+        assert list(targets) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

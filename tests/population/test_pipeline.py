@@ -64,7 +64,7 @@ def test_a_level_that_answers_at_once_is_psros_and_higher_ones_save_iterations()
 
 def test_levels_that_answer_slowly_come_to_an_equilibrium_the_same_over_a_coordinator() -> None:
     """Exact tables over a coordinator are those of the loop alone, so that no level has seen what another became."""
-    found, last = [], []
+    results, last = [], []
     for distributed in (False, True):
         pool = PolicyPool()
         exact = ExactOracle("kuhn_poker", pool, rate=0.5)
@@ -75,8 +75,8 @@ def test_levels_that_answer_slowly_come_to_an_equilibrium_the_same_over_a_coordi
                 oracle, table, solvers.lp_nash, evaluate=exact.evaluate, min_gain=1e-2, measure=exact.nash_conv
             )
             last.append(up_to(steps, 8))
-            found.append((digests(pool, table, 11), table.means.tobytes()))
-    assert found[0] == found[1]
+            results.append((digests(pool, table, 11), table.means.tobytes()))
+    assert results[0] == results[1]
     assert last[0].nash_conv is not None and last[0].nash_conv < 0.25
 
 

@@ -78,23 +78,23 @@ class Silent:
 def test_a_learner_that_nobody_seats_is_named(vec: Any, maker: Any, timeout: float | None) -> None:
     pool = pool_of(vec)
     learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
-    own = LearnerView(vec, Router(pool, vec, maker()), learner)
+    view = LearnerView(vec, Router(pool, vec, maker()), learner)
     vec.async_reset()
     for _ in range(2):  # nor the second time
         with pytest.raises(PlanError, match=rf"no row of learner {learner} can come.*seats the policies \[0, 1\]"):
-            own.recv(timeout)
+            view.recv(timeout)
 
 
 def test_a_learner_that_is_not_seated_in_time_is_waited_for_no_longer(vec: Any) -> None:
     pool = pool_of(vec)
     learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
     maker = Silent(10**9, learner)
-    own = LearnerView(vec, Router(pool, vec, maker), learner)
+    view = LearnerView(vec, Router(pool, vec, maker), learner)
     vec.async_reset()
     with pytest.raises(RecvTimeout, match=rf"no row of learner {learner} came within 0.1 s, in \d+ batches"):
-        own.recv(timeout=0.1)
+        view.recv(timeout=0.1)
     maker.rounds = 0
-    batch = own.recv(timeout=60)  # goes on, with the infos of the batches before
+    batch = view.recv(timeout=60)  # goes on, with the infos of the batches before
     assert len(batch.observations) == 2 and any("episode" in info for info in batch.infos)
 
 
@@ -106,24 +106,24 @@ def test_nothing_that_a_pool_hands_out_changes_what_is_frozen(vec: Any, tmp_path
     frozen = pool.add(policy, origin)
     learner = pool.add_learner(pool.weights(frozen), origin)
     opened = PolicyPool.open(tmp_path / "pool")
-    for each, number in ((pool, frozen), (pool, learner), (opened, frozen)):
-        digest = each[number].digest
-        for weights in (each.weights(number), dict(each.actor(number, layout, space).policy.state_dict())):
+    for pool_view, number in ((pool, frozen), (pool, learner), (opened, frozen)):
+        digest = pool_view[number].digest
+        for weights in (pool_view.weights(number), dict(pool_view.actor(number, layout, space).policy.state_dict())):
             for value in weights.values():
                 value.zero_()
-        each.weights(number).clear()
-        each.origin(number).policy_kwargs["hidden_size"] = 5  # type: ignore[index]
+        pool_view.weights(number).clear()
+        pool_view.origin(number).policy_kwargs["hidden_size"] = 5  # type: ignore[index]
         origin.policy_kwargs["hidden_size"] = 5  # type: ignore[index]
         with torch.no_grad():
             for parameter in policy.parameters():
                 parameter.zero_()
-        assert digest_of(each.origin(number), each.weights(number)) == digest
-        assert any(bool(value.any()) for value in each.weights(number).values())
+        assert digest_of(pool_view.origin(number), pool_view.weights(number)) == digest
+        assert any(bool(value.any()) for value in pool_view.weights(number).values())
     assert pool[pool.freeze(learner)].digest == pool[frozen].digest
 
 
 @pytest.mark.parametrize(
-    ("make", "origin", "told"),
+    ("make", "origin", "message"),
     [
         (lambda *spaces: torch.nn.Linear(2, 2), Origin("mlp"), "a Linear is not what policy='mlp' makes"),
         (MLP, Origin("lstm"), "a MLP is not what policy='lstm' makes"),
@@ -138,12 +138,12 @@ def test_nothing_that_a_pool_hands_out_changes_what_is_frozen(vec: Any, tmp_path
         (MLP, Origin("no_such_module:Net"), "there is no module no_such_module"),
     ],
 )
-def test_a_policy_is_held_to_its_origin(vec: Any, make: Any, origin: Any, told: str) -> None:
+def test_a_policy_is_held_to_its_origin(vec: Any, make: Any, origin: Any, message: str) -> None:
     pool = pool_of(vec, 1)
     policy = make(vec.observation_layout, vec.single_action_space)
     state = torch.random.get_rng_state()
     for add in (pool.add, pool.add_learner):
-        with pytest.raises(pufferlib.PufferError, match=told):
+        with pytest.raises(pufferlib.PufferError, match=message):
             add(policy, origin)
     assert (len(pool), pool.learners()) == (1, ()) and bool((torch.random.get_rng_state() == state).all())
     assert pool.add(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp")) == 1
@@ -256,7 +256,7 @@ def test_solvers_iterate_once_at_least(solver: Any, count: Any, num_seats: int) 
     payoffs = np.zeros((num_seats, *(2,) * num_seats))
     with pytest.raises(PlanError, match="num_iterations=.* must be a whole number of at least 1"):
         solver(payoffs, num_iterations=count)
-    assert all(abs(each.sum() - 1) < 1e-9 for each in solver(payoffs, num_iterations=1))
+    assert all(abs(mixture.sum() - 1) < 1e-9 for mixture in solver(payoffs, num_iterations=1))
 
 
 @pytest.mark.parametrize(

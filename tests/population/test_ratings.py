@@ -1,4 +1,4 @@
-"""Ratings: strengths that are known come out in their order, whoever played first, and as sure as they are."""
+"""Ratings: known strengths come out in their order, whichever policy played first, and with the right deviations."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def test_rock_paper_and_scissors_are_alike() -> None:
     computed.fill(np.stack([payoffs, -payoffs]), sampled.wins)
     for table in (sampled, computed):
         assert [rating.mean for rating in rate_table(table).values()] == pytest.approx([25.0] * 3, abs=1e-9)
-        assert all(each.win_rate == 0.5 for each in standings(table, product([range(3)] * 2, [[1, 0, 0]] * 2)))
+        assert all(standing.win_rate == 0.5 for standing in standings(table, product([range(3)] * 2, [[1, 0, 0]] * 2)))
 
 
 def test_a_chain_of_strengths_comes_out_in_its_order_and_within_its_intervals() -> None:
     strengths = np.array([3.0, -8.0, 10.0, 0.0, -5.0])
-    found = rate_table(table_of(strengths))
-    means = np.array([found[policy].mean for policy in range(5)])
+    ratings = rate_table(table_of(strengths))
+    means = np.array([ratings[policy].mean for policy in range(5)])
     np.testing.assert_allclose(means, 25 + strengths - strengths.mean(), atol=0.5)
-    order = [each.policy for each in standings(table_of(strengths), product([range(5)] * 2, [[0.2] * 5] * 2))]
+    order = [standing.policy for standing in standings(table_of(strengths), product([range(5)] * 2, [[0.2] * 5] * 2))]
     assert order[::2] == [2, 0, 3, 4, 1]
     fewer = rate_table(table_of(strengths, 20))
-    assert all(fewer[policy].deviation > found[policy].deviation for policy in found)
-    low, high = found[2].interval()
-    assert low < found[2].mean < high < fewer[2].interval()[1]
+    assert all(fewer[policy].deviation > ratings[policy].deviation for policy in ratings)
+    low, high = ratings[2].interval()
+    assert low < ratings[2].mean < high < fewer[2].interval()[1]
 
 
 def test_a_tables_order_does_not_matter() -> None:
@@ -106,8 +106,8 @@ def test_draws_seats_and_teams() -> None:
         pairs.update((policy, 1, 2, 3), paid)
         table.update((policy, 1, 2, 3), "", [paid] * 20)
     assert pairs[0].mean > pairs[1].mean and pairs[0].mean > pairs[4].mean
-    found = rate_table(table, teams)
-    assert found[0].mean > found[4].mean and found[1].mean == pytest.approx(found[3].mean)
+    ratings = rate_table(table, teams)
+    assert ratings[0].mean > ratings[4].mean and ratings[1].mean == pytest.approx(ratings[3].mean)
     for wrong in ([(0, 1)], [(0, 1, 2, 3)], [(0,), (0, 1)], [(), (0, 1, 2, 3)]):
         with pytest.raises(PlanError, match="teams="):
             rate_table(table, wrong)
@@ -143,8 +143,8 @@ def test_exact_wins_are_what_episodes_come_to() -> None:
     form, plans = oracle.form, [oracle._plan(seat, ids[1]) for seat, ids in enumerate(table.populations)]
     reach = form._chances * plans[0][form._leaves[0]] * plans[1][form._leaves[1]]
     np.testing.assert_allclose(table.wins[0, 1, 1, 1], reach @ beaten(form._returns.T)[:, 0, 1])
-    found = standings(table, mixture)
-    assert {each.games for each in found} == {None} and len(found) == 6
-    assert sum(each.payoff * each.weight for each in found if each.seat == 0) == pytest.approx(
+    rows = standings(table, mixture)
+    assert {row.games for row in rows} == {None} and len(rows) == 6
+    assert sum(row.payoff * row.weight for row in rows if row.seat == 0) == pytest.approx(
         solvers.expected(table.means, mixture.marginals)[0]
     )

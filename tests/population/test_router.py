@@ -53,7 +53,7 @@ class Turns(pettingzoo.ParallelEnv[str, Any, Any]):
     metadata = {"name": "turns"}
 
     def __init__(self, turns: bool = False, longest: int = 6) -> None:
-        self.possible_agents = [f"{'scout' if place else 'guard'}_{place}" for place in range(PLACES)]
+        self.possible_agents = [f"{'scout' if seat else 'guard'}_{seat}" for seat in range(PLACES)]
         who = {"who": spaces.Box(-9, 9, (4,), np.float32)}
         mask = {"action_mask": spaces.Box(0, 1, (ACTIONS,), np.float32)}
         self.space = spaces.Dict({**mask, **who} if turns else who)
@@ -68,10 +68,10 @@ class Turns(pettingzoo.ParallelEnv[str, Any, Any]):
 
     def _seen(self) -> dict[str, Any]:
         seen: dict[str, Any] = {}
-        for place, agent in enumerate(self.possible_agents):
-            seen[agent] = {"who": np.array([place, self.tick, *self.rng.random(2)], np.float32)}
+        for seat, agent in enumerate(self.possible_agents):
+            seen[agent] = {"who": np.array([seat, self.tick, *self.rng.random(2)], np.float32)}
             if self.turns:
-                allowed = self.rng.random(ACTIONS) < 0.7 if self.tick % PLACES == place else np.zeros(ACTIONS)
+                allowed = self.rng.random(ACTIONS) < 0.7 if self.tick % PLACES == seat else np.zeros(ACTIONS)
                 seen[agent]["action_mask"] = allowed.astype(np.float32)
         return seen
 
@@ -132,10 +132,10 @@ class Naive:
 
 def heard(router: Router) -> list[Any]:
     """A list that gets the outputs and masks of each batch."""
-    told: list[Any] = []
+    calls: list[Any] = []
     make = router.decisions.distribution
-    router.decisions.distribution = lambda *args: (told.append(args), make(*args))[1]  # type: ignore[method-assign]
-    return told
+    router.decisions.distribution = lambda *args: (calls.append(args), make(*args))[1]  # type: ignore[method-assign]
+    return calls
 
 
 @settings(max_examples=8, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # a shrunk one says no more
@@ -160,12 +160,12 @@ def test_a_router_computes_what_a_loop_over_rows_does(
         patch.setattr(pufferlib.population.router, "FEWEST", data.draw(st.sampled_from([2, 99])))
         mixture = Sampled(product([range(len(kinds))] * PLACES, [np.full(len(kinds), 1 / len(kinds))] * PLACES), 2)
         router = Router(pool, vec, Fixed(matchups) if data.draw(st.booleans()) else mixture, seed=3)
-        told = heard(router)
+        calls = heard(router)
         vec.async_reset()
         for _ in range(9):
             batch = vec.recv()
             actions = router.act(batch)
-            logits = told[-1][0]
+            logits = calls[-1][0]
             for index, agent in enumerate(batch.agent_ids.tolist()):
                 matchup = router.matchup(agent // PLACES)
                 assert matchup is not None
@@ -185,14 +185,14 @@ def test_policies_that_are_alike_are_computed_at_once(turns: bool) -> None:
         # Without turns each policy has as many rows; with them nothing is even, and one has a memory.
         table = Fixed([(env, (env + 3) % 8, 8 if turns else env) for env in range(8)])
         routers = [Router(pool, vec, table, stack=stack, seed=1) for stack in (True, False)]
-        told = [heard(router) for router in routers]
+        calls_of = [heard(router) for router in routers]
         vec.async_reset()
         for _ in range(6):
             batch = vec.recv()
             actions, _ = (router.act(batch) for router in routers)
-            (one, mask), (other, _) = (calls[-1] for calls in told)
-            acting = slice(None) if mask is None else mask.any(1)
-            torch.testing.assert_close(one[acting], other[acting], rtol=1e-4, atol=1e-4)
+            (one, mask), (other, _) = (calls[-1] for calls in calls_of)
+            active = slice(None) if mask is None else mask.any(1)
+            torch.testing.assert_close(one[active], other[active], rtol=1e-4, atol=1e-4)
             vec.send(actions)
         used, unused = (router._stacks for router in routers)
         assert used and not unused and all(len(names) >= 8 for names in used)
@@ -201,7 +201,7 @@ def test_policies_that_are_alike_are_computed_at_once(turns: bool) -> None:
 
 @pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "pool"])
 def test_mixtures_are_constant_within_an_episode_and_drawn_as_often_as_they_say(backend: str) -> None:
-    """What a policy drawn anew at every step would fail: then nobody plays the mixture."""
+    """A policy drawn again at every step would fail this: then nobody plays the mixture."""
     joint = np.array([[0.5, 0.0], [0.2, 0.3]])
     mixture = Mixture.of_joint([(0, 1), (2, 3)], joint)
     teams = [Seat("guards", (0,)), Seat("scouts", (1, 2))]
@@ -230,13 +230,13 @@ class Watching(Fixed):
 
     def __init__(self, matchups: Sequence[Matchup]) -> None:
         super().__init__(matchups)
-        self.told: list[tuple[int, Any]] = []
+        self.reports: list[tuple[int, Any]] = []
 
     def report(self, env_id: int, matchup: Matchup, returns: Any) -> None:
-        self.told.append((env_id, None if returns is None else returns.tolist()))
+        self.reports.append((env_id, None if returns is None else returns.tolist()))
 
 
-def test_returns_are_told_by_seat_and_those_of_cut_episodes_are_not() -> None:
+def test_returns_are_reported_by_seat_without_those_of_cut_episodes() -> None:
     with pufferlib.make(Turns, num_envs=4, seed=1) as vec:
         pool, maker = pool_of(vec, ["mlp", "other"]), Watching([(0, 1)])
         seats = seats_of(vec, role=lambda name: name.partition("_")[0])
@@ -255,11 +255,11 @@ def test_returns_are_told_by_seat_and_those_of_cut_episodes_are_not() -> None:
                     wanted[env_id].append([sums[env_id, 0], sums[env_id, 1:].sum()])
                 vec.send(router.act(batch))
     for env_id in range(4):
-        told = [returns for env, returns in maker.told if env == env_id]
-        complete = [returns for returns in told if returns is not None]
+        reported = [returns for env, returns in maker.reports if env == env_id]
+        complete = [returns for returns in reported if returns is not None]
         assert complete == wanted[env_id][: len(complete)]
         assert len(complete) >= len(wanted[env_id]) - 2  # the last one, before either end, may not have been told yet
-        assert len(told) - len(complete) <= 1  # what the second reset cut off
+        assert len(reported) - len(complete) <= 1  # what the second reset cut off
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_returns_are_told_by_seat_and_those_of_cut_episodes_are_not() -> None:
 )
 def test_episodes_are_the_same_on_every_backend(env: str, env_kwargs: dict[str, Any]) -> None:
     """Arrays, tensors and workers; agents that are caught on the way, and actions of two kinds."""
-    found = []
+    results = []
     for arguments in ({}, {"as_torch": True}, {"backend": "multiprocessing", "num_workers": 2}):
         with pufferlib.make(env, num_envs=4, seed=1, env_kwargs=env_kwargs, **arguments) as vec:
             pool = pool_of(vec, ["mlp", "other"])
@@ -278,8 +278,8 @@ def test_episodes_are_the_same_on_every_backend(env: str, env_kwargs: dict[str, 
             vec.async_reset()
             for _ in range(80):
                 vec.send(router.act(vec.recv()))
-        found.append(maker.told)
-    assert len(found[0]) > 4 and found[0] == found[1] == found[2]
+        results.append(maker.reports)
+    assert len(results[0]) > 4 and results[0] == results[1] == results[2]
 
 
 def test_learners_play_as_they_are_and_are_frozen_as_they_were() -> None:
@@ -306,16 +306,16 @@ def test_learners_play_as_they_are_and_are_frozen_as_they_were() -> None:
 
 def test_a_pool_is_read_again_and_notices_what_was_changed(tmp_path: Any) -> None:
     with pufferlib.make(Turns, num_envs=1) as vec:
-        made = pool_of(vec, ["mlp", "lstm"])
+        source = pool_of(vec, ["mlp", "lstm"])
     pool = PolicyPool(tmp_path / "pool")
     for policy, seat in ((0, "guard_0"), (1, None), (0, None)):
-        pool.add(made.weights(policy), made.origin(policy), seat)
+        pool.add(source.weights(policy), source.origin(policy), seat)
     again = PolicyPool.open(tmp_path / "pool")
     assert [again[policy] for policy in range(3)] == [pool[policy] for policy in range(3)]
     assert again.of("guard_0") == (0, 1, 2) and again.of("scout_1") == (1, 2)
     assert len(list((tmp_path / "pool").glob("*.pt"))) == 2  # the third shares the first one's
-    assert again.origin(1) == made.origin(1)
-    for name, weights in made.weights(0).items():
+    assert again.origin(1) == source.origin(1)
+    for name, weights in source.weights(0).items():
         assert torch.equal(again.weights(2)[name], weights)
     with pytest.raises(CallError, match="open"):
         PolicyPool(tmp_path / "pool")
@@ -361,8 +361,8 @@ def test_a_cap_holds_and_changes_no_share() -> None:
             ends[env] = tick + 1 + 2 * playing[env][0]
             counts[playing[env][0]] += 1
             assert len(set(playing.values())) <= 3
-    found = np.array([counts[policy] for policy in range(4)]) / sum(counts.values())
-    assert np.abs(found - shares).max() < 0.03, found
+    measured = np.array([counts[policy] for policy in range(4)]) / sum(counts.values())
+    assert np.abs(measured - shares).max() < 0.03, measured
 
 
 def test_turn_based_environments_of_pettingzoo_are_played_by_the_rules() -> None:
@@ -379,8 +379,10 @@ def test_turn_based_environments_of_pettingzoo_are_played_by_the_rules() -> None
         vec.async_reset()
         for _ in range(60):
             vec.send(router.act(vec.recv()))
-        assert len(maker.told) > 12
-        assert all(sorted(told) in ([-1, 1], [0, 0]) for _, told in maker.told)  # an illegal move would pay (-1, 0)
+        assert len(maker.reports) > 12
+        assert all(
+            sorted(returns) in ([-1, 1], [0, 0]) for _, returns in maker.reports
+        )  # an illegal move would pay (-1, 0)
         assert max(seen) == 4  # of eight rows
 
 
@@ -390,21 +392,21 @@ def test_population_based_training_copies_the_best_and_varies_them() -> None:
     with pufferlib.make(Turns, num_envs=1) as vec:
         actors = [ORIGINS["mlp"].actor(vec.observation_layout, vec.single_action_space) for _ in range(5)]
     learners = [pool.add_learner(actor, ORIGINS["mlp"]) for actor in actors]
-    told: list[Member] = []
+    members: list[Member] = []
 
     def train(member: Member) -> float:
-        told.append(member)
+        members.append(member)
         weight = actors[learners.index(member.learner)].policy.critic[-1].bias
         with torch.no_grad():
             weight += member.settings["rate"]
-        return float("nan") if member.learner == learners[0] and len(told) == 1 else weight.item()
+        return float("nan") if member.learner == learners[0] and len(members) == 1 else weight.item()
 
     settings = {learner: {"rate": float(rate)} for learner, rate in zip(learners, (9, 1, 2, 3, 4), strict=True)}
     generations = population_based_training(pool, settings, train, seed=1)
     first = next(generations)
     assert [member.learner for member in first] == [learners[4], *reversed(learners[1:4]), learners[0]]
     second = next(generations)
-    heir = told[-1]  # the one without a score, whatever its rate was
+    heir = members[-1]  # the one without a score, whatever its rate was
     assert (heir.learner, heir.parent) == (learners[0], learners[4])
     assert heir.settings["rate"] in (4 * 0.8, 4 * 1.2)
     scores = {member.learner: member.score for member in second}

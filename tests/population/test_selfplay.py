@@ -97,9 +97,9 @@ def test_a_learner_sees_its_decisions_and_what_came_of_them(masked: bool, batch_
         learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
         half = np.full(2, 0.5)
         router = Router(pool, vec, Sampled(product([(learner, frozen)] * SEATS, [half] * SEATS), 1), seed=1)
-        own = LearnerView(vec, router, learner)
-        given: dict[int, list[Any]] = {agent: [] for agent in range(6 * SEATS)}
-        shown: dict[int, list[Any]] = {agent: [] for agent in range(6 * SEATS)}
+        view = LearnerView(vec, router, learner)
+        expected_of: dict[int, list[Any]] = {agent: [] for agent in range(6 * SEATS)}
+        rows_of: dict[int, list[Any]] = {agent: [] for agent in range(6 * SEATS)}
         act = router.act
 
         def listen(batch: Any, but: int | None = None) -> Any:
@@ -109,29 +109,29 @@ def test_a_learner_sees_its_decisions_and_what_came_of_them(masked: bool, batch_
             acts = seen["action_mask"].any(1) if masked else np.ones(len(mine), bool)
             for row, agent in enumerate(batch.agent_ids.tolist()):
                 ends = batch.terminations[row], batch.truncations[row]
-                told = bool(batch.masks[row]), float(batch.rewards[row]), *map(bool, ends), int(seen["who"][row, 1])
-                given[agent].append((bool(mine[row]), bool(acts[row]), *told))
+                outcome = bool(batch.masks[row]), float(batch.rewards[row]), *map(bool, ends), int(seen["who"][row, 1])
+                expected_of[agent].append((bool(mine[row]), bool(acts[row]), *outcome))
             return actions
 
         router.act = listen  # type: ignore[method-assign]
         vec.async_reset()
         for _ in range(100):
-            batch = own.recv()
+            batch = view.recv()
             assert len(batch.masks)
             ticks = vec.observation_layout.unflatten(batch.observations)["who"][:, 1]
             columns = (batch.masks, batch.rewards, batch.terminations, batch.truncations, ticks)
             for agent, *row in zip(batch.agent_ids.tolist(), *map(np.ndarray.tolist, columns), strict=True):
-                shown[agent].append(tuple(row))
-            own.send(np.zeros(len(batch.masks), np.int64))
-        assert sum(map(len, shown.values())) > 150
-        for agent, rows in given.items():
+                rows_of[agent].append(tuple(row))
+            view.send(np.zeros(len(batch.masks), np.int64))
+        assert sum(map(len, rows_of.values())) > 150
+        for agent, rows in expected_of.items():
             expected, pay, goes_on = [], 0.0, False
             for mine, acts_now, real, paid, ended, cut, tick in rows:
                 pay, goes_on = (pay + paid, goes_on) if real else (0.0, False)
                 if mine and (acts_now or ended or cut):
                     expected.append((goes_on, pay, ended, cut, tick))
                     pay, goes_on = 0.0, True
-            assert shown[agent] == expected
+            assert rows_of[agent] == expected
 
 
 def test_both_seats_of_a_game_in_turns_hear_how_it_ended() -> None:
@@ -139,11 +139,11 @@ def test_both_seats_of_a_game_in_turns_hear_how_it_ended() -> None:
     with pufferlib.make(tictactoe_v3.raw_env, num_envs=4, seed=1) as vec:
         pool, rng = PolicyPool(), np.random.default_rng(1)
         learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
-        own = LearnerView(vec, Router(pool, vec, Fixed([(learner, learner)]), seed=1), learner)
+        view = LearnerView(vec, Router(pool, vec, Fixed([(learner, learner)]), seed=1), learner)
         results = set()
         vec.async_reset()
         for _ in range(150):
-            batch = own.recv()
+            batch = view.recv()
             seen = vec.observation_layout.unflatten(batch.observations)
             over, masks = batch.terminations, seen["action_mask"]
             assert masks[~over].any(1).all() and not batch.rewards[~over].any() and not batch.truncations.any()
@@ -156,7 +156,7 @@ def test_both_seats_of_a_game_in_turns_hear_how_it_ended() -> None:
                     diagonals = board.trace(), board[::-1].trace()
                     assert (batch.rewards[mine] == 1) == (max(*board.sum(0), *board.sum(1), *diagonals) == 3)
                     assert batch.rewards[mine] == -batch.rewards[theirs]
-            own.send((masks + rng.random(masks.shape)).argmax(1))
+            view.send((masks + rng.random(masks.shape)).argmax(1))
         assert results == {(1.0, -1.0), (-1.0, 1.0), (0.0, 0.0)}
 
 
@@ -186,12 +186,12 @@ def test_a_response_is_nearly_as_good_as_the_best(algorithm: Any, most: float) -
             populations = [(oracle.initial(seat),), others][:: 1 - 2 * seat]
             joint = np.array([[0.7, 0.3]])
             mixture = Mixture.of_joint(populations, joint if seat == 0 else joint.T)
-            made = oracle.respond(seat, mixture)
-            assert exact.pool[made].seat == f"player_{seat}"
+            response = oracle.respond(seat, mixture)
+            assert exact.pool[response].seat == f"player_{seat}"
             assert 400 < oracle.num_episodes < 2000
             plans = exact.plans(mixture)
             best, _ = exact.form.best_response(seat, plans)
-            plans[seat] = exact._plan(seat, made)
+            plans[seat] = exact._plan(seat, response)
             assert -1e-6 < best - exact.form.values(plans)[seat] < most
 
 
@@ -220,7 +220,7 @@ def improving(vec: Any, pool: PolicyPool, seed: int, algorithm: Any) -> LearnedO
 
 @pytest.mark.parametrize("algorithm", [ppo, dqn])
 def test_an_optimiser_goes_on_where_a_learner_does(algorithm: Any) -> None:
-    """Also where each improvement is a task, whoever does it; and what is published is not changed by what follows."""
+    """Also where each improvement is a task of any worker; later steps do not change what is published."""
     env = partial(GameEnv, "kuhn_poker", observation="index")
     pool, steps, before = PolicyPool(), [], None
     with Coordinator(pool, env, num_envs=8, as_torch=True) as coordinator:
@@ -233,8 +233,8 @@ def test_an_optimiser_goes_on_where_a_learner_does(algorithm: Any) -> None:
             (moments,) = pool.state(learner)["optimizer"]["state"].values()
             steps.append(int(moments["step"]))
             if before is None:
-                before, kept = pool._learners[learner].state, pool.state(learner)
-        assert 0 < steps[0] < steps[1] and str(before) == str(kept)
+                before, state = pool._learners[learner].state, pool.state(learner)
+        assert 0 < steps[0] < steps[1] and str(before) == str(state)
         frozen = pool.freeze(learner)
         pool.drop(learner)
         assert pool.learners() == () and pool[frozen].seat == "player_0"
@@ -307,10 +307,10 @@ def test_self_play_keeps_past_selves_and_goes_on_where_it_stopped(
     learners: list[Any] = []
     make = ppo_selfplay.make_learner
     monkeypatch.setattr(ppo_selfplay, "make_learner", lambda *args: learners.append(make(*args)) or learners[-1])
-    whole = ppo_selfplay.train(replace(SMALL, runs=str(tmp_path)))
-    assert whole.run_folder is not None
-    ppo_selfplay.resume(whole.run_folder, total_steps=900, trust=True)
-    digests = [[each.pool[past].digest for past in each.past] for each in learners]
+    result = ppo_selfplay.train(replace(SMALL, runs=str(tmp_path)))
+    assert result.run_folder is not None
+    ppo_selfplay.resume(result.run_folder, total_steps=900, trust=True)
+    digests = [[learner.pool[past].digest for past in learner.past] for learner in learners]
     assert len(set(digests[0])) == 3  # each of another time
     assert digests[1] == digests[0]
 
@@ -320,11 +320,11 @@ def test_teams_sit_together_and_one_seat_is_refused() -> None:
     config = replace(SMALL, env="tag/grid", env_kwargs=tag, teams=True, total_steps=300, num_past=1, runs=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ppo_selfplay, "VERSUS_EPISODES", 2)
-        told: list[Any] = []
+        matchups: list[Any] = []
         versus = ppo_selfplay.versus
-        patch.setattr(ppo_selfplay, "versus", lambda *args: told.append(versus(*args)) or told[-1])
+        patch.setattr(ppo_selfplay, "versus", lambda *args: matchups.append(versus(*args)) or matchups[-1])
         ppo_selfplay.train(config)
-    assert sorted(told[0]) == [
+    assert sorted(matchups[0]) == [
         "versus/oldest_runner",
         "versus/oldest_tagger",
         "versus/random_runner",

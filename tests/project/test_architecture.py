@@ -95,12 +95,12 @@ OPTIONAL = {
 
 def modules() -> dict[str, Path]:
     """All modules of the four packages, by dotted name."""
-    found = {}
+    paths = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 MODULES = modules()
@@ -182,7 +182,7 @@ def test_imports_make_no_circle() -> None:
 def test_optional_packages_stay_in_their_files(package: str) -> None:
     users = {name for name, targets in all_imports().items() if any(within(target, package) for target in targets)}
     ours = {name for name in users if name.startswith("pufferlib")}
-    assert not {name for name in ours if not any(within(name, place) for place in OPTIONAL[package])}
+    assert not {name for name in ours if not any(within(name, path) for path in OPTIONAL[package])}
 
 
 def python(code: str, **environment: str) -> str:
@@ -274,7 +274,7 @@ print(*times)
     # first run leaves our bytecode where an installation has gymnasium's.
     runs = [list(map(float, python(code, PYTHONDONTWRITEBYTECODE="").split())) for _ in range(6)]
     parts = ([after - before for before, after in itertools.pairwise(times)] for times in runs[1:])
-    alone, imported, made = (min(part) for part in zip(*parts, strict=True))
-    told = f"import gymnasium: {alone:.3f} s, import pufferlib: {imported:.3f} s more, make: {made:.3f} s more"
-    assert imported < 0.2 * alone, told
-    assert imported + made < 0.5 * alone, told
+    alone, imported, called = (min(part) for part in zip(*parts, strict=True))
+    message = f"import gymnasium: {alone:.3f} s, import pufferlib: {imported:.3f} s more, make: {called:.3f} s more"
+    assert imported < 0.2 * alone, message
+    assert imported + called < 0.5 * alone, message

@@ -24,7 +24,7 @@ MODULES = (
     "pufferlib.adapters.gymnasium_vector",
 )  # fmt: skip
 FACES = "sb3 tianshou torchrl skrl dm_env gymnax rllib envpool cleanrl".split()
-APART = tuple(f"pufferlib.adapters.{name}" for name in FACES)
+LIBRARY_MODULES = tuple(f"pufferlib.adapters.{name}" for name in FACES)
 
 
 def ours(thing: Any) -> bool:
@@ -36,15 +36,15 @@ def comments(cls: type) -> dict[str, str]:
     """What is said beside each field of a class: at the end of its line, above it or below it."""
     lines = textwrap.dedent(inspect.getsource(cls)).splitlines()
     body = ast.parse("\n".join(lines)).body[0].body
-    found = {}
+    texts = {}
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign):
             near = [lines[node.lineno - 1].partition("  # ")[2], lines[node.lineno - 2], *lines[node.end_lineno :][:1]]
-            told = [near[0], *(line.strip() for line in near[1:] if line.strip().startswith("#"))]
+            parts = [near[0], *(line.strip() for line in near[1:] if line.strip().startswith("#"))]
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                told.append(str(after.value.value))
-            found[node.target.id] = " ".join(told).strip()
-    return found
+                parts.append(str(after.value.value))
+            texts[node.target.id] = " ".join(parts).strip()
+    return texts
 
 
 @cache
@@ -75,8 +75,8 @@ def untold(where: str, function: Any, *texts: str | None) -> Iterator[str]:
 
 
 def gaps_of_class(where: str, cls: type, module: ModuleType) -> Iterator[str]:
-    own = cls.__doc__
-    if not own or own.startswith(f"{cls.__name__}("):  # a dataclass makes one like that by itself
+    docstring = cls.__doc__
+    if not docstring or docstring.startswith(f"{cls.__name__}("):  # a dataclass makes one like that by itself
         yield f"{where}: no docstring"
         return
     around = [base.__doc__ for base in cls.__mro__ if ours(base)] + [inspect.getmodule(cls).__doc__, module.__doc__]
@@ -87,10 +87,10 @@ def gaps_of_class(where: str, cls: type, module: ModuleType) -> Iterator[str]:
         function = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
         if name.startswith("_") or not (inspect.isfunction(function) and ours(function)) or of_a_library(cls, name):
             continue
-        told = [base.__dict__[name].__doc__ for base in cls.__mro__ if name in base.__dict__]
-        if not any(told):
+        docstrings = [base.__dict__[name].__doc__ for base in cls.__mro__ if name in base.__dict__]
+        if not any(docstrings):
             yield f"{where}.{name}: no docstring"
-        yield from untold(f"{where}.{name}", function, *told, *around)
+        yield from untold(f"{where}.{name}", function, *docstrings, *around)
     for base in cls.__mro__:
         if ours(base):
             yield from (
@@ -128,19 +128,19 @@ def assigns(node: ast.stmt, name: str) -> bool:
     return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
 
 
-@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("name", LIBRARY_MODULES)
 def test_faces_of_libraries_apart_have_docstrings(name: str) -> None:
     tree = ast.parse((ROOT / f"{name.replace('.', '/')}.py").read_text())
     public = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
     assert ast.get_docstring(tree) and public
     assert [node.name for node in public if not ast.get_docstring(node)] == []
     (exported,) = (ast.literal_eval(node.value) for node in tree.body if assigns(node, "__all__"))
-    shown = re.findall(rf"^::: {re.escape(name)}\.(\w+)$", (ROOT / "docs/api/adapters.md").read_text(), re.M)
-    assert sorted(shown) == sorted(node.name for node in public if node.name in exported)
+    documented = re.findall(rf"^::: {re.escape(name)}\.(\w+)$", (ROOT / "docs/api/adapters.md").read_text(), re.M)
+    assert sorted(documented) == sorted(node.name for node in public if node.name in exported)
 
 
 def test_the_reference_has_every_public_name() -> None:
-    shown = set(
+    documented = set(
         re.findall(r"^::: (\S+)$", "".join(path.read_text() for path in (ROOT / "docs/api").glob("*.md")), re.M)
     )
     for name in MODULES:
@@ -149,10 +149,10 @@ def test_the_reference_has_every_public_name() -> None:
         for public in module.__all__:
             thing = getattr(module, public)
             homes = {f"{other}.{public}" for other in MODULES}
-            if (inspect.isclass(thing) or inspect.isfunction(thing)) and ours(thing) and not homes & shown:
+            if (inspect.isclass(thing) or inspect.isfunction(thing)) and ours(thing) and not homes & documented:
                 missing.append(public)
         assert missing == [], name
-    for name in shown - {*MODULES, *APART}:
+    for name in documented - {*MODULES, *LIBRARY_MODULES}:
         module, _, public = name.rpartition(".")
-        if module not in APART:
+        if module not in LIBRARY_MODULES:
             assert hasattr(import_module(module), public), name

@@ -13,7 +13,7 @@ import pytest
 pytestmark = [pytest.mark.beside, pytest.mark.extras]
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = {
+TESTED_IN = {
     "own_policy.py": "models/test_models",
     "ocean_cleanrl.py": "ocean/test_suite",
     "sweep.py": "cleanrl_demo/test_settings",
@@ -31,8 +31,8 @@ def test_every_example_is_run_somewhere() -> None:
     here = Path(__file__).read_text()
     for path in (ROOT / "examples").iterdir():
         if path.suffix in (".py", ".ipynb"):
-            told = (ROOT / "tests" / f"{ELSEWHERE[path.name]}.py").read_text() if path.name in ELSEWHERE else here
-            assert path.stem in told.replace(f'"{path.name}":', ""), f"{path.name} is run by no test"
+            source = (ROOT / "tests" / f"{TESTED_IN[path.name]}.py").read_text() if path.name in TESTED_IN else here
+            assert path.stem in source.replace(f'"{path.name}":', ""), f"{path.name} is run by no test"
 
 
 def test_a_policy_of_tensors_plays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

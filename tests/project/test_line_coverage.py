@@ -92,14 +92,14 @@ def test_lines_that_compile_to_bytecode(tmp_path: Path) -> None:
 
 
 def test_packages_are_summed_without_those_inside() -> None:
-    found = {
+    counted = {
         "a/__init__.py": Lines(set(), set()),
         "a/one.py": Lines({1, 2, 5}, {1, 2}),
         "a/two.py": Lines({1, 9, 10}, {1, 10}),
         "a/b/three.py": Lines(set(range(1, 201)), set(range(1, 200))),
         "c/__init__.py": Lines(set(), set()),
     }
-    rows = [line.split() for line in by_package(found).splitlines()]
+    rows = [line.split() for line in by_package(counted).splitlines()]
     assert rows == [
         ["package", "lines", "run", "%"],
         ["a", "6", "4", "66.7"],
@@ -107,7 +107,7 @@ def test_packages_are_summed_without_those_inside() -> None:
         ["c", "0", "0"],
         ["total", "206", "203", "98.5"],
     ]
-    assert missing(found) == "a/one.py: 5\na/two.py: 9\na/b/three.py: 200\n"
+    assert missing(counted) == "a/one.py: 5\na/two.py: 9\na/b/three.py: 200\n"
 
 
 if hasattr(sys, "monitoring"):
@@ -122,9 +122,9 @@ if hasattr(sys, "monitoring"):
         (site,) = tmp_path.glob("venv/lib/python*/site-packages")
         (site / "tree.pth").write_text("\n".join([str(package.parent), str(ROOT), *sys.path]))
         command = [str(tmp_path / "venv/bin/python"), str(package / "program.py")]
-        exitcode, found = measure(command, package.parent, ["measured"], tmp_path / "marks", site)
+        exitcode, counts = measure(command, package.parent, ["measured"], tmp_path / "marks", site)
         assert exitcode == 5
-        assert found.keys() == {"measured/module.py", "measured/program.py"}
+        assert counts.keys() == {"measured/module.py", "measured/program.py"}
         never = 1 + MODULE[: MODULE.index("# never")].count("\n")
-        assert missing(found) == f"measured/module.py: {never}\n"
+        assert missing(counts) == f"measured/module.py: {never}\n"
         assert not list(site.glob("line_probe*"))

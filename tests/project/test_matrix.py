@@ -13,8 +13,8 @@ pytestmark = pytest.mark.beside
 def cases(axes: Any) -> tuple[list[Any], list[Any]]:
     """Return the values of the short and of the long form."""
     params = covering(axes).args[1]
-    long = [any(mark.name == "long" for mark in each.marks) for each in params]
-    return tuple([each.values for each, other in zip(params, long, strict=True) if other is form]
+    long = [any(mark.name == "long" for mark in param.marks) for param in params]
+    return tuple([param.values for param, other in zip(params, long, strict=True) if other is form]
                  for form in (False, True))  # type: ignore[return-value]  # fmt: skip
 
 
@@ -28,14 +28,14 @@ def test_each_value_is_in_the_short_form_and_each_combination_in_one_of_both() -
 def test_values_of_several_names_marks_and_ids_are_kept() -> None:
     failing = pytest.mark.xfail(reason="theirs", strict=True)
     params = covering({"a,b": [(1, 2), (3, 4)], "c": [5, pytest.param(6, id="six", marks=failing)]}).args[1]
-    assert [each.values for each in params] == [(1, 2, 5), (1, 2, 6), (3, 4, 5), (3, 4, 6)]
-    assert [each.id for each in params] == [None, "1-2-six", None, "3-4-six"]
-    assert [[mark.name for mark in each.marks] for each in params] == [[], ["xfail", "long"], ["long"], ["xfail"]]
+    assert [param.values for param in params] == [(1, 2, 5), (1, 2, 6), (3, 4, 5), (3, 4, 6)]
+    assert [param.id for param in params] == [None, "1-2-six", None, "3-4-six"]
+    assert [[mark.name for mark in param.marks] for param in params] == [[], ["xfail", "long"], ["long"], ["xfail"]]
 
 
 def test_what_takes_a_gpu_is_no_one_elses_short_form() -> None:
     on_gpu = pytest.param("g", marks=pytest.mark.gpu)
     without = cases({"player": "ab", "size": [1, 2, 3]})[0]
     short, _ = cases({"player": ["a", "b", on_gpu], "size": [1, 2, 3]})
-    assert [each for each in short if "g" not in each] == without
-    assert [each for each in short if "g" in each] == [("g", 1), ("g", 2), ("g", 3)]
+    assert [case for case in short if "g" not in case] == without
+    assert [case for case in short if "g" in case] == [("g", 1), ("g", 2), ("g", 3)]

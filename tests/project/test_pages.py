@@ -31,8 +31,8 @@ OUTSIDE = {
 FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 
 # The programs of a page are one program, in parts. Those of these pages are run where there is a learner, or a Ray.
-ELSEWHERE = {"ocean": "test_ocean_newcomer", "ray": "test_ray"}
-RUN = [name for page in PAGES if programs(f"docs/{page}") and (name := page.removesuffix(".md")) not in ELSEWHERE]
+TESTED_IN = {"ocean": "test_ocean_newcomer", "ray": "test_ray"}
+RUN = [name for page in PAGES if programs(f"docs/{page}") and (name := page.removesuffix(".md")) not in TESTED_IN]
 # What no test of `make test` runs, by page and first line, and why.
 NOT_RUN = {
     ("adapters", "import functools"): "gymnax wants another Gymnasium; tests/adapters/test_adapter_gymnax.py runs it",
@@ -81,12 +81,12 @@ def test_commands_show_what_the_page_says(folder: Path, monkeypatch: pytest.Monk
         (folder / program.title).write_text(program.text)
     shells = "".join(TRANSCRIPT.findall(PAGES["cli.md"]))
     played = 0
-    for words, shown in re.findall(r"^\$ (.+)\n((?:[^$].*\n)*)", shells, re.MULTILINE):
+    for words, output in re.findall(r"^\$ (.+)\n((?:[^$].*\n)*)", shells, re.MULTILINE):
         if PLAYED.match(words):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 cli.main(shlex.split(words)[1:])
-            assert VARYING.sub(" ", out.getvalue()) == VARYING.sub(" ", shown), words
+            assert VARYING.sub(" ", out.getvalue()) == VARYING.sub(" ", output), words
             played += 1
     assert played == 6
 
@@ -155,9 +155,9 @@ def test_blocks_are_of_known_kinds() -> None:
 
 
 def test_what_is_run_elsewhere_is_there() -> None:
-    for page, name in ELSEWHERE.items():
+    for page, name in TESTED_IN.items():
         assert f"docs/{page}.md" in next(ROOT.glob(f"tests/*/{name}.py")).read_text()
-    assert {page for page, _ in NOT_RUN} <= {*RUN, *ELSEWHERE} and len(NOT_RUN) < 10
+    assert {page for page, _ in NOT_RUN} <= {*RUN, *TESTED_IN} and len(NOT_RUN) < 10
     for page, first in NOT_RUN:
         assert first in [program.first for program in programs(f"docs/{page}.md")]
 
@@ -166,13 +166,13 @@ def slugs(text: str) -> set[str]:
     """The anchors of a page, as the site and a viewer of the sources make them."""
     text = FENCED.sub("", text)
     counted: Counter[str] = Counter()
-    found = set()
+    anchors = set()
     for heading in re.findall(r"^#{1,6} +(.+?)\s*$", text, re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
-        found.add(f"{slug}-{counted[slug]}" if counted[slug] else slug)
+        anchors.add(f"{slug}-{counted[slug]}" if counted[slug] else slug)
         counted[slug] += 1
-    return found
+    return anchors
 
 
 def test_links_lead_to_files_and_headings() -> None:

@@ -39,8 +39,8 @@ def printed(program: str, folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
 def test_readme_programs_print_what_the_readme_says(number: int, tmp_path: Path) -> None:
-    _, program, shown = PROGRAMS[number]
-    assert printed(program, tmp_path) == shown
+    _, program, output = PROGRAMS[number]
+    assert printed(program, tmp_path) == output
 
 
 @pytest.mark.slow
@@ -52,8 +52,8 @@ def test_readme_program_prints_the_same_on_every_backend(backend: str) -> None:
 
 
 def test_readme_begins_with_a_program_and_its_output() -> None:
-    _, program, shown = PROGRAMS[0]
-    assert shown
+    _, program, output = PROGRAMS[0]
+    assert output
     assert len(program.splitlines()) <= 12
 
 
@@ -143,8 +143,8 @@ def test_version_stands_in_one_place() -> None:
         *(ROOT / "pufferlib").rglob("*.py"),
     ]
     written = re.compile(rf"version[_\s:='\"]+{re.escape(pufferlib.__version__)}\b", re.IGNORECASE)
-    found = [path.relative_to(ROOT) for path in places if written.search(path.read_text())]
-    assert found == [Path("pufferlib/version.py")]
+    matches = [path.relative_to(ROOT) for path in places if written.search(path.read_text())]
+    assert matches == [Path("pufferlib/version.py")]
 
 
 def test_dockerfile_copies_what_exists_and_what_dockerignore_lets_in() -> None:
@@ -183,7 +183,7 @@ def test_workflows_name_what_is_there() -> None:
     (checks,) = re.findall(r"^CHECKS = \((.*)\)$", (ROOT / ".ci/checks.py").read_text(), re.MULTILINE)
     matrix = jobs["ci.yml"]["linux"]["strategy"]["matrix"]["target"]
     assert [f'"{target}"' for target in matrix] == checks.split(", ")  # as on one machine
-    assert all("timeout-minutes" in job for each in jobs.values() for job in each.values())
+    assert all("timeout-minutes" in job for workflow in jobs.values() for job in workflow.values())
     assert jobs["release.yml"]["publish"]["needs"] == ["sdist", "wheels"]
     (publishes,) = (name for name, job in jobs["release.yml"].items() if "id-token" in job.get("permissions", {}))
     assert publishes == "publish"  # the one job that may upload
@@ -192,7 +192,7 @@ def test_workflows_name_what_is_there() -> None:
 def test_wheels_are_built_for_each_version_and_tried() -> None:
     project = read_toml(ROOT / "pyproject.toml", "")
     said = [re.fullmatch(r".*:: (3\.\d+)", text) for text in project["project"]["classifiers"]]
-    versions = [found[1] for found in said if found]
+    versions = [match[1] for match in said if match]
     built = project["tool"]["cibuildwheel"]["build"]
     assert built == [f"cp{version.replace('.', '')}-manylinux*" for version in versions]
     assert re.findall(r'^VERSIONS = \("(.*)"\)$', (ROOT / ".ci/release.py").read_text(), re.MULTILINE) == [

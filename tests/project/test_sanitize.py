@@ -29,8 +29,8 @@ SHORT = [
     "tests/laws/test_paths.py::test_steps_of_several_agents_leave_no_references",
     "tests/native/test_native_pack.py::test_leaves_what_does_not_fit_to_the_twin",
     "tests/native/test_native_pack.py::test_reals_are_clipped_cast_and_rounded_alike",
-    "tests/failures/test_restarts.py::test_an_environment_that_raises_is_made_anew_alone[pool-4-next_step]",
-    "tests/failures/test_restarts.py::test_an_environment_that_raises_is_made_anew_alone[serial-6-same_step]",
+    "tests/failures/test_restarts.py::test_only_an_environment_that_raises_is_restarted[pool-4-next_step]",
+    "tests/failures/test_restarts.py::test_only_an_environment_that_raises_is_restarted[serial-6-same_step]",
     "tests/failures/test_restarts.py::test_a_worker_that_dies_takes_only_its_own_environments_with_it[pool-6-next_step]",
 ]
 

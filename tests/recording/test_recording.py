@@ -277,9 +277,15 @@ FAULTS: list[tuple[str, str, tuple[str, ...]]] = [
 @on_each_path({"fault,field,also": FAULTS, "arrangement": FEW})
 def test_the_first_difference_is_named(fault: str, field: str, also: Any, arrangement: Any, first: Recording) -> None:
     report = replay(first, env=planted((2, 7, fault)), **on(arrangement))
-    found = report.difference
-    assert found is not None
-    assert (found.env_id, found.step, found.place, found.field, found.also) == (2, 7, None, field, also), str(report)
+    difference = report.difference
+    assert difference is not None
+    assert (difference.env_id, difference.step, difference.place, difference.field, difference.also) == (
+        2,
+        7,
+        None,
+        field,
+        also,
+    ), str(report)
     assert str(report).startswith(f"different: environment 2, step 7: {field}")
 
 
@@ -340,44 +346,51 @@ class Misremembers(HashPopulation):
 @on_each_path({"arrangement": FEW})
 def test_the_agent_is_named(arrangement: Any) -> None:
     recording = record(HashPopulation, num_steps=12, seed=6, wrap_kwargs={"max_agents": 5})
-    ended = [each.place for row, ends in recording.tapes[1].episodes.items() if row < 6 for each in ends]
+    ended = [end.place for row, ends in recording.tapes[1].episodes.items() if row < 6 for end in ends]
     assert not {1, -1} & {*ended}, "another seed would be better: the second agent does not live that long"
-    found = replay(recording, env=Misremembers, **on(arrangement)).difference
-    assert found is not None
-    assert (found.env_id, found.step, found.place, found.field, found.also) == (1, 5, 1, "observation", ())
-    assert found.where == "environment 1, agent 1, step 5: observation"
+    difference = replay(recording, env=Misremembers, **on(arrangement)).difference
+    assert difference is not None
+    assert (difference.env_id, difference.step, difference.place, difference.field, difference.also) == (
+        1,
+        5,
+        1,
+        "observation",
+        (),
+    )
+    assert difference.where == "environment 1, agent 1, step 5: observation"
 
 
 class Loses(HashPopulation):
     """Its second agent is gone after step 4, though it told nobody of its end."""
 
     def step(self, actions: Any) -> Any:
-        told = super().step(actions)
+        outcome = super().step(actions)
         if self.tick == 5 and self.env_index == 1:
             self.agents.remove((1,))
-            for each in told:
-                each.pop((1,), None)
-        return told
+            for part in outcome:
+                part.pop((1,), None)
+        return outcome
 
 
 @on_each_path({"arrangement": FEW})
 def test_an_agent_that_is_not_there_is_a_difference(arrangement: Any) -> None:
     recording = record(HashPopulation, num_steps=12, seed=6, wrap_kwargs={"max_agents": 5})
-    found = replay(recording, env=Loses, **on(arrangement)).difference
-    assert found is not None and (found.env_id, found.step, found.place) == (1, 5, 1)
-    assert (found.field, found.also) == ("observation", ("reward", "truncated", "mask", "episode"))
+    difference = replay(recording, env=Loses, **on(arrangement)).difference
+    assert difference is not None and (difference.env_id, difference.step, difference.place) == (1, 5, 1)
+    assert (difference.field, difference.also) == ("observation", ("reward", "truncated", "mask", "episode"))
 
 
 def test_values_are_shown_where_they_were_kept(first: Recording) -> None:
     hashes_only = replay(first, env=planted((2, 7, "pair.1")))
     assert hashes_only.difference is not None and not hashes_only.shows_values
     assert hashes_only.difference.recorded == "not kept"
-    kept = record(planted(), num_steps=30, seed=2, keep=True)
-    found = replay(kept, env=planted((2, 7, "pair.1"))).difference
-    assert found is not None and kept.tapes[2].observations is not None
-    assert found.now == hashes_only.difference.now
+    recording = record(planted(), num_steps=30, seed=2, keep=True)
+    difference = replay(recording, env=planted((2, 7, "pair.1"))).difference
+    assert difference is not None and recording.tapes[2].observations is not None
+    assert difference.now == hashes_only.difference.now
     recorded, now = (
-        np.array(json.loads(text.replace(".,", ".0,").replace(".]", ".0]"))) for text in (found.recorded, found.now)
+        np.array(json.loads(text.replace(".,", ".0,").replace(".]", ".0]")))
+        for text in (difference.recorded, difference.now)
     )
     assert np.array_equal(now - recorded, [0, 1])
     reward = replay(first, env=planted((2, 7, "reward"))).difference
@@ -396,8 +409,8 @@ class Screen(gymnasium.Env[Any, Any]):
 
     def observe(self) -> Any:
         image = np.full((20, 30), 0.5, np.float32)
-        for place, bits in self.pixels:
-            image.view(np.uint32)[place] = bits
+        for index, bits in self.pixels:
+            image.view(np.uint32)[index] = bits
         return image
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -428,9 +441,9 @@ def test_everything_is_compared_by_its_bytes(then: int, now: int) -> None:
     """A NaN is the same NaN, and differs from another; 0.0 differs from -0.0."""
     recording = record(Screen, num_steps=2, keep=True, env_kwargs={"pixels": [((0, 0), then)]})
     assert replay(recording).identical
-    found = replay(recording, env_kwargs={"pixels": [((0, 0), now)]}).difference
-    assert found is not None and found.field == "observation"
-    texts = found.recorded.partition(" at")[0], found.now.partition(";")[0]
+    difference = replay(recording, env_kwargs={"pixels": [((0, 0), now)]}).difference
+    assert difference is not None and difference.field == "observation"
+    texts = difference.recorded.partition(" at")[0], difference.now.partition(";")[0]
     assert texts in (("nan (bytes 0000c07f)", "nan (bytes 0100c07f)"), ("0.0", "-0.0"))  # all NaNs read alike
 
 
@@ -450,9 +463,9 @@ class Rewards(HashEnv):
 def test_rewards_are_compared_by_their_bytes(then: int, now: int) -> None:
     recording = record(Rewards, num_steps=2, env_kwargs={"bits": then})
     assert replay(recording).identical
-    found = replay(recording, env_kwargs={"bits": now}).difference
-    assert found is not None and (found.step, found.field) == (1, "reward")
-    assert found.recorded != found.now
+    difference = replay(recording, env_kwargs={"bits": now}).difference
+    assert difference is not None and (difference.step, difference.field) == (1, "reward")
+    assert difference.recorded != difference.now
 
 
 def test_seeds_are_those_of_the_file() -> None:
@@ -461,8 +474,8 @@ def test_seeds_are_those_of_the_file() -> None:
     origin = recording.origin
     assert replay(dataclasses.replace(recording, origin=origin._replace(seed=2))).identical
     turned = dataclasses.replace(recording, origin=origin._replace(seeds=(*origin.seeds[:3], 5)))
-    found = replay(turned, **on(FEW[-1])).difference
-    assert found is not None and (found.env_id, found.step, found.field) == (3, 0, "observation")
+    difference = replay(turned, **on(FEW[-1])).difference
+    assert difference is not None and (difference.env_id, difference.step, difference.field) == (3, 0, "observation")
 
 
 class GloballyRandom(HashEnv):
@@ -474,8 +487,8 @@ class GloballyRandom(HashEnv):
 def test_an_environment_that_draws_from_a_global_generator_is_found_out() -> None:
     np.random.seed(0)
     recording = record(GloballyRandom, num_steps=20, env_kwargs={"mean_length": 100})
-    found = replay(recording).difference
-    assert found is not None and (found.step, found.field) == (3, "reward")
+    difference = replay(recording).difference
+    assert difference is not None and (difference.step, difference.field) == (3, "reward")
 
 
 def test_other_spaces_are_a_difference() -> None:
@@ -495,7 +508,7 @@ def test_other_spaces_are_a_difference() -> None:
     assert str(report).startswith("different: number of agents\n  recorded: 2\n  now:      3")
 
 
-def test_other_versions_are_told_where_there_is_a_difference(first: Recording) -> None:
+def test_other_versions_are_named_where_there_is_a_difference(first: Recording) -> None:
     first.origin.versions["numpy"], then = "1.0", first.origin.versions["numpy"]
     try:
         assert "numpy" not in str(replay(first, env=planted()))
@@ -535,11 +548,11 @@ def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
             (planted(), "it went on"),
             (planted((1, at, "raises otherwise")), f"raised in {phase}: ValueError: the emulator fell into the water"),
         ):
-            found = replay(tmp_path / "broken.npz", env=other, **on(arrangement)).difference
-            assert found is not None
-            assert (found.env_id, found.step, found.field) == (1, at, "error")
-            assert (found.recorded, found.now) == (failure.text, now)
-            assert ("in happening" in found.traceback) == ("raised" in now)
+            difference = replay(tmp_path / "broken.npz", env=other, **on(arrangement)).difference
+            assert difference is not None
+            assert (difference.env_id, difference.step, difference.field) == (1, at, "error")
+            assert (difference.recorded, difference.now) == (failure.text, now)
+            assert ("in happening" in difference.traceback) == ("raised" in now)
 
 
 @on_each_path({"made_on": PROCESSES})
@@ -552,8 +565,8 @@ def test_a_recording_that_ends_in_a_workers_death_is_replayed_to_it(made_on: Any
     for arrangement in PROCESSES:
         report = replay(recording, env=deadly, **on(arrangement))
         assert report.identical, str(report)
-        found = replay(recording, env=planted((1, 7, "raises")), **on(arrangement)).difference
-        assert found is not None and (found.field, found.recorded) == ("error", failure.text)
+        difference = replay(recording, env=planted((1, 7, "raises")), **on(arrangement)).difference
+        assert difference is not None and (difference.field, difference.recorded) == ("error", failure.text)
 
 
 def test_what_other_environments_do_before_a_workers_death_is_compared() -> None:
@@ -567,10 +580,10 @@ def test_what_other_environments_do_before_a_workers_death_is_compared() -> None
 
 @on_each_path({"arrangement": PROCESSES})
 def test_a_worker_that_dies_in_a_replay_is_a_difference(arrangement: Any, first: Recording) -> None:
-    found = replay(first, env=planted((1, 7, "dies")), **on(arrangement)).difference
-    assert found is not None
-    assert (found.env_id, found.step, found.field, found.recorded) == (1, 7, "error", "none")
-    assert "was killed by signal 9 (SIGKILL)" in found.now
+    difference = replay(first, env=planted((1, 7, "dies")), **on(arrangement)).difference
+    assert difference is not None
+    assert (difference.env_id, difference.step, difference.field, difference.recorded) == (1, 7, "error", "none")
+    assert "was killed by signal 9 (SIGKILL)" in difference.now
 
 
 def test_rows_that_were_lost_are_not_called_identical(first: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -656,8 +669,8 @@ def test_arguments_come_back_as_they_were(tmp_path: Path) -> None:
     """A tuple is no list, and 1 no True: an environment may tell them apart."""
     kwargs = {"a": (1, [2.5, None]), "b": {"c": True, 3: "ü'\""}, "d": -1e-300, "e": {1, 2}, "f": b"\0"}
 
-    def make(*args: Any, **given: Any) -> Any:
-        assert repr((args, given)) == repr(((1, (2,)), kwargs))
+    def make(*args: Any, **keywords: Any) -> Any:
+        assert repr((args, keywords)) == repr(((1, (2,)), kwargs))
         return HashEnv()
 
     record(make, tmp_path / "a.npz", num_steps=3, env_args=(1, (2,)), env_kwargs=kwargs)
@@ -671,10 +684,10 @@ def test_numbers_may_be_numpys(tmp_path: Path) -> None:
     assert replay(tmp_path / "a.npz", env=HashEnv).identical
 
 
-def test_wrong_files_are_told(tmp_path: Path) -> None:
+def test_wrong_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     recording = record(HashEnv, path, num_steps=5)
-    whole = path.read_bytes()
+    original = path.read_bytes()
 
     def message() -> str:
         with pytest.raises(RecordingError) as caught:
@@ -689,9 +702,9 @@ def test_wrong_files_are_told(tmp_path: Path) -> None:
 
     path.write_bytes(b"")
     assert message() == "FILE is no .npz, or not all of one; `puffer record ENV` makes one"
-    path.write_bytes(whole[: len(whole) // 2])
+    path.write_bytes(original[: len(original) // 2])
     assert message() == "FILE is no .npz, or not all of one; `puffer record ENV` makes one"
-    path.write_bytes(whole[:200] + bytes(200) + whole[400:])
+    path.write_bytes(original[:200] + bytes(200) + original[400:])
     assert message().startswith("FILE cannot be read (")
     np.savez(path, x=np.arange(3))
     assert message() == "FILE is no recording of pufferlib's; `puffer record ENV` makes one"
@@ -703,7 +716,7 @@ def test_wrong_files_are_told(tmp_path: Path) -> None:
     assert message() == "there is no file FILE; `puffer record ENV` makes one"
     path.rmdir()
 
-    path.write_bytes(whole)
+    path.write_bytes(original)
     header = json.loads(str(np.load(path)["header"]))
     tampered(header=json.dumps({**header, "version": 2, "versions": {"pufferlib": "9.1"}}))
     assert "FILE has version 2 of the format, as pufferlib 9.1 writes it; pufferlib" in message()
@@ -716,11 +729,11 @@ def test_wrong_files_are_told(tmp_path: Path) -> None:
         {"header": json.dumps({name: value for name, value in header.items() if name != "seeds"})},
         {"header": json.dumps({**header, "failure": {"env_id": 1}})},
     ):
-        path.write_bytes(whole)
+        path.write_bytes(original)
         tampered(**changed)
         assert message().startswith("FILE is a recording, but a damaged one ("), changed
-    path.write_bytes(whole)
-    assert replay(path).identical and saved(recording, tmp_path) == whole
+    path.write_bytes(original)
+    assert replay(path).identical and saved(recording, tmp_path) == original
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -735,7 +748,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OSError, match="No space left"):
         recording.save(tmp_path / "a.npz")
     assert (tmp_path / "a.npz").read_bytes() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["a.npz"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
 def test_impossible_arguments_are_refused(first: Recording, tmp_path: Path) -> None:
@@ -749,12 +762,12 @@ def test_impossible_arguments_are_refused(first: Recording, tmp_path: Path) -> N
         replay(first, env=planted(), backend="threads")
 
 
-def test_progress_is_told() -> None:
-    told: list[tuple[int, int]] = []
-    recording = record(HashEnv, num_steps=5, num_envs=2, after=lambda done, of: told.append((done, of)))
-    assert told[0] == (0, 10) and told[-1] == (10, 10)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    told.clear()
-    report = replay(recording, after=lambda done, of: told.append((done, of)))
+def test_progress_is_reported() -> None:
+    counts: list[tuple[int, int]] = []
+    recording = record(HashEnv, num_steps=5, num_envs=2, after=lambda done, of: counts.append((done, of)))
+    assert counts[0] == (0, 10) and counts[-1] == (10, 10)
+    assert [done for done, _ in counts] == sorted(done for done, _ in counts)
+    counts.clear()
+    report = replay(recording, after=lambda done, of: counts.append((done, of)))
     assert isinstance(report, Replay) and report.where == "serial"
-    assert told[-1] == (10, 10)
+    assert counts[-1] == (10, 10)

@@ -132,7 +132,7 @@ def test_a_period_begins_where_the_last_one_ended() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not tell")
-def test_cpu_time_is_told_from_sleep() -> None:
+def test_cpu_time_is_distinguished_from_sleep() -> None:
     recording = Recording(arrays(1, 2), lambda: [os.getpid(), 0])
     start = time.thread_time()
     while time.thread_time() < start + 0.05:
@@ -159,12 +159,12 @@ def test_figures_are_those_of_the_steps() -> None:
     assert stats.step.mean_s == pytest.approx(durations.mean())
     assert stats.step.std_s == pytest.approx(durations.std())
     assert stats.step.max_s == pytest.approx(durations.max())
-    for share, own, each in (
+    for share, total, per_worker in (
         (50, stats.step.p50_s, stats.env_step.p50_s),
         (99, stats.step.p99_s, stats.env_step.p99_s),
     ):
-        assert own == pytest.approx(np.percentile(durations, share), rel=0.1)
-        np.testing.assert_allclose(each, np.percentile(durations, share, axis=1), rtol=0.2)
+        assert total == pytest.approx(np.percentile(durations, share), rel=0.1)
+        np.testing.assert_allclose(per_worker, np.percentile(durations, share, axis=1), rtol=0.2)
     np.testing.assert_allclose(stats.env_step.mean_s, durations.mean(1))
     np.testing.assert_allclose(stats.env_step.std_s, durations.std(1))
     assert stats.spread == pytest.approx(durations.std() / durations.mean())
@@ -222,14 +222,12 @@ def test_nothing_measured_is_no_error() -> None:
 
 def test_the_table_reads() -> None:
     stats = stats_of(np.full((4, 100), 2e-3), steps_per_s=1500.0, thinks=0.1)
-    shown = str(stats)
-    assert shown.startswith(
-        "multiprocessing: 4 environments, 4 workers, batches of 4, 2 cores\n100 batches in 267 ms: "
-    )
-    assert "1,500 steps/s" in shown
-    assert "step         2.00 ms" in shown
-    assert shown.endswith(stats.verdict)
-    assert max(map(len, shown.splitlines()[:-1])) <= 80
+    text = str(stats)
+    assert text.startswith("multiprocessing: 4 environments, 4 workers, batches of 4, 2 cores\n100 batches in 267 ms: ")
+    assert "1,500 steps/s" in text
+    assert "step         2.00 ms" in text
+    assert text.endswith(stats.verdict)
+    assert max(map(len, text.splitlines()[:-1])) <= 80
 
 
 @pytest.mark.parametrize(
@@ -355,7 +353,7 @@ def test_environment_bound_with_few_cores() -> None:
 def test_cores_that_others_take_are_not_sleep(plan: tuple[str, int, int, int]) -> None:
     stats = stats_of(np.full((8, 100), 0.01), steps_per_s=100.0, cpu=0.4, queued=0.6, plan=plan)
     assert stats.load.cpu == pytest.approx(1, rel=0.02) and stats.load.net_share == 1
-    assert max(each.gain for each in stats.forecasts) < 2.1
+    assert max(forecast.gain for forecast in stats.forecasts) < 2.1
 
 
 def test_cores_that_workers_take_from_each_other_are_found_again() -> None:
@@ -431,11 +429,11 @@ def test_steps_keep_their_mean_where_one_wait_is_longer_than_all_of_them(step_s:
 
 
 def test_what_an_environment_takes_long_for_is_its_spread_on_a_busy_machine_too() -> None:
-    own = np.where(np.random.default_rng(3).random((8, 5000)) < 0.1, 3e-3, 0.1e-3)
-    durations, waited_s = preempted(own, 0.02, 4e-3)
+    step_s = np.where(np.random.default_rng(3).random((8, 5000)) < 0.1, 3e-3, 0.1e-3)
+    durations, waited_s = preempted(step_s, 0.02, 4e-3)
     queued = waited_s / durations.sum()
     stats = stats_of(durations, steps_per_s=1000.0, cpu=1 - queued, queued=queued, plan=("serial", 8, 1, 8))
-    assert stats.spread > 0.9 * own.std() / own.mean()
+    assert stats.spread > 0.9 * step_s.std() / step_s.mean()
 
 
 def test_what_sleeps_is_not_preempted() -> None:
@@ -451,13 +449,13 @@ def test_what_was_measured_settles_the_verdict(fastest: str) -> None:
         for durations in (np.full((8, 1000), 1e-6), EXPONENTIAL[:8]):
             plan = (backend, 8, 1 if backend == "serial" else 2, 4 if backend == "pool" else 8)
             stats = stats_of(durations, steps_per_s=0.3 / durations.mean(), plan=plan)
-            told = stats.verdict_beside(fastest, 1.0 if fastest == backend else 1.25, backends)
+            verdict = stats.verdict_beside(fastest, 1.0 if fastest == backend else 1.25, backends)
             if fastest != backend:
-                assert f"{fastest}, measured in turn with this, made 1.25 times as many steps" in told
+                assert f"{fastest}, measured in turn with this, made 1.25 times as many steps" in verdict
                 for times in (0.97, 1.0, 1.004):
-                    assert told.replace("1.25 times", "about") == stats.verdict_beside(fastest, times, backends)
-            assert ("serial is right" in told) == (backend == fastest == "serial")
-            assert "a pool of" not in told or backend == fastest == "pool"
+                    assert verdict.replace("1.25 times", "about") == stats.verdict_beside(fastest, times, backends)
+            assert ("serial is right" in verdict) == (backend == fastest == "serial")
+            assert "a pool of" not in verdict or backend == fastest == "pool"
 
 
 # --------------------------------------------------------------------------------------- with real workers
@@ -491,14 +489,14 @@ def test_stats_of_a_vec_env(backend: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_foretold_comes_true() -> None:
+def test_forecasts_come_true() -> None:
     """In one of a few attempts: what else the machine has to do may change between two measurements."""
-    told = []
+    forecasts = []
     for _ in range(5):
         sync = played("multiprocessing", 8, 8, 600)
         for num_envs in (16, 24):
             foretold = sync.forecast("pool", num_envs, num_envs, 8).gain
-            told.append((foretold, played("pool", num_envs, 8, 1500).steps_per_s / sync.steps_per_s))
-        if all(foretold == pytest.approx(reached, rel=0.25) for foretold, reached in told[-2:]):
+            forecasts.append((foretold, played("pool", num_envs, 8, 1500).steps_per_s / sync.steps_per_s))
+        if all(foretold == pytest.approx(reached, rel=0.25) for foretold, reached in forecasts[-2:]):
             return
-    raise AssertionError(f"foretold and reached: {told}")
+    raise AssertionError(f"foretold and reached: {forecasts}")

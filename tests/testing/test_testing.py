@@ -37,11 +37,11 @@ pytestmark = pytest.mark.beside
 
 ROOT = Path(__file__).parents[2]
 # Starts processes, which takes a second; the faults that these find are looked for separately.
-ELSEWHERE = ("pickles", "processes", "backends", "step_after_end")
-HERE = [name for name in CHECKS if name not in ELSEWHERE]
+IN_PROCESSES = ("pickles", "processes", "backends", "step_after_end")
+HERE = [name for name in CHECKS if name not in IN_PROCESSES]
 
 
-def found(report: Report) -> dict[str, str]:
+def verdicts(report: Report) -> dict[str, str]:
     """The checks that had something to say against an environment."""
     return {result.name: result.status for result in report if result.status in ("failed", "warning")}
 
@@ -50,7 +50,7 @@ def found(report: Report) -> dict[str, str]:
 @pytest.mark.parametrize("creator", [broken_envs.Walk, HashEnv, "ocean/squared"])
 def test_a_good_environment_passes_all(creator: Any) -> None:
     report = check_env(creator, num_steps=200)
-    assert not found(report), str(report)
+    assert not verdicts(report), str(report)
     assert [result.name for result in report] == list(CHECKS)
     assert {result.name for result in report if result.status == "not applicable"} <= {"agents"}, str(report)
 
@@ -84,7 +84,7 @@ def test_a_good_environment_passes_all(creator: Any) -> None:
 )
 def test_a_fault_is_found_by_its_check_alone(creator: Any, name: str, status: str, says: str) -> None:
     report = check_env(creator, num_steps=100, only=HERE)
-    assert found(report) == {name: status}, str(report)
+    assert verdicts(report) == {name: status}, str(report)
     assert says in report[name].text
     assert report.passed == (status == "warning")
 
@@ -95,7 +95,7 @@ def test_collections_that_hypothesis_times_are_nothing_that_an_environment_does(
     thresholds = gc.get_threshold()
     gc.set_threshold(50)
     try:
-        assert found(check_env(broken_envs.SeedsByClock, num_steps=100, only=HERE)) == {"clock": "failed"}
+        assert verdicts(check_env(broken_envs.SeedsByClock, num_steps=100, only=HERE)) == {"clock": "failed"}
     finally:
         gc.set_threshold(*thresholds)
 
@@ -121,7 +121,7 @@ def test_a_fault_that_shows_elsewhere_is_found_by_its_check_alone(
 ) -> None:
     only = CHECKS if name != "pickles" else [*HERE, "pickles"]
     report = check_env(creator, num_steps=100, only=only)
-    assert found(report) == {name: status}, str(report)
+    assert verdicts(report) == {name: status}, str(report)
     assert says in report[name].text
 
 
@@ -195,7 +195,7 @@ def test_agents(fault: str, status: str, says: str) -> None:
     report = check_env(Herd, env_kwargs={"fault": fault}, wrap_kwargs={"max_agents": 5}, num_steps=60, only=HERE)
     assert report["agents"].status == status
     assert says in report["agents"].text
-    assert not set(found(report)) - {"agents", "rows"}, str(report)
+    assert not set(verdicts(report)) - {"agents", "rows"}, str(report)
 
 
 def test_a_report_reads_well() -> None:
@@ -226,7 +226,7 @@ def test_a_creator_is_given_its_index() -> None:
 
 def test_a_wrapped_environment_is_checked_as_what_is_inside() -> None:
     report = check_env(lambda: pufferlib.wrap(broken_envs.OutOfRange()), num_steps=100, only=HERE)
-    assert found(report) == {"ranges": "failed"}, str(report)
+    assert verdicts(report) == {"ranges": "failed"}, str(report)
 
 
 def test_old_gym_passes_in_its_own_way() -> None:
@@ -245,13 +245,13 @@ def test_old_gym_passes_in_its_own_way() -> None:
             return np.full(2, self.tick, np.float32), 1.0, self.tick == 4, {}
 
     report = check_env(Old, num_steps=60, only=HERE)
-    assert found(report) == {"other_seeds": "warning"}, str(report)
+    assert verdicts(report) == {"other_seeds": "warning"}, str(report)
 
 
 @pytest.mark.slow
 def test_tiny_steps_of_many_agents() -> None:
     report = check_env(TagEnv, num_steps=60)
-    assert found(report) == {"other_seeds": "warning"}, str(report)
+    assert verdicts(report) == {"other_seeds": "warning"}, str(report)
     assert report["agents"].text == "2 alive at once, 0 spawned"
 
 

@@ -87,11 +87,11 @@ class World:
         pass
 
 
-def tuned(monkeypatch: pytest.MonkeyPatch, world: World, **given: Any) -> TunedPlan:
+def tuned(monkeypatch: pytest.MonkeyPatch, world: World, **kwargs: Any) -> TunedPlan:
     monkeypatch.setattr(module, "TrialRunner", lambda arguments: world)
     monkeypatch.setattr(module, "monotonic", lambda: world.now)
     monkeypatch.setattr(module, "available_cpus", lambda: world.cores)
-    return autotune("ocean/squared", **{"max_memory": "100 GB", **given})
+    return autotune("ocean/squared", **{"max_memory": "100 GB", **kwargs})
 
 
 SPREAD = np.random.default_rng(0).exponential(0.01, (8, 200))
@@ -125,7 +125,7 @@ def test_multiprocessing_is_right_for_even_steps(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"backend": "multiprocessing"},
         {"backend": "pool", "num_workers": 3},
@@ -136,11 +136,11 @@ def test_multiprocessing_is_right_for_even_steps(monkeypatch: pytest.MonkeyPatch
         {"num_envs": 1},
     ],
 )
-def test_what_is_given_stays(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_given_stays(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(SPREAD, 0.5)
-    plan = tuned(monkeypatch, world, **given)
+    plan = tuned(monkeypatch, world, **arguments)
     for tried in [*world.tried[2:], plan]:  # the first two are looks at the environment
-        for name, value in given.items():
+        for name, value in arguments.items():
             if name in tried or tried["backend"] != "serial":
                 assert tried[name] == value
     Plan = importlib.import_module("pufferlib.vectorization.core.plan").Plan
@@ -214,7 +214,7 @@ def test_a_plan_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -
         tuned(monkeypatch, world, num_envs=8)
 
 
-def test_the_table_is_told_as_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_is_reported_as_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     plan = tuned(
         monkeypatch, World(SPREAD, 0.0), after=lambda rows: seen.append(sum(bool(row.steps_per_s) for row in rows))
@@ -226,7 +226,7 @@ def test_the_table_is_told_as_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("arguments", "says"),
     [
         ({"budget_s": 0}, "budget_s=0 leaves no time"),
         ({"backend": "threads"}, "backend='threads' is not one of"),
@@ -237,9 +237,9 @@ def test_the_table_is_told_as_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_memory": 0}, "max_memory=0 is no amount of memory"),
     ],
 )
-def test_impossible_arguments(given: dict[str, Any], says: str) -> None:
+def test_impossible_arguments(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(PlanError, match=says):
-        autotune("ocean/squared", **given)
+        autotune("ocean/squared", **arguments)
 
 
 # ---------------------------------------------------------------------------------------------- plans in files
@@ -341,7 +341,7 @@ def test_a_process_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-def test_a_laboratory_survives_what_environments_do() -> None:
+def test_a_trial_runner_survives_what_environments_do() -> None:
     for creator, says in (
         (raises, "KeyError: 'no such ROM'"),
         (exits, "the process died (exit code 3)"),
@@ -356,7 +356,7 @@ def test_a_laboratory_survives_what_environments_do() -> None:
 
 
 @pytest.mark.slow
-def test_a_laboratory_plays_plans() -> None:
+def test_a_trial_runner_plays_plans() -> None:
     # A lambda, a list, agents, and an environment of a module that only the tests' search path has.
     creators = [lambda: TagEnv(num_agents=3)] * 3
     with TrialRunner({"env": creators, "seed": 0}) as trial_runner:

@@ -32,8 +32,8 @@ SMALL = {"num_taggers": 2, "num_runners": 1, "grid_length": 3, "episode_length":
 
 
 def make(**kwargs: Any) -> Any:
-    given = {"env_kwargs": SMALL, "num_envs": 4, "seed": 1, "device": "host", **kwargs}
-    return pufferlib.make(given.pop("env", "tag/grid"), backend="cuda", **given)
+    arguments = {"env_kwargs": SMALL, "num_envs": 4, "seed": 1, "device": "host", **kwargs}
+    return pufferlib.make(arguments.pop("env", "tag/grid"), backend="cuda", **arguments)
 
 
 @pytest.mark.parametrize("word", ["next_step", "same_step", "disabled"])
@@ -54,22 +54,22 @@ def test_what_make_does_not_take_is_sent_to_what_does() -> None:
             pufferlib.make(kernel, backend="serial")
 
 
-def test_a_comparison_ends_with_its_budget_and_tells_how_far_it_is() -> None:
-    told: list[tuple[str, int, int]] = []
+def test_a_comparison_ends_with_its_budget_and_reports_progress() -> None:
+    reports: list[tuple[str, int, int]] = []
 
     def compared(**kwargs: Any) -> Any:
-        told.clear()
+        reports.clear()
         return check_kernel("tag/grid", device="host", env_kwargs=SMALL, num_envs=2, after=log, **kwargs)
 
     def log(*progress: Any) -> None:
-        told.append(progress)
+        reports.append(progress)
 
     report = compared(num_steps=3)
     steps = range(4)
-    assert told == [(mode, step, 3) for mode in ("next_step", "same_step") for step in steps]
+    assert reports == [(mode, step, 3) for mode in ("next_step", "same_step") for step in steps]
     assert report.passed and report.budget is None and report.num_env_steps == 12 and "allow" not in str(report)
     report = compared(num_steps=10**6, budget=1e-9)  # a step in each mode
-    assert told == [(mode, step, 10**6) for mode in ("next_step", "same_step") for step in (0, 1)]
+    assert reports == [(mode, step, 10**6) for mode in ("next_step", "same_step") for step in (0, 1)]
     assert report.passed and report.num_env_steps == 4
     assert str(report).endswith("over 4 steps and 0 episodes, as many as 1e-09 s allow")
     with pytest.raises(PlanError, match="budget=0 is impossible; use seconds"):
@@ -293,10 +293,10 @@ def test_more_rows_than_a_kernel_counts_are_refused(kwargs: dict[str, Any], vec:
     alone = not kwargs.get("keep", True)
     num_steps = 2**31 if alone else 2**31 // 12 + 1
     advice = ", or keep=False" if not kwargs else ""
-    told = (
+    message = (
         rf"num_steps={num_steps} of 12 rows each are more than a kernel's 2,147,483,647; play fewer at a time{advice}$"
     )
-    with pytest.raises(CallError, match=told):
+    with pytest.raises(CallError, match=message):
         vec.rollout(num_steps, **kwargs)
     vec.step(np.zeros(12, int))
     assert vec.get_attr("t") == [1] * 4
@@ -306,10 +306,10 @@ def test_more_environments_than_a_kernel_counts_are_refused() -> None:
     from cuda_ext.data import Data
     from cuda_ext.references.tag_grid import TagGrid
 
-    told = (
+    message = (
         r'acts of "tag/grid" would have 2,684,354,560 elements for num_envs=536870912, and kernels count to 2,147,483'
     )
-    with pytest.raises(KernelError, match=told):
+    with pytest.raises(KernelError, match=message):
         Data(KERNEL, 2**29, 5, "cpu", TagGrid())
 
 
@@ -359,13 +359,13 @@ def test_closed(player: Player) -> None:
 def test_valid_until_the_second_recv(player: Player) -> None:
     """With debug=True what has expired shows itself; with copy=True nothing expires."""
     with make(device=player.device, debug=True) as vec, make(device=player.device, copy=True) as copying:
-        first, kept = vec.reset()[0], copying.reset()[0]
+        first, copied = vec.reset()[0], copying.reset()[0]
         before = first.clone()
         for _ in range(2):
             assert torch.equal(first, before)
             vec.step(np.zeros(12, int))
             copying.step(np.zeros(12, int))
-        assert first.isnan().all() and torch.equal(kept, before)
+        assert first.isnan().all() and torch.equal(copied, before)
 
 
 @on_host_and_device

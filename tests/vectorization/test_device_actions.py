@@ -95,11 +95,11 @@ def test_environments_are_named_by_their_ids(name: str, player: Player) -> None:
         vec.reset()
         pooled.async_reset()
         ids = [int(env_id) for env_id in pooled.recv().env_ids]
-        for each, env_ids in ((vec, [3, 1]), (pooled, ids), (pooled, None)):
-            actions = good(each, 2)
-            actions[each.agents_per_env] = 99
-            with pytest.raises(ActionError, match=pattern(each, each.agents_per_env, (env_ids or ids)[1])):
-                each.send(actions, env_ids)
+        for target, env_ids in ((vec, [3, 1]), (pooled, ids), (pooled, None)):
+            actions = good(target, 2)
+            actions[target.agents_per_env] = 99
+            with pytest.raises(ActionError, match=pattern(target, target.agents_per_env, (env_ids or ids)[1])):
+                target.send(actions, env_ids)
         table = np.zeros((4, *good(vec).shape), int)
         table[2, 1] = -1
         with pytest.raises(ActionError, match="in step 2 of the table, " + pattern(vec, 1, 1 // vec.agents_per_env)):
@@ -126,10 +126,10 @@ class OnDevice:
 @pytest.fixture(params=["stand-in", ON_DEVICE])
 def on_device(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Makes environments on a device, or what is taken for that."""
-    place = "host" if request.param == "stand-in" else request.getfixturevalue("device")
-    if place == "host":
+    device = "host" if request.param == "stand-in" else request.getfixturevalue("device")
+    if device == "host":
         return OnDevice
-    return lambda name, **kwargs: make(name, Player("device", place, {}), **kwargs)
+    return lambda name, **kwargs: make(name, Player("device", device, {}), **kwargs)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])

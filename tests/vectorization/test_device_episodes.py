@@ -23,7 +23,7 @@ KERNELS: dict[str, dict[str, Any]] = {
 FIELDS = ("ended_episodes", "ended_steps", "ended_scores", "ended_returns")
 
 
-class Told:
+class Tally:
     """What infos have told of the episodes of each environment."""
 
     def __init__(self, vec: Any) -> None:
@@ -60,25 +60,25 @@ def drawn(random: np.random.Generator, vec: Any, num_envs: int) -> np.ndarray[An
     return random.integers(0, most, (num_envs * vec.agents_per_env, *(space.shape or ())))
 
 
-def hold(vec: Any, told: Told) -> None:
+def hold(vec: Any, tally: Tally) -> None:
     """Compare what has been added up since the last time, to the bit, and its means; and begin again."""
-    for name, expected in zip(FIELDS, (told.num, told.steps, told.scores, told.returns), strict=True):
+    for name, expected in zip(FIELDS, (tally.num, tally.steps, tally.scores, tally.returns), strict=True):
         np.testing.assert_array_equal(vec.data.pull(name), expected, name)
-    stats, num = vec.episode_stats(reset=True), int(told.num.sum())
+    stats, num = vec.episode_stats(reset=True), int(tally.num.sum())
     assert num > 5 and stats.num_episodes == num
-    assert stats.mean_length == told.steps.sum() / num
-    np.testing.assert_allclose(stats.mean_returns, told.returns.sum(axis=0) / num, rtol=1e-12)
-    assert stats.mean_return == pytest.approx(told.returns.sum() / num, rel=1e-12)
-    score = told.scores.sum() / num
+    assert stats.mean_length == tally.steps.sum() / num
+    np.testing.assert_allclose(stats.mean_returns, tally.returns.sum(axis=0) / num, rtol=1e-12)
+    assert stats.mean_return == pytest.approx(tally.returns.sum() / num, rel=1e-12)
+    score = tally.scores.sum() / num
     assert stats.mean_score is None if np.isnan(score) else stats.mean_score == pytest.approx(score, rel=1e-12)
     assert not any(vec.data.arrays[name].any() for name in FIELDS)
-    told.clear()
+    tally.clear()
 
 
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("batch_size", [NUM_ENVS, 2])
 @pytest.mark.parametrize("name", KERNELS)
-def test_statistics_are_what_infos_tell(name: str, batch_size: int, autoreset_mode: str, player: Player) -> None:
+def test_statistics_are_those_of_the_infos(name: str, batch_size: int, autoreset_mode: str, player: Player) -> None:
     random = np.random.default_rng(1)
     with player.make(
         name,
@@ -88,44 +88,44 @@ def test_statistics_are_what_infos_tell(name: str, batch_size: int, autoreset_mo
         env_kwargs=KERNELS[name],
         autoreset_mode=autoreset_mode,
     ) as vec:
-        told = Told(vec)
+        tally = Tally(vec)
         vec.async_reset()
         for _ in range(2):
             for step in range(1, 60 * NUM_ENVS // batch_size):
                 batch = vec.recv()
-                told.read(batch.infos)
+                tally.read(batch.infos)
                 env_ids = batch.env_ids.tolist()
                 ended = {info["env_id"] for info in batch.infos if info.get("env")}
-                again = [each for each in env_ids if each in ended and autoreset_mode == "disabled"]
+                again = [env_id for env_id in env_ids if env_id in ended and autoreset_mode == "disabled"]
                 if step % 7 == 0 and env_ids[0] not in again:  # in the midst of an episode, too
                     again.append(env_ids[0])
-                others = [each for each in env_ids if each not in again]
+                others = [env_id for env_id in env_ids if env_id not in again]
                 if again:
-                    told.forget(again)
+                    tally.forget(again)
                     vec.async_reset(env_ids=again)
                 if others:
                     vec.send(drawn(random, vec, len(others)), env_ids=others)
             for _ in range(NUM_ENVS // batch_size):  # what is under way has been counted
-                told.read(vec.recv().infos)
-            hold(vec, told)
-            told.forget(range(NUM_ENVS))
+                tally.read(vec.recv().infos)
+            hold(vec, tally)
+            tally.forget(range(NUM_ENVS))
             vec.async_reset()
 
 
 @pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
 def test_a_rollout_counts_as_its_steps_do(autoreset_mode: str, player: Player) -> None:
-    made: dict[str, Any] = dict(num_envs=NUM_ENVS, seed=1, autoreset_mode=autoreset_mode)
-    made["env_kwargs"] = KERNELS["tag/continuous"]
-    with player.make("tag/continuous", **made) as whole, player.make("tag/continuous", **made) as single:
-        whole.reset()
+    arguments: dict[str, Any] = dict(num_envs=NUM_ENVS, seed=1, autoreset_mode=autoreset_mode)
+    arguments["env_kwargs"] = KERNELS["tag/continuous"]
+    with player.make("tag/continuous", **arguments) as rolled, player.make("tag/continuous", **arguments) as single:
+        rolled.reset()
         single.reset()
-        random, told = np.random.default_rng(1), Told(single)
+        random, tally = np.random.default_rng(1), Tally(single)
         table = np.stack([drawn(random, single, NUM_ENVS) for _ in range(50)])
-        whole.rollout(50, table)
+        rolled.rollout(50, table)
         for actions in table:
-            told.read(single.step(actions)[4])
-        hold(whole, told)
+            tally.read(single.step(actions)[4])
+        hold(rolled, tally)
 
 
 @pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
@@ -138,7 +138,7 @@ def test_sums_stay_on_the_device_until_they_are_read(player: Player) -> None:
         vec.rollout(100, keep=False)
         sums = vec.episode_sums(reset=True)
         assert vec.stats().device_to_host_nbytes == 0
-        assert {each.device for each in (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)} == {vec.device}
+        assert {part.device for part in (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)} == {vec.device}
         assert sums.num_episodes.shape == () and sums.returns.shape == (vec.agents_per_env,)
         assert vec.episode_stats().num_episodes == 0
         assert vec.stats().device_to_host_nbytes > 0

@@ -50,8 +50,8 @@ class StandIn:
 
         return SimpleNamespace(get_function=get_function)
 
-    def launch(self, grid: Any, block: Any, given: Any, shared_nbytes: int, stream: Any) -> None:
-        self.launched.append((grid, block, given, shared_nbytes, stream.ptr, self.present))
+    def launch(self, grid: Any, block: Any, arguments: Any, shared_nbytes: int, stream: Any) -> None:
+        self.launched.append((grid, block, arguments, shared_nbytes, stream.ptr, self.present))
 
 
 class Device:
@@ -67,10 +67,10 @@ class Device:
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
-    found = StandIn()
-    monkeypatch.setitem(sys.modules, "cupy", found)
+    stand_in = StandIn()
+    monkeypatch.setitem(sys.modules, "cupy", stand_in)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return found
+    return stand_in
 
 
 @pytest.fixture
@@ -89,17 +89,17 @@ def test_a_device_loads_what_the_tests_compile(cupy: StandIn, kernel: KernelEnv)
 
 
 def test_arguments_are_the_memory_of_the_struct_without_its_fields(cupy: StandIn, kernel: KernelEnv) -> None:
-    """NumPy describes every field to whoever asks for the interface of a structured array, as CuPy does."""
+    """NumPy describes every field in the array interface of a structured array, which CuPy reads."""
     arguments = np.zeros((), arguments_dtype(kernel.schema))
     launch = DeviceKernel(kernel, SHAPE, {}).bound(arguments, 100)
     for stream in (0, 77):
         arguments["num_envs"] = 100 + stream
         launch(stream)
-        grid, block, (given,), shared_nbytes, on, _ = cupy.launched[-1]
-        assert (given.dtype.fields, given.dtype.names, given.size) == (None, None, 1)
-        assert given.nbytes == arguments.nbytes and np.shares_memory(given, arguments)
-        assert given.__array_interface__["data"] == arguments.__array_interface__["data"]
-        assert given.tobytes() == arguments.tobytes()
+        grid, block, (passed,), shared_nbytes, on, _ = cupy.launched[-1]
+        assert (passed.dtype.fields, passed.dtype.names, passed.size) == (None, None, 1)
+        assert passed.nbytes == arguments.nbytes and np.shares_memory(passed, arguments)
+        assert passed.__array_interface__["data"] == arguments.__array_interface__["data"]
+        assert passed.tobytes() == arguments.tobytes()
         assert (grid, block, shared_nbytes, on) == ((4, 1, 1), (128, 1, 1), 0, stream)
 
 
@@ -107,13 +107,13 @@ def test_launches_go_to_the_device_that_was_compiled_for(cupy: StandIn, kernel: 
     launch = DeviceKernel(kernel, SHAPE, {}).bound(np.zeros((), arguments_dtype(kernel.schema)), 1)
     for cupy.present in (0, 1):
         launch(0)
-    assert [each[-1] for each in cupy.launched] == [0, 0] and cupy.present == 1
+    assert [launched[-1] for launched in cupy.launched] == [0, 0] and cupy.present == 1
 
 
 def test_a_driver_that_is_too_old_is_named(cupy: StandIn, kernel: KernelEnv) -> None:
     cupy.error = "CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid"
-    told = r'"counting": the driver does not load what NVRTC \d+\.\d+ has compiled for sm_90: CUDA_ERROR_INVALID_IMAGE'
-    with pytest.raises(KernelError, match=told):
+    text = r'"counting": the driver does not load what NVRTC \d+\.\d+ has compiled for sm_90: CUDA_ERROR_INVALID_IMAGE'
+    with pytest.raises(KernelError, match=text):
         DeviceKernel(kernel, SHAPE, {})
 
 
@@ -133,8 +133,8 @@ def test_a_device_runs_what_is_compiled_for_its_generation(
 
 @pytest.mark.parametrize("capability", ["35", "999"])
 def test_a_device_that_nvrtc_does_not_know(capability: str, kernel: KernelEnv) -> None:
-    told = rf"compiles for sm_\d+ to sm_\d+, and the device is an sm_{capability}; install a version of nvidia-cuda-n"
-    with pytest.raises(KernelError, match=told):
+    text = rf"compiles for sm_\d+ to sm_\d+, and the device is an sm_{capability}; install a version of nvidia-cuda-n"
+    with pytest.raises(KernelError, match=text):
         nvrtc.architecture_of(kernel, capability)
 
 

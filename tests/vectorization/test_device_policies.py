@@ -76,14 +76,14 @@ def expected(vec: CUDA, logits: np.ndarray, masks: Any = None, greedy: bool = Fa
     return actions.reshape(-1, *(vec.single_action_space.shape or ())), log_probs, entropies
 
 
-def assert_same(found: Any, wanted: Any) -> None:
-    for name, ours, theirs in zip(("actions", "log_probs", "entropies"), found, wanted, strict=True):
+def assert_same(actual: Any, wanted: Any) -> None:
+    for name, ours, theirs in zip(("actions", "log_probs", "entropies"), actual, wanted, strict=True):
         np.testing.assert_array_equal(array_of(ours), array_of(theirs), name)
 
 
-def assert_same_rows(found: Any, wanted: Any, told: Any = "") -> None:
+def assert_same_rows(actual: Any, wanted: Any, context: Any = "") -> None:
     for column in ROWS:
-        assert_same_bits(getattr(found, column), getattr(wanted, column), (told, column))
+        assert_same_bits(getattr(actual, column), getattr(wanted, column), (context, column))
 
 
 @pytest.mark.parametrize("which", ENVS)
@@ -108,7 +108,7 @@ def test_logits_in_front_of_a_step(which: str, player: Player) -> None:
 
 
 @pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
-def test_sampling_alone_plays_nothing_and_foretells(player: Player) -> None:
+def test_sampling_alone_plays_nothing_and_predicts_the_next_actions(player: Player) -> None:
     with make("some agents", player) as vec:
         vec.reset()
         logits = np.random.default_rng(1).normal(size=(25, 5)).astype(np.float32)
@@ -175,16 +175,16 @@ def test_a_network_plays_a_rollout(which: str, player: Player, autoreset_mode: s
 
 
 @pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
-def test_a_rollout_tells_the_last_step_alone_and_goes_on(player: Player) -> None:
+def test_a_rollout_returns_the_last_step_alone_and_goes_on(player: Player) -> None:
     with make("some agents", player) as vec, make("some agents", player) as other:
         vec.reset()
         other.reset()
         policy, _ = network_for(vec, 64, 64, 64)
-        last, whole = vec.rollout(30, policy=policy, keep=False), other.rollout(30, policy=policy)
+        last, full = vec.rollout(30, policy=policy, keep=False), other.rollout(30, policy=policy)
         for name in (*ROWS, "actions", "log_probs", "entropies"):
-            assert_same_bits(getattr(last, name), getattr(whole, name)[-1], name)
+            assert_same_bits(getattr(last, name), getattr(full, name)[-1], name)
         assert vec.stats().num_launches == 2
-        likeliest = [each.rollout(5, policy=policy, greedy=True).actions for each in (vec, other)]
+        likeliest = [venv.rollout(5, policy=policy, greedy=True).actions for venv in (vec, other)]
         assert_same_bits(*likeliest)
         logits = np.zeros((25, 5), np.float32)
         assert_same(vec.send_logits(logits), other.send_logits(logits))
@@ -200,8 +200,8 @@ def test_what_is_trained_meanwhile_counts_from_the_next_rollout_on(player: Playe
         first = vec.rollout(3, policy=policy)
         assert_same_bits(first.log_probs, other.rollout(3, policy=policy).log_probs)
         with torch.no_grad():
-            for each in policy.parameters():
-                each.mul_(3)
+            for parameter in policy.parameters():
+                parameter.mul_(3)
         assert not np.array_equal(array_of(vec.rollout(3, policy=policy).log_probs), array_of(first.log_probs))
 
 
@@ -235,7 +235,7 @@ def test_mistakes_are_named() -> None:
         size = int(np.prod(vec.single_observation_space.shape or ()))
         taken = "Sequential of Linear, Tanh and ReLU with up to 3 hidden layers, of up to 256 outputs each"
         layer, last = nn.Linear(size, 8), nn.Linear(8, options)
-        for policy, told in (
+        for policy, message in (
             (layer, f"policy is a Linear; a rollout plays a torch.nn.{taken}, or use send_logits"),
             (nn.Sequential(layer, nn.Dropout(), last), f"the policy has a Dropout at place 1; .*{taken}"),
             (nn.Sequential(layer, nn.Tanh(), nn.ReLU(), last), "the policy has a ReLU at place 2"),
@@ -247,7 +247,7 @@ def test_mistakes_are_named() -> None:
             (nn.Sequential(), "has 0 layers"),
             (nn.Sequential(layer), rf"makes 8 logits of {size} numbers, and these environments take {options} logits"),
         ):
-            with pytest.raises(KernelError, match=told):
+            with pytest.raises(KernelError, match=message):
                 vec.rollout(2, policy=policy)
         with pytest.raises(CallError, match="actions, or a policy that chooses them"):
             vec.rollout(2, np.zeros((2, 20, 2), int), policy=nn.Sequential(layer, last))  # type: ignore[call-overload]
@@ -273,22 +273,22 @@ DEVICE_CASES: list[Any] = [
 ]
 
 
-def cubin_of(which: str, told: dict[str, int], network: tuple[int, int], architecture: str) -> Cubin:
+def cubin_of(which: str, sizes: dict[str, int], network: tuple[int, int], architecture: str) -> Cubin:
     name, kwargs = ENVS.get(which, IN_CELLS)
     kernel = kernel_of(name)
     reference = reference_of(kernel)(**kwargs)
     rows = emulate(reference)
     num_agents, size = rows.num_agents, int(np.prod(rows.observation_space.shape))  # type: ignore[attr-defined]
-    values = {**parameters_of(kernel, reference), "num_agents": num_agents, "observation_size": size, **told}
+    values = {**parameters_of(kernel, reference), "num_agents": num_agents, "observation_size": size, **sizes}
     constants = constants_of(kernel, values)
     return fitting(lambda shape: compiled(kernel, shape, constants, architecture), Shape.of(num_agents, size, *network))
 
 
-@pytest.mark.parametrize(("which", "told", "network", "architecture"), DEVICE_CASES, ids=str)
-def test_no_register_is_spilled(which: str, told: dict[str, int], network: tuple[int, int], architecture: str) -> None:
+@pytest.mark.parametrize(("which", "sizes", "network", "architecture"), DEVICE_CASES, ids=str)
+def test_no_register_is_spilled(which: str, sizes: dict[str, int], network: tuple[int, int], architecture: str) -> None:
     """Two layers of a network lie in the stack, in sm_120's twice; other launches need none."""
     width, num_weights = network
-    cubin = cubin_of(which, told, network, architecture)
+    cubin = cubin_of(which, sizes, network, architecture)
     assert cubin.code[:4] == b"\x7fELF"
     assert cubin.spilled_nbytes == 0 and cubin.stack_nbytes <= 2 * 2 * 4 * width
     assert cubin.num_registers <= 112
@@ -305,7 +305,7 @@ def test_weights_make_room_for_a_kernel_that_takes_it_itself() -> None:
 
 def test_a_kernel_without_a_policy_pays_nothing() -> None:
     without, chooses = (
-        cubin_of("one agent", {**STEP, "policy": each}, (0, 0), "sm_90") for each in (NO_POLICY, LOGITS)
+        cubin_of("one agent", {**STEP, "policy": kind}, (0, 0), "sm_90") for kind in (NO_POLICY, LOGITS)
     )
     assert without.num_registers <= chooses.num_registers and len(without.code) < 0.9 * len(chooses.code)
 
@@ -314,12 +314,12 @@ def test_threads_that_choose_do_not_race(tmp_path: Any) -> None:
     """A network of one layer chooses between the steps of tag/grid."""
     shape, *_ = test_kernel_tools.GROUPS["a part of a warp"]
     size = 4 * shape.group_size + 1
-    told = {
+    options = {
         "policy": NETWORK, "policy_num_layers": 1, "policy_layers": "new int[2]{5, 1}",
         "policy_nvec": "new int[1]{5}", "policy_num_choices": 1, "policy_num_options": 5, "policy_masks": "nullptr",
         "policy_network": f"new float[8 * ({size} + 1)]()",
         "policy_inputs": f"new float[7 * {shape.group_size} * {size}]()",
         "actions": "env.policy_actions", "actions_nbytes": 8,
     }  # fmt: skip
-    binary = test_kernel_tools.built(tmp_path, "thread", "a part of a warp", told=told)
+    binary = test_kernel_tools.built(tmp_path, "thread", "a part of a warp", overrides=options)
     assert kernel_programs.play(binary, "thread") == (0, "")

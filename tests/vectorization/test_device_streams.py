@@ -1,4 +1,4 @@
-"""Streams of launches: what waits for what, what a capture may hold, and that whoever reads state waits for launches.
+"""Streams of launches: what waits for what, what a capture may hold, and that reads of state wait for launches.
 
 torch's streams are played by a stand-in that notes who waits for whom; where there is a GPU, real ones are.
 """
@@ -161,22 +161,22 @@ def test_a_kernel_is_not_loaded_within_a_capture(monkeypatch: pytest.MonkeyPatch
     fake: Any = Torch()
     monkeypatch.setattr(fake, "device", lambda device: contextlib.nullcontext(), raising=False)
     with pufferlib.make("tag/grid", backend="cuda", device="host", num_envs=4, env_kwargs=ENV, seed=1) as vec:
-        own: Any = vec
-        own.reset()
+        venv: Any = vec
+        venv.reset()
         for name, value in (("_on_host", False), ("_torch", fake)):
-            monkeypatch.setattr(own, name, value)
+            monkeypatch.setattr(venv, name, value)
         logits = torch.zeros(12, 5)
         with (
             fake.graph(fake.side),
             pytest.raises(CallError, match="is compiled and .* make it once before the capture"),
         ):
-            own.send_logits(logits)
-        own.send_logits(logits)
+            venv.send_logits(logits)
+        venv.send_logits(logits)
         with fake.graph(fake.side):
-            own.recv()
+            venv.recv()
             for _ in range(4):
-                own.send_logits(logits)
-                own.recv()
+                venv.send_logits(logits)
+                venv.recv()
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -191,7 +191,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_whoever_reaches_state_waits_for_all_that_flies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_access_to_state_waits_for_all_launches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pufferlib.make(
         "tag/grid", backend="cuda", device="host", num_envs=6, batch_size=2, env_kwargs=ENV, seed=1
     ) as vec:
@@ -218,40 +218,40 @@ def test_every_call_asks_for_the_stream_before_it_changes_anything(monkeypatch: 
     def refused() -> int:
         raise CallError("another stream")
 
-    made: dict[str, Any] = {"backend": "cuda", "device": "host", "num_envs": 4, "env_kwargs": ENV, "seed": 1}
-    with pufferlib.make("tag/grid", **made) as vec, pufferlib.make("tag/grid", **made) as other:
-        own: Any = vec
+    kwargs: dict[str, Any] = {"backend": "cuda", "device": "host", "num_envs": 4, "env_kwargs": ENV, "seed": 1}
+    with pufferlib.make("tag/grid", **kwargs) as vec, pufferlib.make("tag/grid", **kwargs) as other:
+        venv: Any = vec
         actions, logits = np.zeros(12, np.int64), np.zeros((12, 5), np.float32)
         calls: list[Callable[[], Any]] = [
-            *(lambda call=call: call(own) for call in CALLS.values()),
-            lambda: own.async_reset(),
-            lambda: own.reset(env_ids=[1]),
-            lambda: own.send(actions),
-            lambda: own.send(actions[:3], env_ids=[2]),
-            lambda: own.send_logits(logits),
-            lambda: own.sample(logits),
-            lambda: own.rollout(2),
+            *(lambda call=call: call(venv) for call in CALLS.values()),
+            lambda: venv.async_reset(),
+            lambda: venv.reset(env_ids=[1]),
+            lambda: venv.send(actions),
+            lambda: venv.send(actions[:3], env_ids=[2]),
+            lambda: venv.send_logits(logits),
+            lambda: venv.sample(logits),
+            lambda: venv.rollout(2),
         ]
-        own.reset()
+        venv.reset()
         other.reset()
         for _ in range(4):
             for call in calls:
                 with monkeypatch.context() as patched, pytest.raises(CallError, match="another stream"):
-                    patched.setattr(own, "_stream", refused)
+                    patched.setattr(venv, "_stream", refused)
                     call()
-            own.send(actions)
+            venv.send(actions)
             with monkeypatch.context() as patched, pytest.raises(CallError, match="another stream"):
-                patched.setattr(own, "_stream", refused)
-                own.recv()
-            assert torch.equal(own.recv().observations, other.step(actions)[0])
-        assert own.get_attr("t") == other.get_attr("t") and own.stats().num_launches == other.stats().num_launches
+                patched.setattr(venv, "_stream", refused)
+                venv.recv()
+            assert torch.equal(venv.recv().observations, other.step(actions)[0])
+        assert venv.get_attr("t") == other.get_attr("t") and venv.stats().num_launches == other.stats().num_launches
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_streams_take_turns(cuda: str) -> None:
     """Each step on another stream plays what all of them on one do."""
-    made: dict[str, Any] = {"backend": "cuda", "device": cuda, "num_envs": 50_000, "env_kwargs": ENV, "seed": 1}
-    with pufferlib.make("tag/grid", **made) as vec, pufferlib.make("tag/grid", **made) as other:
+    kwargs: dict[str, Any] = {"backend": "cuda", "device": cuda, "num_envs": 50_000, "env_kwargs": ENV, "seed": 1}
+    with pufferlib.make("tag/grid", **kwargs) as vec, pufferlib.make("tag/grid", **kwargs) as other:
         actions = torch.randint(0, 5, (vec.agents_per_batch,), device=cuda)
         torch.cuda.synchronize()
         vec.reset()
@@ -294,8 +294,14 @@ def test_on_a_gpu_state_is_that_of_what_was_launched_last(device: str) -> None:
     """Of a pool, whose blocks fly on streams of their own. Nobody moves, so nobody is tagged."""
     env_kwargs = {**ENV, "episode_length": 999, "start": "fixed"}
     part = 20 if device == "host" else 20_000
-    made: dict[str, Any] = {"backend": "cuda", "device": device, "num_envs": 3 * part, "batch_size": part, "seed": 1}
-    with pufferlib.make("tag/grid", **made, env_kwargs=env_kwargs) as vec:
+    kwargs: dict[str, Any] = {
+        "backend": "cuda",
+        "device": device,
+        "num_envs": 3 * part,
+        "batch_size": part,
+        "seed": 1,
+    }
+    with pufferlib.make("tag/grid", **kwargs, env_kwargs=env_kwargs) as vec:
         vec.async_reset()
         actions = torch.zeros(vec.agents_per_batch, dtype=torch.int64, device=vec.device)
         for num_steps in range(1, 20):

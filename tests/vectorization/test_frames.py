@@ -79,8 +79,8 @@ REAL = {
 }
 REAL_AGENTS = ("come and go", "simple_tag", "simple_spread", "simple_speaker_listener")
 
-# Of (row, where) those whose steps still leave the compiled path. They are expected to fail, strictly: whoever
-# brings one back to it takes it out here. "serial": this process steps; "parent" and "worker": one process for all.
+# Of (row, where) those whose steps still leave the compiled path. They are expected to fail, strictly: remove
+# one here when it is back on that path. "serial": this process steps; "parent" and "worker": one process for all.
 OFF_THE_PATH: set[tuple[str, str]] = set()
 
 
@@ -170,15 +170,15 @@ def agents_env(name: str) -> Any:
             self.tick += 1
             acted = list(self.agents)
             joined = [agent for agent, ticks in self.there.items() if ticks[0] == self.tick]
-            told = acted + joined
-            gone = {agent: self.tick not in self.there[agent] for agent in told}
-            self.agents = [agent for agent in told if not gone[agent]]
+            reported = acted + joined
+            gone = {agent: self.tick not in self.there[agent] for agent in reported}
+            self.agents = [agent for agent in reported if not gone[agent]]
             return (
-                self.seen(told),
-                dict.fromkeys(told, 1.0),
+                self.seen(reported),
+                dict.fromkeys(reported, 1.0),
                 gone,
-                dict.fromkeys(told, False),
-                {agent: {"tick": self.tick} for agent in told},
+                dict.fromkeys(reported, False),
+                {agent: {"tick": self.tick} for agent in reported},
             )
 
     return ComingAndGoing()

@@ -75,12 +75,12 @@ SEVERAL: dict[str, tuple[int, tuple[Any, ...], Any, Any, Any]] = {
 
 
 class Herd(pufferlib.PufferEnv):
-    """A PufferEnv whose agents all end at once. told: what its steps return."""
+    """A PufferEnv whose agents all end at once. infos: what its steps return."""
 
     single_observation_space, single_action_space = SEEN, FOUR
 
-    def __init__(self, told: Any, num_agents: int, episode_length: int) -> None:
-        self.told, self.num_agents, self.episode_length = told, num_agents, episode_length
+    def __init__(self, infos: Any, num_agents: int, episode_length: int) -> None:
+        self.infos, self.num_agents, self.episode_length = infos, num_agents, episode_length
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.left = self.episode_length
@@ -88,7 +88,7 @@ class Herd(pufferlib.PufferEnv):
     def step(self, actions: Any) -> Any:
         self.left -= 1
         self.truncations[:] = self.left == 0
-        return self.told
+        return self.infos
 
 
 class WatchedSeveral(Counting, Several):
@@ -169,14 +169,14 @@ def test_steps_of_several_agents_enter_few_python_functions(
     assert entered <= MOST, f"{returns}: {entered:.2f} frames a step"
 
 
-@pytest.mark.parametrize("told", [None, {"a": 1}, [{"a": 1}]], ids=["nothing", "one", "each"])
+@pytest.mark.parametrize("infos", [None, {"a": 1}, [{"a": 1}]], ids=["nothing", "one", "each"])
 @pytest.mark.parametrize("num_agents", [1, 64])
 @pytest.mark.parametrize("autoreset_mode", MODES)
-def test_steps_of_puffer_envs_enter_few_python_functions(autoreset_mode: str, num_agents: int, told: Any) -> None:
-    told = told * num_agents if isinstance(told, list) else told
+def test_steps_of_puffer_envs_enter_few_python_functions(autoreset_mode: str, num_agents: int, infos: Any) -> None:
+    infos = infos * num_agents if isinstance(infos, list) else infos
     length = 10 if num_agents > 1 else 1000  # those of one agent are reset in Python
     plan: dict[str, Any] = {"num_envs": NUM_ENVS, "autoreset_mode": autoreset_mode}
-    with pufferlib.make(Herd, env_args=[told, num_agents, length], **plan) as vec:
+    with pufferlib.make(Herd, env_args=[infos, num_agents, length], **plan) as vec:
         entered = frames_a_step(vec, np.zeros(vec.agents_per_batch, int))
     assert entered <= MOST, f"{entered:.2f} frames a step"
 

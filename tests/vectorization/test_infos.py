@@ -91,19 +91,21 @@ def tales() -> st.SearchStrategy[list[Any]]:
 @pytest.mark.parametrize("plan", PLANS)
 @settings(max_examples=12)
 @given(st.lists(tales(), min_size=NUM_ENVS, max_size=NUM_ENVS), st.sampled_from(["next_step", "same_step"]))
-def test_both_paths_tell_the_same_whenever_it_is_read(plan: str, told: list[list[Any]], mode: str) -> None:
+def test_infos_of_both_paths_are_the_same_whenever_they_are_read(
+    plan: str, tales_of_envs: list[list[Any]], mode: str
+) -> None:
     in_order = plan != "pool"  # which batch an environment is in depends on time there, so its own infos are compared
 
     def play() -> list[Any]:
         batches: list[Any] = []
-        creators = [lambda its=its: Telling(its, its[0]) for its in told]
+        creators = [lambda tale=tale: Telling(tale, tale[0]) for tale in tales_of_envs]
         with pufferlib.make(creators, seed=1, autoreset_mode=mode, **PLANS[plan]) as vec:
             vec.async_reset()
-            for turn in range(14):
+            for step in range(14):
                 infos = vec.recv().infos
                 assert isinstance(infos, Infos)
                 # Read at once, later, or (where batches are the same each time) never but counted.
-                batches.append([list(infos), infos, len(infos) if in_order else infos][turn % 3])
+                batches.append([list(infos), infos, len(infos) if in_order else infos][step % 3])
                 vec.send(np.zeros(vec.agents_per_batch, int))
         gc.collect()
         if in_order:
@@ -139,20 +141,20 @@ def test_infos_are_the_rows_own(plan: str) -> None:
                 info["object"] = [self.total]
             return np.zeros(1, np.float32), 0.0, False, False, info
 
-    kept = []
+    batches = []
     with pufferlib.make(Counting, num_envs=NUM_ENVS, seed=1, **PLANS[plan]) as vec:
         vec.async_reset()
         vec.recv()
         vec.send(np.zeros(vec.agents_per_batch, int))
         for _ in range(60):
             batch = vec.recv()
-            kept.append((batch.env_ids.tolist(), batch.infos))
+            batches.append((batch.env_ids.tolist(), batch.infos))
             vec.send(np.zeros(vec.agents_per_batch, int))
     steps = dict.fromkeys(range(NUM_ENVS), 0)
-    for env_ids, infos in kept:
-        told = {info["env_id"]: info for info in infos}
-        assert [info["env_id"] for info in infos] == [env_id for env_id in env_ids if env_id in told]
-        for env_id, info in told.items():
+    for env_ids, infos in batches:
+        by_env = {info["env_id"]: info for info in infos}
+        assert [info["env_id"] for info in infos] == [env_id for env_id in env_ids if env_id in by_env]
+        for env_id, info in by_env.items():
             steps[env_id] += 1
             total = steps[env_id]
             assert (info["who"], info["when"], info["agent_id"]) == (env_id, total, env_id)
@@ -190,9 +192,9 @@ def test_a_sequence_is_as_good_as_a_list(backend: str) -> None:
             hash(infos)
         infos[0]["mine"] = 1  # what is read is the reader's
         assert infos[0]["mine"] == 1
-        following = vec.step(np.zeros(2, int))[4]
+        next_infos = vec.step(np.zeros(2, int))[4]
         empty = vec.step(np.zeros(2, int))[4]
-        assert following[0]["b"] == "two" and [info for info in empty if "env" not in info] == []
+        assert next_infos[0]["b"] == "two" and [info for info in empty if "env" not in info] == []
         vec.reset()
         assert not vec.batch.infos and vec.batch.infos == [] and len(vec.batch.infos) == 0
 
@@ -214,11 +216,11 @@ def test_a_column_is_one_key_of_all_rows(plan: str, pickled: bool) -> None:
             batch = vec.recv()
             # From records while nobody has read them, and from the dicts.
             unread = {name: batch.infos.column(name) for name in [*kinds, "env_id", "missing"]}
-            read, told = batch.infos.copy(), {info["env_id"]: info for info in batch.infos}
+            read, by_env = batch.infos.copy(), {info["env_id"]: info for info in batch.infos}
             for name, (values, mask) in unread.items():
                 again, same_mask = batch.infos.column(name)
                 assert plain(values) == plain(again) and plain(mask) == plain(same_mask)
-                assert mask.tolist() == [name in told.get(env_id, ()) for env_id in batch.env_ids.tolist()]
+                assert mask.tolist() == [name in by_env.get(env_id, ()) for env_id in batch.env_ids.tolist()]
                 assert len(values) == len(batch.env_ids) and values is not again
                 expected = gymnasium_column(read, name, batch.env_ids.tolist())
                 assert plain(values) == plain(np.zeros(len(mask)) if expected is None else expected)
@@ -232,27 +234,27 @@ def gymnasium_column(infos: list[dict[str, Any]], name: str, env_ids: list[int])
         def __init__(self) -> None:
             self.num_envs = len(env_ids)
 
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for info in infos:
         if name in info:
-            found = Vector()._add_info(found, {name: info[name]}, env_ids.index(info["env_id"]))
-    return found.get(name)
+            columns = Vector()._add_info(columns, {name: info[name]}, env_ids.index(info["env_id"]))
+    return columns.get(name)
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
 def test_a_column_takes_what_does_not_fit_as_objects(backend: str) -> None:
-    told = [{"x": 1}, {"x": None}, {"x": np.zeros(2)}, {"x": "text"}]
-    creators = [lambda info=info: Telling([info] * 9) for info in told]
+    env_infos = [{"x": 1}, {"x": None}, {"x": np.zeros(2)}, {"x": "text"}]
+    creators = [lambda info=info: Telling([info] * 9) for info in env_infos]
     with pufferlib.make(creators, num_workers=2, backend=backend) as vec:
         vec.reset()
         for _ in range(4):
             values, mask = vec.step(np.zeros(4, int))[4].column("x")
             assert values.dtype == object and mask.all()
-            assert plain(list(values)) == plain([info["x"] for info in told])
+            assert plain(list(values)) == plain([info["x"] for info in env_infos])
 
 
 def test_a_column_of_agents_has_a_row_each() -> None:
-    found = []
+    results = []
     for backend in ("serial", "multiprocessing"):
         plan: dict[str, Any] = {"backend": backend, "num_envs": 3, "num_workers": 2, "wrap_kwargs": {"max_agents": 4}}
         with pufferlib.make(HashPopulation, seed=1, **plan) as vec:
@@ -268,8 +270,8 @@ def test_a_column_of_agents_has_a_row_each() -> None:
                 assert all(values[agent] == episode for agent, episode in of_agents.items())
                 episodes += len(of_agents)
             assert episodes > 5
-            found.append(episodes)
-    assert found[0] == found[1]
+            results.append(episodes)
+    assert results[0] == results[1]
 
 
 class Names(pufferlib.PufferEnv):
@@ -278,19 +280,19 @@ class Names(pufferlib.PufferEnv):
     single_observation_space, single_action_space = Box(0, 1, (1,), np.float32), Discrete(2)
     num_agents = 2
 
-    def __init__(self, told: Any) -> None:
-        self.told = told
+    def __init__(self, infos: Any) -> None:
+        self.infos = infos
 
     def reset(self, seed: Any = None, options: Any = None) -> Any:
         return None
 
     def step(self, actions: Any) -> Any:
-        return self.told
+        return self.infos
 
 
 @pytest.mark.parametrize("agent_id", [77, 50_000_000, -1, "foo", [1], None, 2**70, True])
 def test_an_environments_own_info_may_have_any_agent_id(agent_id: Any) -> None:
-    told = []
+    copies = []
     for backend in ("serial", "multiprocessing"):
         with pufferlib.make(Names, env_args=[{"agent_id": agent_id, "x": 5}], num_envs=2, backend=backend) as vec:
             vec.reset()
@@ -298,10 +300,10 @@ def test_an_environments_own_info_may_have_any_agent_id(agent_id: Any) -> None:
                 infos = vec.step(np.zeros(4, int))[4]
             columns = infos.column("x"), infos.column("agent_id")
             assert not any(mask.any() for _, mask in columns)
-            told.append(infos.copy())
-            assert plain(told[-1]) == plain([{"agent_id": agent_id, "x": 5, "env_id": env_id} for env_id in range(2)])
+            copies.append(infos.copy())
+            assert plain(copies[-1]) == plain([{"agent_id": agent_id, "x": 5, "env_id": env_id} for env_id in range(2)])
             assert not infos.column("x")[1].any()
-    assert plain(told[0]) == plain(told[1])
+    assert plain(copies[0]) == plain(copies[1])
 
 
 def test_of_one_agent_the_environments_own_info_counts() -> None:
@@ -337,7 +339,7 @@ def test_keys_that_never_repeat_arrive_too() -> None:
             assert [*infos[0]] == [f"{tick // 2}", "same", "env_id", "agent_id"]
 
 
-class Doomed(Telling):
+class Crashing(Telling):
     """Kills its worker in a step."""
 
     def step(self, action: Any) -> Any:
@@ -348,28 +350,28 @@ class Doomed(Telling):
 
 
 @pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
-def test_what_was_told_outlives_its_worker(backend: str) -> None:
+def test_infos_outlive_their_worker(backend: str) -> None:
     """Infos kept unread through a reset, a restart and the end say what they said; new workers have new keys."""
     with pufferlib.make(
-        Doomed, env_args=[[]], num_envs=4, num_workers=2, backend=backend, on_error="restart", seed=1
+        Crashing, env_args=[[]], num_envs=4, num_workers=2, backend=backend, on_error="restart", seed=1
     ) as vec:
         vec.reset()
-        kept = [vec.step(np.zeros(4, int))[4] for _ in range(5)]
+        steps = [vec.step(np.zeros(4, int))[4] for _ in range(5)]
         pids = vec.call("__getattribute__", "tick")
-        kept.append(vec.step(np.array([0, 1, 0, 0]))[4])  # worker 0 dies
-        kept += [vec.step(np.zeros(4, int))[4] for _ in range(5)]
+        steps.append(vec.step(np.array([0, 1, 0, 0]))[4])  # worker 0 dies
+        steps += [vec.step(np.zeros(4, int))[4] for _ in range(5)]
         vec.reset()
-        kept.append(vec.step(np.zeros(4, int))[4])
+        steps.append(vec.step(np.zeros(4, int))[4])
     assert pids == [5] * 4
-    for tick, infos in enumerate(kept[:5], 1):
+    for tick, infos in enumerate(steps[:5], 1):
         assert [(info["env_id"], info["tick"]) for info in infos] == [(env_id, tick) for env_id in range(4)]
-    crashed = [info for info in kept[5] if "restarted" in info]
+    crashed = [info for info in steps[5] if "restarted" in info]
     assert {info["env_id"] for info in crashed} <= {0, 1} and 1 in {info["env_id"] for info in crashed}
     assert all([*info] == ["env_id", "restarted"] for info in crashed)
-    assert [info["tick"] for info in kept[-2] if info["env_id"] > 1] == [11, 11]
-    workers = [{value for info in infos for key, value in info.items() if key == f"of {value}"} for infos in kept]
+    assert [info["tick"] for info in steps[-2] if info["env_id"] > 1] == [11, 11]
+    workers = [{value for info in infos for key, value in info.items() if key == f"of {value}"} for infos in steps]
     assert all(len(pids) == 2 for pids in (workers[0], workers[-2])) and len(workers[0] | workers[-2]) == 3
-    assert [info["tick"] for info in kept[-1]] == [1] * 4
+    assert [info["tick"] for info in steps[-1]] == [1] * 4
 
 
 @pytest.mark.skipif(not _native.available, reason=f"there is no compiled path: {_native.reason}")

@@ -92,17 +92,17 @@ def play(steps: int, **arguments: Any) -> list[Any]:
                 over = [env_id for env_id in range(vec.num_envs) if vec._scheduler.overs[env_id]]
                 if over:
                     vec.async_reset(env_ids=over)
-                    seen.append(told(vec.recv()))
+                    seen.append(columns_of(vec.recv()))
             vec.send(vec.action_space.sample())
             try:
-                seen.append(told(vec.recv()))
+                seen.append(columns_of(vec.recv()))
             except pufferlib.WorkerError as error:
                 seen.append((error.env_id, str(error).partition("\n")[0]))
                 seen.append(vec.reset()[0].tobytes())
     return seen
 
 
-def told(batch: Any) -> list[Any]:
+def columns_of(batch: Any) -> list[Any]:
     return [array.tobytes() for array in (*batch[:4], *batch[5:])] + [repr(timeless(batch.infos))]
 
 
@@ -222,7 +222,7 @@ def test_who_is_over_is_not_stepped_the_short_way_either() -> None:
 
 
 @pytest.mark.parametrize("env", [Plain, HashPopulation])
-def test_flags_of_one_lap_touch_no_other(env: Callable[..., Any]) -> None:
+def test_flags_of_one_buffer_touch_no_other(env: Callable[..., Any]) -> None:
     """What ``recv`` returned keeps its flags until the second ``recv`` after it, for one agent and for several."""
     wrap_kwargs = {"max_agents": 4} if env is HashPopulation else None
     with pufferlib.make(env, backend="serial", num_envs=6, wrap_kwargs=wrap_kwargs, seed=2) as vec:
@@ -230,9 +230,9 @@ def test_flags_of_one_lap_touch_no_other(env: Callable[..., Any]) -> None:
         for _ in range(40):
             vec.send(np.zeros(vec.agents_per_batch, np.int64))
             batch = vec.recv()
-            kept = [array.copy() for array in batch[1:4]], batch.masks.copy()
+            copies = [array.copy() for array in batch[1:4]], batch.masks.copy()
             vec.send(np.zeros(vec.agents_per_batch, np.int64))
-            for array, copy in zip([*batch[1:4], batch.masks], [*kept[0], kept[1]], strict=True):
+            for array, copy in zip([*batch[1:4], batch.masks], [*copies[0], copies[1]], strict=True):
                 np.testing.assert_array_equal(array, copy)
             vec.recv()
 

@@ -65,14 +65,14 @@ def cluster() -> Iterator[None]:
 
 def actors() -> set[psutil.Process]:
     """The processes of actors of ours."""
-    found = set()
+    processes = set()
     for process in psutil.Process().children(recursive=True):
         try:
             if process.cmdline()[:1] in [["ray::RolloutActor"], ["ray::RemoteTaskRunner"]]:
-                found.add(process)
+                processes.add(process)
         except psutil.Error:
             continue
-    return found
+    return processes
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 def in_processes(monkeypatch: pytest.MonkeyPatch, num: int) -> None:
-    """Have every actor's environments in processes of its node."""
+    """Run every actor's environments in processes of its node."""
 
     class Local(Ray):
         def _make_backend(self, *args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ IN_PLACE: list[Any] = [  # long: the same program or IN_PROCESSES shows it, or n
     pytest.param(test_contract.test_control_reaches_chosen_envs, (), marks=LONG),
     (test_failures.test_an_exception_names_environment_worker_and_traceback, (994, "Unpicklable: has a lock inside")),
     (test_failures.test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone, ()),
-    pytest.param(test_restarts.test_an_environment_that_raises_is_made_anew_alone, (6, "next_step"), marks=LONG),
+    pytest.param(test_restarts.test_only_an_environment_that_raises_is_restarted, (6, "next_step"), marks=LONG),
     (test_misuse.test_what_cannot_be_unpickled_is_a_failure_of_its_environment, ()),
     pytest.param(test_ways_out.test_autoreset_modes_are_gymnasiums_too, ("same_step",), marks=LONG),
     pytest.param(test_ways_out.test_errors_about_sizes_say_where_make_takes_them, (), marks=LONG),
@@ -136,7 +136,7 @@ IN_PROCESSES: list[tuple[Callable[..., None], Any]] = [
     (test_contract.test_recv_times_out_and_can_be_repeated, ()),
     (test_failures.test_an_exception_in_init_is_raised_by_make, ()),
     (test_failures.test_a_call_of_a_dead_worker_is_refused_rather_than_waited_for, ()),
-    (test_restarts.test_an_environment_that_raises_is_made_anew_alone, (4, "same_step")),
+    (test_restarts.test_only_an_environment_that_raises_is_restarted, (4, "same_step")),
     (test_restarts.test_a_step_that_takes_too_long_crashes, ("first",)),
 ]
 
@@ -160,9 +160,7 @@ def test_laws_in_processes(law: Callable[..., None], args: Any, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("local_workers", [0, 1], ids=["actor", "process"])
-def test_whoever_dies_takes_only_its_own_environments_along(
-    local_workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_death_costs_only_the_environments_of_its_worker(local_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An actor, or a process of one; every row is checked."""
     random, killed = np.random.default_rng(2), set[int]()
     in_processes(monkeypatch, local_workers)
@@ -186,7 +184,7 @@ def test_whoever_dies_takes_only_its_own_environments_along(
 
 
 def test_a_wire_that_ends_takes_only_its_own_environments_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are small here, so they come directly; every row is checked, and what is placed anew has a wire again."""
+    """Rows are small here, so they come directly; every row is checked, and what is placed again has a wire."""
     in_processes(monkeypatch, 1)
     creator = functools.partial(HashEnv, mean_length=10**6)  # so that there is an open episode to lose
     with test_restarts.make("ray", env=creator, num_envs=4, num_workers=2, batch_size=3) as vec:
@@ -209,8 +207,8 @@ def test_a_wire_that_ends_takes_only_its_own_environments_along(monkeypatch: pyt
             if num_lost == 1:
                 os.kill(ray.get(actor.handle.__ray_call__.remote(lambda actor: os.getpid())), signal.SIGKILL)
             else:
-                with socket.fromfd(client.fileno(), socket.AF_INET, socket.SOCK_STREAM) as its:
-                    its.shutdown(socket.SHUT_RDWR)
+                with socket.fromfd(client.fileno(), socket.AF_INET, socket.SOCK_STREAM) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
             # They come in any two batches.
             while shadow.num_crashes < num_lost * len(actor.env_ids) or actor.client in (None, client):
                 play()
@@ -319,8 +317,8 @@ def test_rows_are_writable_as_those_of_serial(env: type[HashEnv], num_workers: i
         observations, _ = vec.reset(env_ids=[1])
         assert np.array_equal(observations[[0, 2, 3]], before[[0, 2, 3]])
         assert vec.batch.masks.tolist() == [False] * 4  # type: ignore[union-attr]
-        kept = observations.copy()
-        assert not np.array_equal(vec.step(np.zeros(4, np.int64))[0], kept)
+        copied = observations.copy()
+        assert not np.array_equal(vec.step(np.zeros(4, np.int64))[0], copied)
 
 
 SAME: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
@@ -405,7 +403,7 @@ def test_impossible_arguments_are_named(kwargs: Any, says: str) -> None:
         (signal.SIGSTOP, pufferlib.PlatformError, r"actor \d on node .* did not answer within 1 s"),
     ],
 )
-def test_an_actor_that_ends_once_it_has_made_its_environments_is_told(
+def test_an_actor_that_ends_once_it_has_made_its_environments_is_reported(
     number: int, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attach, pids = RayBackend.attach, list[int]()
@@ -432,7 +430,7 @@ LOCK = threading.Lock()  # which cannot be pickled
 
 def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: Path) -> None:
     """The table is the same, bit for bit, in this process and over two actors, one of which dies; and they go on."""
-    found = []
+    results = []
     for num_actors, deaths in ((0, 0), (2, 1)):
         with Coordinator(
             test_payoffs.pool_of_constants(),
@@ -441,7 +439,7 @@ def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: 
             num_envs=4,
             env_kwargs={"folder": str(tmp_path), "deaths": deaths},
         ) as coordinator:
-            found.append(test_coordinator.evaluated(coordinator, max_episodes=9, half_width=0.9))
+            results.append(test_coordinator.evaluated(coordinator, max_episodes=9, half_width=0.9))
             assert coordinator.num_lost == deaths == len(list(tmp_path.iterdir()))
 
             def run(way: str, call: Any = fails, coordinator: Any = coordinator) -> Any:
@@ -462,11 +460,11 @@ def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: 
                 with pytest.warns(RuntimeWarning, match=r"actor \d on node .*: it had not ended after task_time"):
                     assert run(str(tmp_path / "hangs"), hangs_once) == "came"
                 assert len(coordinator._workers._refs) == 4  # type: ignore[attr-defined]
-    assert found[0].counts.min() == 5 < found[0].counts.max()
-    assert test_coordinator.same(*found)
+    assert results[0].counts.min() == 5 < results[0].counts.max()
+    assert test_coordinator.same(*results)
 
 
-def test_what_actors_cannot_make_is_told_as_it_would_be_here() -> None:
+def test_what_actors_cannot_make_raises_as_in_this_process() -> None:
     with (
         Coordinator(test_payoffs.pool_of_constants(), "CartPole-v0.5", num_actors=1) as coordinator,
         pytest.raises(pufferlib.RegistryError, match="CartPole"),

@@ -57,9 +57,9 @@ def test_a_row_that_a_dead_worker_leaves_behind_a_slot_that_is_being_filled_is_n
     def answer(*requests: Any) -> Any:
         nonlocal number
         number += 1
-        found = opened(work.exchange(pickle.dumps((number, list(requests), NUM_ENVS))))
-        seen.extend(range(NUM_ENVS) if found.env_ids is None else found.env_ids)
-        return found
+        answered = opened(work.exchange(pickle.dumps((number, list(requests), NUM_ENVS))))
+        seen.extend(range(NUM_ENVS) if answered.env_ids is None else answered.env_ids)
+        return answered
 
     try:
         answer(*resets())
@@ -75,9 +75,9 @@ def test_a_row_that_a_dead_worker_leaves_behind_a_slot_that_is_being_filled_is_n
             time.sleep(0.001)
         pid = work._backend.pids()[1]
         os.kill(pid, signal.SIGKILL)
-        told = b""
-        while b"" == told:
-            told = answer().frames
+        frames = b""
+        while b"" == frames:
+            frames = answer().frames
         assert seen == []
         work._ring.commit(slot, False, False)
         while work._scheduler.num_coming > 0:

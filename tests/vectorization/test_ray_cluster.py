@@ -40,7 +40,7 @@ QUICKLY = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "
 
 # From CPython 3.13 on a process that multiprocessing forks clears the callbacks of atexit. Ray's hold its nodes, which
 # end with a SIGSEGV in gRPC there, whatever was forked; so they live on.
-KEPT: list[Any] = []
+NODES: list[Any] = []
 
 
 @pytest.fixture(autouse=True)
@@ -59,15 +59,15 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine
         add_node = Cluster.add_node
-        patch.setattr(Cluster, "add_node", lambda *args, **kwargs: KEPT.append(add_node(*args, **kwargs)) or KEPT[-1])
-        own = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICKLY})
+        patch.setattr(Cluster, "add_node", lambda *args, **kwargs: NODES.append(add_node(*args, **kwargs)) or NODES[-1])
+        local_cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICKLY})
         try:
             for _ in range(2):
-                own.add_node(num_cpus=1)
-            yield own
+                local_cluster.add_node(num_cpus=1)
+            yield local_cluster
         finally:
             ray.shutdown()
-            own.shutdown()
+            local_cluster.shutdown()
     _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=20)
     assert not left
 
@@ -79,20 +79,20 @@ def test_doctor_measures_every_node_and_finds_other_versions(
     for name, value in (("NUM_BYTES", 1 << 20), ("NUM_TRANSFERS", 1), ("NUM_CALLS", 20)):
         monkeypatch.setattr(ray_doctor, name, value)
     assert main(["doctor", "--ray", "--address", cluster.address, "--step-ms", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert f"at {cluster.address}, 3 nodes\n" in shown
-    assert sorted(re.findall(r"^node .*\(([0-9a-f]{8}).*\): 1 CPU, .* object store$", shown, re.M)) == sorted(
+    output = capsys.readouterr().out
+    assert f"at {cluster.address}, 3 nodes\n" in output
+    assert sorted(re.findall(r"^node .*\(([0-9a-f]{8}).*\): 1 CPU, .* object store$", output, re.M)) == sorted(
         node.node_id[:8] for node in cluster.list_all_nodes()
     )
-    assert shown.count("has the same versions\n") == 3
-    calls = re.findall(r"a call takes ([\d.]+) (µs|ms) \([\d.]+ (?:ns|µs|ms) to [\d.]+ (?:µs|ms|s)\)$", shown, re.M)
+    assert output.count("has the same versions\n") == 3
+    calls = re.findall(r"a call takes ([\d.]+) (µs|ms) \([\d.]+ (?:ns|µs|ms) to [\d.]+ (?:µs|ms|s)\)$", output, re.M)
     assert len(calls) == 3
-    assert len(re.findall(r"1 MiB go there at .* [MG]iB/s\), and come back at .* [MG]iB/s\)$", shown, re.M)) == 3
+    assert len(re.findall(r"1 MiB go there at .* [MG]iB/s\), and come back at .* [MG]iB/s\)$", output, re.M)) == 3
     unit_ms = {"µs": 1e-3, "ms": 1.0}
     number, unit = max(calls, key=lambda call: float(call[0]) * unit_ms[call[1]])
     half_ms = 0.5 * 10.0 ** -len(number.partition(".")[2])  # what is shown is rounded to its last digit
     least, most = (math.ceil(4.5 * (float(number) + sign * half_ms) * unit_ms[unit]) for sign in (-1, 1))
-    (advised,) = re.findall(r"^advice +with steps of 2.00 ms, (\d+) or more environments an actor", shown, re.M)
+    (advised,) = re.findall(r"^advice +with steps of 2.00 ms, (\d+) or more environments an actor", output, re.M)
     assert least <= int(advised) <= most  # so that calls have a tenth of the time
     assert not ray.is_initialized()
     here = {"pufferlib": "0.1", "Ray": "2.60", "Python": "3.11"}
@@ -105,8 +105,8 @@ def test_doctor_says_where_no_cluster_is(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(DOCTOR, "diagnose", lambda: iter(()))
     monkeypatch.setattr(ray, "init", None)
     assert main(["doctor", "--ray", "--address", "127.0.0.1:1"]) == 1
-    told = capsys.readouterr().out
-    assert re.match(r"Ray +no Ray cluster answers at address='127.0.0.1:1': .*refused; start one", told), told
+    output = capsys.readouterr().out
+    assert re.match(r"Ray +no Ray cluster answers at address='127.0.0.1:1': .*refused; start one", output), output
 
 
 def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(cluster: Any) -> None:
@@ -140,7 +140,7 @@ def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(
         places = [actor.location for actor in vec._backend._actors]  # type: ignore[attr-defined]
         assert len(set(places)) == 3, "work is spread over nodes"
         node = next(iter(cluster.worker_nodes))
-        (index,) = [index for index, place in enumerate(places) if node.node_id[:8] in place]
+        (index,) = [index for index, node_name in enumerate(places) if node.node_id[:8] in node_name]
         lost.update([2 * index, 2 * index + 1])
         restarts = [int(env_id in lost) for env_id in range(6)]
         cluster.remove_node(node, allow_graceful=False)
@@ -170,7 +170,7 @@ def test_training_goes_on_without_a_node_and_with_the_next_one(
         update(self, num_steps, scalars)
         charts.append({**scalars, **self.recent.charts()})
         time.sleep(0.02)  # what takes long is what Ray notices by itself, and a processor that is busy is in its way
-        playing = {found[1] for name in scalars if (found := re.fullmatch(r"actors/\S+-([0-9a-f]{4})/\d", name))}
+        playing = {match[1] for name in scalars if (match := re.fullmatch(r"actors/\S+-([0-9a-f]{4})/\d", name))}
         if not stages and len(playing) == 3:
             node = next(iter(cluster.worker_nodes))
             stages.append((node.node_id[:4], num_steps))
@@ -190,11 +190,11 @@ def test_training_goes_on_without_a_node_and_with_the_next_one(
     with pytest.raises(Enough):
         train(config)
     out, err = capfd.readouterr()
-    told = rf"actor [0-2] on \S+-{stages[0][0]} died: .*A rollout and the open episodes of its 4 environments are lost"
-    assert re.search(told, out), out
-    told = re.search(r"lost: ([12]) actor\(s\), (\d) rollout\(s\), and the open episodes of ([48]) environments", out)
-    assert told is not None, out
-    num_actors, num_rollouts, num_episodes = map(int, told.groups())  # 2: Ray put its heir on the node that had gone
+    lost = rf"actor [0-2] on \S+-{stages[0][0]} died: .*A rollout and the open episodes of its 4 environments are lost"
+    assert re.search(lost, out), out
+    lost = re.search(r"lost: ([12]) actor\(s\), (\d) rollout\(s\), and the open episodes of ([48]) environments", out)
+    assert lost is not None, out
+    num_actors, num_rollouts, num_episodes = map(int, lost.groups())  # 2: Ray put its heir on the node that had gone
     assert num_episodes == 4 * num_actors
     assert "(raylet)" not in out + err
     assert charts[-1]["charts/lost_actors"] == num_actors and charts[-1]["charts/restarts"] == num_episodes
@@ -212,7 +212,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_loss_of_the_head_is_told() -> None:
+def test_the_loss_of_the_head_is_reported() -> None:
     done = run("""
         import time
         import numpy as np

@@ -26,10 +26,10 @@ pytestmark = pytest.mark.beside
 def served(answer: Callable[[bytes], bytes]) -> Iterator[tuple[SocketClient, Future[None]]]:
     """A wire, and what becomes of the door at its end."""
     key = new_key()
-    door = SocketServer("127.0.0.1", key, answer, 3)
+    server = SocketServer("127.0.0.1", key, answer, 3)
     with ThreadPoolExecutor(1) as threads:
-        end = threads.submit(door.serve)
-        client = SocketClient(door.address, key)
+        end = threads.submit(server.serve)
+        client = SocketClient(server.address, key)
         try:
             yield client, end
         finally:
@@ -74,16 +74,16 @@ def test_what_a_call_raises_ends_the_wire() -> None:
 
 def test_only_who_knows_the_key_is_let_in() -> None:
     key = new_key()
-    door = SocketServer("127.0.0.1", key, bytes.upper, 3)
+    server = SocketServer("127.0.0.1", key, bytes.upper, 3)
     with ThreadPoolExecutor(1) as threads:
-        end = threads.submit(door.serve)
+        end = threads.submit(server.serve)
         with pytest.raises(OSError):
-            SocketClient(door.address, new_key())
-        with socket.create_connection(door.address) as hasty:
+            SocketClient(server.address, new_key())
+        with socket.create_connection(server.address) as hasty:
             hasty.sendall(key[:5])  # and goes
-        client = SocketClient(door.address, key)
+        client = SocketClient(server.address, key)
         with pytest.raises(OSError):  # one is enough
-            SocketClient(door.address, key)
+            SocketClient(server.address, key)
         client.send(b"a")
         assert answer_to(client) == b"A"
         client.close()
@@ -93,11 +93,11 @@ def test_only_who_knows_the_key_is_let_in() -> None:
 def test_a_driver_waits_for_nothing_of_an_actor_that_stands_still() -> None:
     """Neither for the rest of an answer that has begun to come, nor for calls to be read."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
-        made = threads.submit(SocketClient, listener.getsockname(), new_key())
+        connecting = threads.submit(SocketClient, listener.getsockname(), new_key())
         with listener.accept()[0] as theirs:
             theirs.recv(KEY_NBYTES, socket.MSG_WAITALL)
             theirs.sendall(LET_IN)
-            client = made.result(30)
+            client = connecting.result(30)
             num_sent, call = 0, bytes(CALL_NBYTES - 1)
             while client.takes(call):
                 client.send(call)
@@ -105,12 +105,12 @@ def test_a_driver_waits_for_nothing_of_an_actor_that_stands_still() -> None:
             assert num_sent == 2
             assert not client.takes(bytes(CALL_NBYTES + 1))
             answer = bytes(5) + b"!" * 300_000
-            whole = len(answer).to_bytes(8, "big") + answer
+            message = len(answer).to_bytes(8, "big") + answer
             for begin, end in [(0, 3), (3, 10), (10, 250_000)]:
-                theirs.sendall(whole[begin:end])
+                theirs.sendall(message[begin:end])
                 assert select.select([client], [], [], 30)[0]
                 assert client.receive() is None
-            theirs.sendall(whole[250_000:] + whole)
+            theirs.sendall(message[250_000:] + message)
             assert answer_to(client) == answer_to(client) == answer
             assert client.takes(call)
         client.close()
@@ -135,7 +135,7 @@ def driver(fake: FakeRay, num_actors: int) -> Iterator[tuple[ray_calls.Calls, li
     calls.close()
 
 
-def test_whoever_is_heard_directly_keeps_nobody_else_waiting() -> None:
+def test_a_direct_answer_keeps_no_other_actor_waiting() -> None:
     """One has always an answer; one is called through Ray; the machine of one is gone, which only Ray knows."""
     fake = FakeRay("call of ray", "serve of gone")
     with driver(fake, 3) as (calls, actors):

@@ -136,7 +136,7 @@ CALLS: dict[str, Callable[[pufferlib.VecEnv], Any]] = {
 
 
 @covering({"backend": BACKENDS, "waits_in": ["step", "call"]})
-def test_a_second_thread_is_told_so_and_changes_nothing(backend: str, waits_in: str, tmp_path: Path) -> None:
+def test_a_second_thread_is_refused_and_changes_nothing(backend: str, waits_in: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with pufferlib.make(functools.partial(GateEnv, gate), backend=backend, num_envs=2, num_workers=2) as vec:
         vec.reset()
@@ -321,7 +321,7 @@ def in_a_fork(act: Callable[[], Any]) -> Any:
 
 
 @covering({"backend": PARALLEL, "batch_size": [4, 2]})
-def test_a_forked_process_is_told_so_and_cannot_disturb_its_parent(backend: str, batch_size: int) -> None:
+def test_a_forked_process_is_refused_and_cannot_disturb_its_parent(backend: str, batch_size: int) -> None:
     def try_all() -> list[str]:
         said = []
         for call in (lambda: vec.step(zeros(batch_size)), lambda: vec.send(zeros(batch_size)), lambda: vec.recv(),
@@ -357,10 +357,10 @@ def test_a_serial_one_goes_on_in_a_forked_process() -> None:
 def use_and_leave_open(sender: Any, context: str) -> None:
     vec = pufferlib.make(HashEnv, backend="pool", num_envs=4, num_workers=2, context=context)
     sender.send((multiprocessing.current_process().daemon, trajectory(vec), vec.call("pid")))
-    kept.append(vec)
+    open_vecs.append(vec)
 
 
-kept: list[pufferlib.VecEnv] = []
+open_vecs: list[pufferlib.VecEnv] = []
 
 
 @pytest.mark.parametrize(("daemon", "context"), [(True, "fork"), (False, "fork"), (True, "spawn")])
@@ -431,17 +431,17 @@ def test_workers_of_a_data_loader() -> None:
         def __getitem__(self, index: int) -> Any:
             return vec.step(zeros(4))[0].copy()
 
-    class Own(Inherited):
+    class OwnWorkers(Inherited):
         def __getitem__(self, index: int) -> Any:
-            with pufferlib.make(HashEnv, backend="pool", num_envs=4, num_workers=1) as own:
-                return np.array(trajectory(own))
+            with pufferlib.make(HashEnv, backend="pool", num_envs=4, num_workers=1) as pool:
+                return np.array(trajectory(pool))
 
     with pufferlib.make(HashEnv, backend="pool", num_envs=4, num_workers=2) as vec:
         vec.reset()
         with pytest.raises(pufferlib.CallError, match="make another in here"):
             next(iter(torch.utils.data.DataLoader(Inherited(), num_workers=1)))
-        rows = list(torch.utils.data.DataLoader(Own(), num_workers=1))
-        assert [each[0].tolist() for each in rows] == [trajectory_alone(4)]
+        rows = list(torch.utils.data.DataLoader(OwnWorkers(), num_workers=1))
+        assert [batch[0].tolist() for batch in rows] == [trajectory_alone(4)]
         assert trajectory(vec) == trajectory_alone(4)
 
 
@@ -542,10 +542,10 @@ def test_a_handler_may_close_but_not_step(backend: str, alarm: Any, tmp_path: Pa
 @pytest.mark.parametrize(("backend", "batch_size"), [("serial", 4), ("multiprocessing", 4), ("multiprocessing", 2),
                                                      ("pool", 4), ("pool", 2)])  # fmt: skip
 def test_a_storm_of_signals_tears_nothing_that_reset_cannot_mend(backend: str, batch_size: int, alarm: Any) -> None:
-    """At whatever instruction they come: the next reset begins anew, and every row after it is right."""
+    """At whatever instruction they come: the next reset recovers, and every row after it is right."""
     random = np.random.default_rng(5)
     errors = [KeyboardInterrupt, TimeoutError, SystemExit]
-    interrupted = torn = 0
+    interrupted = num_damaged = 0
     armed = False
 
     def strike() -> None:
@@ -583,10 +583,10 @@ def test_a_storm_of_signals_tears_nothing_that_reset_cannot_mend(backend: str, b
                 vec.call("pid")
             except pufferlib.CallError as error:
                 assert "call reset, which starts again" in str(error)
-                torn += 1
+                num_damaged += 1
                 vec.async_reset()
         assert interrupted == 60
-        print(f"{torn} of {interrupted} at a bad time")
+        print(f"{num_damaged} of {interrupted} at a bad time")
         if batch_size == 4:
             assert trajectory(vec) == trajectory_alone(4)
         else:

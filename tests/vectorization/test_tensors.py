@@ -118,11 +118,11 @@ def test_a_tensor_keeps_its_memory_alive() -> None:
 def test_copies_are_owned() -> None:
     tensors, arrays = Tensors(copy=True), batch()
     first = tensors.of(0, arrays)
-    kept = [tensor.clone() for tensor in first]
+    clones = [tensor.clone() for tensor in first]
     arrays[0][...] = -1
     arrays[1][...] = -1
     second = tensors.of(0, arrays)
-    assert all(torch.equal(tensor, copy) for tensor, copy in zip(first, kept, strict=True))
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(first, clones, strict=True))
     assert second[0].eq(-1).all()
     assert not {tensor.data_ptr() for tensor in first} & {tensor.data_ptr() for tensor in second}
 
@@ -254,17 +254,17 @@ def pinned_blocks(cuda: FakeCuda, num: int = 3, **kwargs: Any) -> tuple[Tensors,
 def test_a_batch_is_queued_in_order_and_nothing_waits() -> None:
     cuda = FakeCuda()
     tensors, blocks = pinned_blocks(cuda)
-    for turn in range(2):
-        tensors.of(turn, blocks.arrays[turn])  # makes the buffers
+    for number in range(2):
+        tensors.of(number, blocks.arrays[number])  # makes the buffers
     cuda.run(100)
     cuda.log.clear()
-    for turn in range(12):
-        key = turn % 3
-        blocks.fill(key, turn)
+    for number in range(12):
+        key = number % 3
+        blocks.fill(key, number)
         targets = tensors.of(key, blocks.arrays[key])
         assert cuda.log == ["begin", "copy", "copy", "record"]  # not the ids, and no asking, waiting or new memory
         cuda.run(100)
-        assert targets[0].eq(turn).all()
+        assert targets[0].eq(number).all()
         assert targets[2].tolist() == [0, 1, 2, 3]
         cuda.log.clear()
 
@@ -306,14 +306,14 @@ def test_owned_device_tensors_are_never_written_again() -> None:
     cuda = FakeCuda()
     tensors, blocks = pinned_blocks(cuda, copy=True)
     given_out = []
-    for turn in range(9):
-        key = turn % 3
+    for number in range(9):
+        key = number % 3
         tensors.finish(key)
-        blocks.fill(key, turn)
+        blocks.fill(key, number)
         given_out.append(tensors.of(key, blocks.arrays[key]))
     cuda.run(100)
-    for turn, out in enumerate(given_out):
-        assert out[0].eq(turn).all() and out[1].eq(bool(turn % 2)).all() and out[2].tolist() == [0, 1, 2, 3]
+    for number, out in enumerate(given_out):
+        assert out[0].eq(number).all() and out[1].eq(bool(number % 2)).all() and out[2].tolist() == [0, 1, 2, 3]
 
 
 @given(st.lists(st.integers(0, 5), min_size=30, max_size=60), st.booleans(), st.sampled_from([3, 4, 5]))
@@ -324,16 +324,16 @@ def test_whatever_the_device_lags_the_learner_sees_its_batches(lags: list[int], 
     assert tensors.pin(blocks.memory) is not refuses
     tensors.pin(blocks.flags)
     seen: list[Any] = []
-    for turn, lag in enumerate(lags):
-        key = turn % num
+    for number, lag in enumerate(lags):
+        key = number % num
         tensors.finish(key)
-        blocks.fill(key, turn)
+        blocks.fill(key, number)
         targets = tensors.of(key, blocks.arrays[key])
-        expected.append([turn, bool(turn % 2), 3])
+        expected.append([number, bool(number % 2), 3])
         cuda.queue.append((targets, Reader(seen)))
-        following = (turn + 1) % num
-        if following not in tensors.leases():
-            blocks.fill(following, -1)  # what the learner may not see
+        next_key = (number + 1) % num
+        if next_key not in tensors.leases():
+            blocks.fill(next_key, -1)  # what the learner may not see
         cuda.run(lag)
     cuda.run(len(cuda.queue))
     assert seen == expected
@@ -356,13 +356,13 @@ def test_memory_that_cannot_be_pinned_goes_through_buffers_and_needs_no_lease() 
     cuda = FakeCuda(refuses=True)
     tensors, blocks = on_fake(cuda), Blocks(1)
     assert not tensors.pin(blocks.memory)
-    for turn in range(2):
-        blocks.fill(0, turn)
+    for number in range(2):
+        blocks.fill(0, number)
         targets = tensors.of(0, blocks.arrays[0])
         assert tensors.leases() == []
         blocks.fill(0, 99)  # at once
         cuda.run(100)
-        assert targets[0].eq(turn).all()
+        assert targets[0].eq(number).all()
     cuda.log.clear()
     tensors.of(0, blocks.arrays[0])
     tensors.of(0, blocks.arrays[0])
@@ -448,13 +448,13 @@ def played(plan: dict[str, Any], arguments: dict[str, Any], see: Any = None) -> 
     batches = []
     with pufferlib.make(functools.partial(HashEnv, mean_length=5), num_envs=4, seed=1, **plan, **arguments) as vec:
         vec.async_reset()
-        for turn in range(40):
+        for number in range(40):
             parts = [part for part in vec.recv() if not isinstance(part, pufferlib.vectorization.Infos)]
             if see is None:
                 batches.append([part.copy() if isinstance(part, np.ndarray) else part.clone() for part in parts])
             else:
                 see(parts)
-            vec.send(torch.full((vec.agents_per_batch,), turn % 3))
+            vec.send(torch.full((vec.agents_per_batch,), number % 3))
     return batches
 
 
@@ -476,12 +476,12 @@ def test_the_host_batch_is_there_without_waiting(
     ) as vec:
         assert vec.host_batch is None
         vec.async_reset()
-        for turn in range(40):
+        for number in range(40):
             vec.recv()
             host = vec.host_batch
             assert host is not None and host.infos is vec.batch.infos
             seen.append([part.tolist() for part in host if isinstance(part, np.ndarray)])
-            vec.send(np.full(vec.agents_per_batch, turn % 3))
+            vec.send(np.full(vec.agents_per_batch, number % 3))
         cuda.run(len(cuda.queue))
     assert seen == [[part.tolist() for part in batch] for batch in expected]
 
@@ -501,16 +501,16 @@ def test_on_a_gpu_every_batch_arrives(pin: bool, copy: bool, cuda: str) -> None:
         assert tensors.pin(blocks.memory) and tensors.pin(blocks.flags)
         assert torch.from_numpy(blocks.memory).is_pinned()
     sums = []
-    for turn in range(200):
-        key = turn % 4
+    for number in range(200):
+        key = number % 4
         tensors.finish(key)
-        blocks.fill(key, turn)
+        blocks.fill(key, number)
         observations, flags, ids = tensors.of(key, blocks.arrays[key])
         assert observations.is_cuda and ids.is_cuda
         sums.append((observations.sum(), flags.sum(), ids.sum()))  # queued behind the copy; nothing has waited
-    for turn, (total, flagged, ids_total) in enumerate(sums):
-        assert total.item() == turn * 4096 * 3
-        assert (flagged.item(), ids_total.item()) == (4096 * (turn % 2), sum(range(4096)))
+    for number, (total, flagged, ids_total) in enumerate(sums):
+        assert total.item() == number * 4096 * 3
+        assert (flagged.item(), ids_total.item()) == (4096 * (number % 2), sum(range(4096)))
     tensors.close()
     assert tensors.leases() == []
     assert not torch.from_numpy(blocks.memory).is_pinned()

@@ -144,8 +144,8 @@ def scripted(faces: str, thread: str = THREAD, more: str = "") -> str:
 def test_workers_know_what_the_script_has_registered(tmp_path: Path, native: str, num: int) -> None:
     """num: of SERVED, from the first on."""
     out, _ = run(tmp_path, scripted(f"{SERVED}[:{num}]", more=REFUSED), PUFFERLIB_NATIVE=native)
-    *found, refused = out.splitlines()
-    assert found == [EXPECTED] * num
+    *registered, refused = out.splitlines()
+    assert registered == [EXPECTED] * num
     assert '"Locked-v0" was registered' in refused and "cannot be pickled" in refused
     assert "register it in the env_creator" in refused
 

@@ -49,5 +49,5 @@ class Board:
 
 @functools.lru_cache(maxsize=1)
 def board_at(path: str, num_envs: int, num_workers: int) -> Board:
-    """Return the board as this process sees it; environments that are made anew share it."""
+    """Return the board as this process sees it; restarted environments share it."""
     return Board(Path(path), num_envs, num_workers)

@@ -1,8 +1,8 @@
 """The checker: proves in the learner's process that every row is the one that was due.
 
 What an agent's next row says follows from the last one (``tale``) and from the action that was sent, so nothing has to
-be remembered but one row an agent. A row that is not as expected is a crash row, the first row of an environment that
-was made anew, or a violation; crash rows have to be accounted for by deaths and exceptions that really happened.
+be remembered but one row an agent. A row that is not as expected is a crash row, the first row of a restarted
+environment, or a violation; crash rows have to be accounted for by deaths and exceptions that really happened.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .board import RAISED, Board
 from .envs import LETHAL, TELLING
 from .tale import (
     ACTION,
+    AGENT_INDEX,
     CHAIN,
     CHECK,
     ENV,
     EPISODE,
     LIFE,
-    PLACE,
     TICK,
     WORDS,
     checks_of,
@@ -37,7 +37,7 @@ from .tale import (
 
 __all__ = ["Checker", "Violation"]
 
-# What an agent's next row has to be: a step; the first of the next episode; the first of an environment made anew;
+# What an agent's next row has to be: a step; the first of the next episode; the first of a restarted environment;
 # the first after a reset by the user, who does not know what was dropped.
 MID, OVER, LOST, ANEW = range(4)
 DROPPED = 2  # episodes that a reset by the user may begin: what was under way may have begun one, too
@@ -54,7 +54,7 @@ class Violation(AssertionError):
 class Checker:
     """Follows a VecEnv of environments of one kind of ``envs``.
 
-    deaths: of each worker, counted by whoever buries it. num_transitions: rows that a step led to; num_resets: first
+    deaths: of each worker, counted where it is buried. num_transitions: rows that a step led to; num_resets: first
     rows; crashes: crash rows of each environment, by cause.
     """
 
@@ -66,7 +66,7 @@ class Checker:
         self._single = self.per_env == 1
         self.next_step, self.same_step = (vec.autoreset_mode == mode for mode in ("next_step", "same_step"))
         self.rows = np.zeros((num_agents, WORDS), np.int64)
-        self.rows[:, ENV], self.rows[:, PLACE] = np.divmod(np.arange(num_agents), self.per_env)
+        self.rows[:, ENV], self.rows[:, AGENT_INDEX] = np.divmod(np.arange(num_agents), self.per_env)
         self.state = np.full(num_agents, ANEW)
         self.sent = np.zeros(num_agents, np.int64)
         self.flying = np.zeros(num_envs, bool)
@@ -78,10 +78,12 @@ class Checker:
             self.order = collections.deque()
         self.worker_of = [worker for worker, share in enumerate(vec._backend.shares) for _ in share]
         self.deaths = [0] * len(vec._backend.shares)
-        self.num_mended = 0  # how often all were made anew, since Ctrl-C had torn something
+        self.num_mended = 0  # how often all were restarted, since Ctrl-C had torn something
         self.num_transitions = self.num_resets = self.num_batches = 0
         self.crashes = {"death": [0] * num_envs, "exception": [0] * num_envs}
-        self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # batches still valid, and copies of them
+        self._leased_batches: collections.deque[tuple[Any, Any]] = (
+            collections.deque()
+        )  # batches still valid, and copies of them
 
     # ------------------------------------------------------------------------------------------------ what is sent
 
@@ -90,7 +92,7 @@ class Checker:
         self.state[:] = ANEW
         self.flying[:] = True
         self.resets += 1
-        self._kept.clear()
+        self._leased_batches.clear()
         if self.order is not None:
             self.order = collections.deque(range(len(self.flying)))
 
@@ -188,7 +190,7 @@ class Checker:
         chosen = rows[which]
         chosen[:, EPISODE] += 1
         chosen[:, TICK] = chosen[:, ACTION] = 0
-        chosen[:, CHAIN] = first_chain(chosen[:, LIFE], chosen[:, EPISODE], chosen[:, PLACE])
+        chosen[:, CHAIN] = first_chain(chosen[:, LIFE], chosen[:, EPISODE], chosen[:, AGENT_INDEX])
         chosen[:, CHECK] = checks_of(chosen)
         rows[which] = chosen
 
@@ -206,7 +208,7 @@ class Checker:
     def _take_odd(self, batch: Any, index: int, due: Any, crashed: dict[int, str]) -> None:
         """Take a row that is not the next of its episode: a crash row, or the first of a new life."""
         agent = int(batch.agent_ids[index])
-        env_id, place = divmod(agent, self.per_env)
+        env_id, agent_index = divmod(agent, self.per_env)
         row = batch.observations[index]
         outcome = [
             bool(column[index]) for column in (batch.rewards, batch.terminations, batch.truncations, batch.masks)
@@ -214,11 +216,11 @@ class Checker:
         if env_id in crashed:
             if row.any() or outcome != [False, False, True, False]:
                 raise Violation("crash", f"the crash row of agent {agent} is {row[:WORDS]}, {outcome}")
-            if place == 0:
+            if agent_index == 0:
                 self._account_for(env_id, crashed[env_id])
             self.state[agent] = LOST
             return
-        kind = self._kind_of(row, due, env_id, place)
+        kind = self._kind_of(row, due, env_id, agent_index)
         text = f"agent {agent} of environment {env_id} was due {due} and is {row[:WORDS]}, {outcome}"
         if self.state[agent] == MID or any(outcome) or kind in ("torn", "misrouted") or row[TICK] != 0:
             raise Violation(kind, text)
@@ -228,16 +230,16 @@ class Checker:
             if not 1 <= begun <= DROPPED * self.resets[env_id]:
                 raise Violation("wrong", text)
         else:
-            self._take_new_life(env_id, place, row, text, unseen=DROPPED * self.resets[env_id] or 1)
-        if row[CHAIN] != first_chain(int(row[LIFE]), int(row[EPISODE]), place) or row[ACTION] != 0:
+            self._take_new_life(env_id, agent_index, row, text, unseen=DROPPED * self.resets[env_id] or 1)
+        if row[CHAIN] != first_chain(int(row[LIFE]), int(row[EPISODE]), agent_index) or row[ACTION] != 0:
             raise Violation("wrong", text)
         self.rows[agent], self.state[agent] = row[:WORDS], MID
         self.num_resets += 1
 
-    def _take_new_life(self, env_id: int, place: int, row: Any, text: str, *, unseen: int) -> None:
-        """Take the first row of an environment that was made anew, seeded as no other was."""
+    def _take_new_life(self, env_id: int, agent_index: int, row: Any, text: str, *, unseen: int) -> None:
+        """Take the first row of a restarted environment, seeded as no other was."""
         newest, life = self.vec.restarts[env_id], self.lives[env_id]
-        known = [life] if place else range(life + 1, newest + 1)
+        known = [life] if agent_index else range(life + 1, newest + 1)
         for number in known:
             if row[LIFE] == self.seed_of(env_id, number) and row[EPISODE] < unseen:
                 self.lives[env_id] = number
@@ -258,23 +260,23 @@ class Checker:
         self.crashes[kind][env_id] += 1
         worker = self.worker_of[env_id]
         most = self.deaths[worker] if by_death else self.board.env(env_id)[RAISED]
-        place = r"( on node \S+ at \S+)?"
+        node = r"( on node \S+ at \S+)?"
         named = (
-            rf"worker {worker}{place}, " if by_death else rf"environment {env_id} \(worker {worker}{place}\) raised in"
+            rf"worker {worker}{node}, " if by_death else rf"environment {env_id} \(worker {worker}{node}\) raised in"
         )
         if self.crashes[kind][env_id] > most or not re.search(named, cause):
             raise Violation("crash", f"environment {env_id} crashed by {kind} {self.crashes[kind][env_id]} times of "
                                      f"{most}: {cause}")  # fmt: skip
 
     @staticmethod
-    def _kind_of(row: Any, due: Any, env_id: int, place: int) -> str:
+    def _kind_of(row: Any, due: Any, env_id: int, agent_index: int) -> str:
         """Return what is wrong with a row, in a word."""
         if checks_of(row[None, :WORDS])[0] != row[CHECK] or (row[WORDS:] != row[CHECK]).any():
             return "torn"
-        if row[ENV] != env_id or row[PLACE] != place:
+        if row[ENV] != env_id or row[AGENT_INDEX] != agent_index:
             return "misrouted"
         if row[LIFE] == due[LIFE]:
-            is_, should = ((int(each[EPISODE]), int(each[TICK])) for each in (row, due))
+            is_, should = ((int(words[EPISODE]), int(words[TICK])) for words in (row, due))
             if is_ != should:
                 return "lost" if is_ > should else "doubled"
         return "wrong"
@@ -285,8 +287,8 @@ class Checker:
         """Each step's info has come, once; rows: as the steps left them, before a same-step autoreset."""
         due = {}
         if self._tells:
-            told = steps & is_told(rows[:, CHAIN]) & ~(over & self.same_step)
-            due = dict(zip(batch.agent_ids[told].tolist(), rows[told, CHAIN].tolist(), strict=True))
+            has_info = steps & is_told(rows[:, CHAIN]) & ~(over & self.same_step)
+            due = dict(zip(batch.agent_ids[has_info].tolist(), rows[has_info, CHAIN].tolist(), strict=True))
         ends = {}
         if over.any():
             ended = np.flatnonzero(steps & over).tolist()
@@ -309,12 +311,12 @@ class Checker:
 
     def _check_kept(self, batch: Any) -> None:
         """What was received is intact until the second batch after it, also if its worker has died meanwhile."""
-        for old, copy in self._kept:
+        for old, copy in self._leased_batches:
             if not np.array_equal(old.observations[:, :WORDS], copy[0]) or not np.array_equal(old.masks, copy[1]):
                 raise Violation("torn", "a batch has changed while it was valid")
-        self._kept.append((batch, (batch.observations[:, :WORDS].copy(), batch.masks.copy())))
-        if len(self._kept) == 2:
-            self._kept.popleft()
+        self._leased_batches.append((batch, (batch.observations[:, :WORDS].copy(), batch.masks.copy())))
+        if len(self._leased_batches) == 2:
+            self._leased_batches.popleft()
 
     # ------------------------------------------------------------------------------------------------- at the end
 
@@ -322,7 +324,7 @@ class Checker:
         """Check what can be told only of the whole: restarts are what deaths and exceptions explain, and no others."""
         for env_id, restarts in enumerate(self.vec.restarts):
             deaths, raised = self.deaths[self.worker_of[env_id]], self.board.env(env_id)[RAISED]
-            # Beginning anew after Ctrl-C is a restart, too; of the death before it nobody may have heard.
+            # The recovery from Ctrl-C is a restart, too; the death before it may be unreported.
             if not deaths <= restarts <= deaths + raised + self.num_mended:
                 raise Violation("crash", f"environment {env_id}: {restarts} restarts, {deaths} deaths, {raised} raised")
 

@@ -46,7 +46,7 @@ class Fault(IntEnum):
     RAISE_IN_STEP = 100
     RAISE_IN_PACKING = 101
     MISFIT = 102  # an observation of another shape
-    RAISE_IN_INIT = 103  # raises, and once more when it is made anew
+    RAISE_IN_INIT = 103  # raises, and once more when it is restarted
     DIE_IN_STEP = 104
     DIE_IN_PACKING = 105
     DIE_IN_COPYING = 106  # of SIGBUS, while the observation is read
@@ -339,27 +339,29 @@ class Zoo(Core, pettingzoo.ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     def action_space(self, agent: Any) -> Any:
         return self.spaces[1]
 
-    def row(self, place: int, action: int) -> Any:
-        words = (self.index, place, self.life, self.episode, self.tick, action, self.chains[place])
+    def row(self, agent_index: int, action: int) -> Any:
+        words = (self.index, agent_index, self.life, self.episode, self.tick, action, self.chains[agent_index])
         return np.array([*words, check_of(*words)], np.int64)
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.begin(seed)
         self.agents = list(self.possible_agents)
-        self.chains = [first_chain(self.life, self.episode, place) for place in range(2)]
-        rows = {agent: self.row(place, 0) for place, agent in enumerate(self.agents)}
+        self.chains = [first_chain(self.life, self.episode, agent_index) for agent_index in range(2)]
+        rows = {agent: self.row(agent_index, 0) for agent_index, agent in enumerate(self.agents)}
         self.words[PHASE] = PACKING
         return rows, {agent: {} for agent in self.agents}
 
     def step(self, actions: Any) -> Any:
         agents, played = self.agents, [int(actions[agent]) for agent in self.agents]
         over = self.advance(max(played))
-        chains = self.chains = [next_chain(self.chains[place], played[place], self.tick) for place in range(2)]
-        rows = {agent: self.row(place, played[place]) for place, agent in enumerate(agents)}
+        chains = self.chains = [
+            next_chain(self.chains[agent_index], played[agent_index], self.tick) for agent_index in range(2)
+        ]
+        rows = {agent: self.row(agent_index, played[agent_index]) for agent_index, agent in enumerate(agents)}
         infos: dict[str, dict[str, Any]] = {agent: {} for agent in agents}
-        for place, agent in enumerate(agents):
-            if is_told(chains[place]):
-                infos[agent]["told"] = chains[place]
+        for agent_index, agent in enumerate(agents):
+            if is_told(chains[agent_index]):
+                infos[agent]["told"] = chains[agent_index]
         if self.spoil in (Fault.TALK, Fault.CHATTER):
             infos["left"]["noise"] = bytes(200_000 if self.spoil == Fault.TALK else 50_000)
             self.spoil = 0
@@ -369,7 +371,7 @@ class Zoo(Core, pettingzoo.ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         if over:
             self.agents = []
         self.words[PHASE] = PACKING
-        return (rows, {agent: reward_of(chains[place]) for place, agent in enumerate(agents)},
+        return (rows, {agent: reward_of(chains[agent_index]) for agent_index, agent in enumerate(agents)},
                 dict.fromkeys(agents, over and not cut), dict.fromkeys(agents, cut), infos)  # fmt: skip
 
 

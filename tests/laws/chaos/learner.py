@@ -180,15 +180,15 @@ class ActorTally:
         return messages
 
     def messages(self, messages: Any, actor: Any, frames: bytes) -> Any:
-        found = messages(actor, frames)
-        for message in found:
+        received = messages(actor, frames)
+        for message in received:
             if isinstance(message, Died):
                 self.phases["a process of an actor"] += 1
                 code = message.exitcode or 0
                 self.ends[signal.Signals(-code).name if code < 0 else f"exit {code}"] += 1
                 self.checker.deaths[message.worker] += 1
                 self.forget(message)
-        return found
+        return received
 
     def forget(self, message: Any) -> None:
         for env_id in message.env_ids:
@@ -242,7 +242,7 @@ class Script:
                 if not self.repertoire:
                     self.repertoire = self.random.permutation(self.arrangement.repertoire).tolist()
                 actions[index] = fault = self.repertoire.pop()
-                self.sent[next(each.name for each in self.arrangement.repertoire if each == fault)] += 1
+                self.sent[next(entry.name for entry in self.arrangement.repertoire if entry == fault)] += 1
         return actions
 
 
@@ -299,7 +299,7 @@ def play(arrangement: Arrangement, *, seed: int, wrap: Callable[[Any], Any] = la
 
 @contextlib.contextmanager
 def own_ray() -> Iterator[None]:
-    """Have a Ray for as long as this lasts: what it starts and opens when it likes is not the VecEnv's."""
+    """Run Ray within this context, so that what it starts and opens by itself is not counted as the VecEnv's."""
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -318,10 +318,10 @@ def _watched(arrangement: Any, seed: int, wrap: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "dropped by reset", RuntimeWarning)
         warnings.filterwarnings("ignore", ".*which is made again, raised in close", RuntimeWarning)
-        place = (str(Path(folder, "board")), arrangement.num_envs, arrangement.num_processes)
-        board = Board(Path(place[0]), *place[1:])
+        board_args = (str(Path(folder, "board")), arrangement.num_envs, arrangement.num_processes)
+        board = Board(Path(board_args[0]), *board_args[1:])
         with handlers(board, arrangement.interrupts) as seen:
-            result = _play(arrangement, seed, board, place, seen, wrap)
+            result = _play(arrangement, seed, board, board_args, seen, wrap)
     del board  # Python keeps the file of a mapping open
     gc.collect()
     deadline = time.monotonic() + 5
@@ -338,9 +338,11 @@ def _watched(arrangement: Any, seed: int, wrap: Any) -> dict[str, Any]:
     return {**result, "left behind": left, "seconds": round(time.monotonic() - started_s, 1), "seed": seed}
 
 
-def _play(arrangement: Any, seed: int, board: Board, place: Any, seen: dict[str, Any], wrap: Any) -> dict[str, Any]:
+def _play(
+    arrangement: Any, seed: int, board: Board, board_args: Any, seen: dict[str, Any], wrap: Any
+) -> dict[str, Any]:
     vec = pufferlib.make(
-        functools.partial(KINDS[arrangement.kind], board=place),
+        functools.partial(KINDS[arrangement.kind], board=board_args),
         backend=arrangement.backend,
         num_envs=arrangement.num_envs,
         num_workers=arrangement.num_workers,
@@ -358,7 +360,7 @@ def _play(arrangement: Any, seed: int, board: Board, place: Any, seen: dict[str,
         threading.Thread(target=done.wait).start()
     limit_s = arrangement.step_timeout
     monkey = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.monkey", *map(str, place), str(seed), str(arrangement.mean_s),
+        [sys.executable, "-m", f"{__package__}.monkey", *map(str, board_args), str(seed), str(arrangement.mean_s),
          str(os.getpid()), *([] if limit_s is None else [str(4 * limit_s)])],
         cwd=Path(__file__).parents[len(__package__.split("."))],
     )  # fmt: skip
@@ -421,12 +423,12 @@ class Learner:
             if share < 1:
                 end_s = now_s + PATIENCE_S
             assert now_s < end_s, f"nobody kills workers any more: {self.tally.deaths} of {arrangement.deaths}"
-            self.turn()
+            self.exchange()
         words[GO] = 0
         self.settle()
         self.memory.append(own_memory())
 
-    def turn(self, *, calm: bool = False) -> Any:
+    def exchange(self, *, calm: bool = False) -> Any:
         """Receive a batch and answer it; after an error, reset."""
         try:
             self.seen["armed"] = not calm
@@ -481,7 +483,7 @@ class Learner:
         missing = set(range(self.arrangement.num_envs))
         deadline = time.monotonic() + PATIENCE_S
         while missing:
-            batch = self.turn(calm=True)
+            batch = self.exchange(calm=True)
             if batch is None:  # an error that had not been told yet
                 missing = set(range(self.arrangement.num_envs))
             else:

@@ -35,7 +35,7 @@ class Monkey:
         """Kill a worker, stop one for a while, or send the learner a signal."""
         draw, words = self.random.random(), self.words
         if draw < 0.4:
-            # One at a time: the kernel begins a fork anew at each signal, and on a busy machine none would succeed.
+            # One at a time: the kernel restarts a fork at each signal, and on a busy machine none would succeed.
             if not words[UNHANDLED]:
                 words[UNHANDLED] = 1
                 words[SIGNALS] += 1

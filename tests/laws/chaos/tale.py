@@ -14,7 +14,7 @@ __all__ = ["WORDS", "check_of", "checks_of", "first_chain", "is_told", "is_trunc
            "reward_of"]  # fmt: skip
 
 WORDS = 8
-ENV, PLACE, LIFE, EPISODE, TICK, ACTION, CHAIN, CHECK = range(WORDS)  # further words of a row repeat CHECK
+ENV, AGENT_INDEX, LIFE, EPISODE, TICK, ACTION, CHAIN, CHECK = range(WORDS)  # further words of a row repeat CHECK
 MASK = (1 << 31) - 1
 KEYS = (7_368_787, 611_953, 15_485_863, 32_452_843, 49_979_687, 67_867_967, 86_028_121)
 _KEYS = np.array(KEYS, np.int64)
@@ -30,9 +30,9 @@ def checks_of(rows: Any) -> Any:
     return rows[:, :CHECK] @ _KEYS
 
 
-def first_chain(life: Any, episode: Any, place: Any) -> Any:
+def first_chain(life: Any, episode: Any, agent_index: Any) -> Any:
     """Return the chain word of an episode's first row. life: the seed that the environment was made with."""
-    return (life * 1_103_515_245 + episode * 69_069 + place * 7_919 + 1) & MASK
+    return (life * 1_103_515_245 + episode * 69_069 + agent_index * 7_919 + 1) & MASK
 
 
 def next_chain(chain: Any, action: Any, tick: Any) -> Any:

@@ -140,7 +140,7 @@ QUIET = Arrangement("single", "multiprocessing", 8, 2, 8, transitions=200_000, d
 
 
 @pytest.mark.parametrize("available", [True, False] if _native.available else [False])
-@pytest.mark.parametrize(("tamper", "kind"), WRONG, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.parametrize(("tamper", "kind"), WRONG, ids=lambda change: getattr(change, "__name__", change))
 def test_one_wrong_row_is_seen(
     tamper: Callable[[Any, Any, Any], Any], kind: str, available: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,8 +220,8 @@ def test_a_ring_that_swaps_or_doubles_or_drops_one_row_fails(noticed: list[Any],
     built = subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=tmp_path,
                            capture_output=True, text=True)  # fmt: skip
     assert built.returncode == 0, built.stderr
-    whole = run("--path", "compiled", "--only", "synchronous, infos", "--part", 0.05, cwd=tmp_path, CHAOS_FAULT="0")
-    assert whole.returncode == 0, whole.stderr
+    result = run("--path", "compiled", "--only", "synchronous, infos", "--part", 0.05, cwd=tmp_path, CHAOS_FAULT="0")
+    assert result.returncode == 0, result.stderr
     for fault, arrangement, kinds in noticed:
         done = run("--path", "compiled", "--only", arrangement, "--part", 0.3, "--limit", LIMIT_S, cwd=tmp_path,
                    CHAOS_FAULT=str(fault))  # fmt: skip

@@ -29,24 +29,24 @@ class Seen:
 
     def __init__(self) -> None:
         self.pictures: list[np.ndarray] = []
-        self.told: list[tuple[int, list[bool], list[float]]] = []
+        self.calls: list[tuple[int, list[bool], list[float]]] = []
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Any, num_steps: int) -> None:
         assert num_steps == 70
         self.pictures.append(draw())
-        self.told.append((env_id, masks.tolist(), rewards.tolist()))
+        self.calls.append((env_id, masks.tolist(), rewards.tolist()))
 
 
 @pytest.mark.parametrize("env", GAMES)
 def test_what_is_drawn_later_is_what_was_there(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    live, told = [], []
+    live, calls = [], []
     keep = DeviceVideo.take
 
-    def take(exposures: DeviceVideo, step: int, batch: Any) -> None:
-        keep(exposures, step, batch)
-        live.extend(exposures.vec.render(env_ids=FILMED))
+    def take(device_video: DeviceVideo, step: int, batch: Any) -> None:
+        keep(device_video, step, batch)
+        live.extend(device_video.vec.render(env_ids=FILMED))
         columns = [part.view(8, 3)[list(FILMED)].tolist() for part in (batch.masks, batch.rewards)]
-        told.extend(zip(FILMED, *columns, strict=True))
+        calls.extend(zip(FILMED, *columns, strict=True))
 
     monkeypatch.setattr(DeviceVideo, "take", take)
     kwargs = {**GAMES[env], "render_mode": "rgb_array"}
@@ -56,20 +56,20 @@ def test_what_is_drawn_later_is_what_was_there(env: str, monkeypatch: pytest.Mon
         vec.stats(reset=True)  # type: ignore[call-arg]
         vec.render(env_ids=FILMED)
         # Of two of eight environments: what a state of one has, twice.
-        each = sum(part[0].nbytes for part in vec.states().values())  # type: ignore[attr-defined]
-        assert vec.stats().device_to_host_nbytes == 2 * each  # type: ignore[attr-defined]
+        pair = sum(part[0].nbytes for part in vec.states().values())  # type: ignore[attr-defined]
+        assert vec.stats().device_to_host_nbytes == 2 * pair  # type: ignore[attr-defined]
         seen: Any = Seen()
         rollout.exposures.show(seen, rollout.exposures.tensors(), 70)
-    live, told = live[2:], told[2:]  # after what they began with
-    assert len(seen.pictures) == len(live) == 50 and seen.told == told
-    assert all(np.array_equal(*each) for each in zip(seen.pictures, live, strict=True))
+    live, calls = live[2:], calls[2:]  # after what they began with
+    assert len(seen.pictures) == len(live) == 50 and seen.calls == calls
+    assert all(np.array_equal(*pair) for pair in zip(seen.pictures, live, strict=True))
     assert len({picture.tobytes() for picture in live}) > 20  # and something happens
 
 
 @pytest.mark.parametrize("env", [pytest.param("tag/grid", marks=pytest.mark.long), "tag/continuous"])
 def test_chosen_environments_are_filmed_while_they_train(env: str, tmp_path: Path) -> None:
-    told = {"env": env, "env_kwargs": GAMES[env], "total_steps": 2000, "runs": str(tmp_path)}
-    result = train(config(**told, video_envs=FILMED, video_every=1000))
+    settings = {"env": env, "env_kwargs": GAMES[env], "total_steps": 2000, "runs": str(tmp_path)}
+    result = train(config(**settings, video_envs=FILMED, video_every=1000))
     folder = result.run_folder
     assert folder is not None
     films = sorted((folder / "videos").iterdir())
@@ -79,7 +79,7 @@ def test_chosen_environments_are_filmed_while_they_train(env: str, tmp_path: Pat
     for film in films:
         with Image.open(film) as pictures:
             assert 2 <= pictures.n_frames <= 10  # the picture of the reset, and one of each step
-    plain = train(config(**told | {"runs": None})).actor.policy.state_dict()
+    plain = train(config(**settings | {"runs": None})).actor.policy.state_dict()
     assert all(torch.equal(part, plain[name]) for name, part in result.actor.policy.state_dict().items())
 
 

@@ -1,4 +1,4 @@
-"""An environment in a process of its own: an oracle for environments of which a process can have only one."""
+"""Environment in a process of its own: an oracle for environments of which a process can hold only one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["Apart"]
+__all__ = ["SubprocessEnv"]
 
 
-class Apart:
-    """Does what the environment does that ``env_creator(**kwargs)`` makes elsewhere: reset, step, close, its spaces."""
+class SubprocessEnv:
+    """Environment that runs ``env_creator(**kwargs)`` in another process: reset, step, close, spaces."""
 
     def __init__(self, env_creator: Callable[..., Any], **kwargs: Any) -> None:
         spawn = multiprocessing.get_context("spawn")  # a fork would have what its parent has
@@ -47,7 +47,7 @@ class Apart:
 
 
 def _serve(pipe: Connection, pickled: bytes) -> None:
-    """Make the environment, tell its spaces, and do what is asked, up to the first error or "close"."""
+    """Make the environment, send its spaces, and answer calls, up to the first error or "close"."""
     method = ""
     try:
         env_creator, kwargs = cloudpickle.loads(pickled)
@@ -56,7 +56,7 @@ def _serve(pipe: Connection, pickled: bytes) -> None:
         while method != "close":
             method, args, kwargs = pipe.recv()
             pipe.send(getattr(env, method)(*args, **kwargs))
-    except EOFError:  # whoever asked is gone
+    except EOFError:  # the caller is gone
         return
     except Exception as error:
         pipe.send(error)
