@@ -32,6 +32,8 @@ def measured(what: str, backend: str, *arguments: str, path: str = "compiled") -
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")]),
         "PUFFERLIB_NATIVE": PATHS[path],
         "OMP_NUM_THREADS": "1",
+        # glibc raises this with each large block that is freed, and then keeps up to 32 MiB of free heap.
+        "MALLOC_MMAP_THRESHOLD_": str(128 << 10),
     }
     program = [sys.executable, str(ROOT / "tests/helpers/leaks.py"), what, backend, *arguments]
     result = subprocess.run(program, env=environment, capture_output=True, text=True)
