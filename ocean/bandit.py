@@ -3,12 +3,12 @@
 Observation  Box(0, 1, (1,), float32), always 1.
 Actions      Discrete(``num_actions``): the arm.
 Reward       (1 if the arm is the best one, else 0, + noise) · ``reward_scale``. The noise is normal, of deviation
-             ``reward_noise``, and drawn anew for each episode.
+             ``reward_noise``, and drawn for each episode.
 Ending       The episode terminates after one step.
 Score        1 for the best arm, else 0. Uniform play: 1/num_actions; the best policy: 1.
 Catches      an advantage or a reward of the wrong sign, rewards that reach the wrong row. With noise and scale, rewards
              that are normalised wrongly.
-Source       After "Bandit" of PufferLib's Ocean (MIT), written anew; this one draws the best arm from ``arm_seed``, so
+Source       After "Bandit" of PufferLib's Ocean (MIT), rewritten; this one draws the best arm from ``arm_seed``, so
              that it is the same in every copy, and draws noise from its own generator.
 """
 

@@ -9,7 +9,7 @@ Ending       After a number of steps drawn at the start, geometric with mean 1/`
 Score        The share of right answers. Uniform play: 0.5; the best policy: 1. Who remembers only what rang since the
              beginning of time, not of the episode, cannot score more than 0.82; who remembers nothing, not more than
              0.67: between rings all looks alike, the first row of an episode too.
-Catches      a recurrent state that is not begun anew with an episode, in play or in the update; a state that is not
+Catches      a recurrent state that is not reset with an episode, in play or in the update; a state that is not
              carried on, or kept by place in the batch.
 Source       New.
 """

@@ -12,8 +12,8 @@ Score        1 if the target was hit, else 0. Uniform play: 0.0417; the best pol
 Catches      the log-probability of one of two dimensions dropped, clipped actions stored beside the log-probability
              of whole ones. Not: clipped actions stored beside their own, bootstrapping through terminations,
              truncations taken for terminations.
-Source       After "Continuous" of PufferLib's Ocean (MIT), written anew; its start and target are drawn anew in each
-             episode, and its time limit is a truncation.
+Source       After "Continuous" of PufferLib's Ocean (MIT), rewritten; its start and target are drawn in each episode,
+             and its time limit is a truncation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIDE = 21  # cells of the picture
 
 
 class Continuous(PufferEnv):
-    """The environment; ``discrete``: four pushes to choose from in place of two real numbers."""
+    """The environment; ``discrete``: a choice of four pushes instead of two real numbers."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 10}
     chance = 0.0417  # of 6 million simulated episodes, 49 million steps; standard error 0.0001 (discrete: 0.0382)
@@ -81,8 +81,8 @@ class Continuous(PufferEnv):
 
     def render(self) -> Any:
         grid = np.zeros((SIDE, SIDE), np.int8)
-        for value, place in ((1, self.target), (-1, self.position)):
-            right, up = np.rint((np.clip(place, -1, 1) + 1) / 2 * (SIDE - 1)).astype(int)
+        for value, point in ((1, self.target), (-1, self.position)):
+            right, up = np.rint((np.clip(point, -1, 1) + 1) / 2 * (SIDE - 1)).astype(int)
             grid[SIDE - 1 - up, right] = value
         return draw(grid, self.render_mode)
 

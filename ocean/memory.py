@@ -9,9 +9,9 @@ Ending       The episode terminates after 2·length + delay steps, with the last
 Score        1 if the whole sequence was repeated right, else 0. Uniform play: 1/2^length, and no policy without a
              memory does better, as nothing that is seen in the recall depends on the bits; the best policy: 1.
 Catches      a recurrent state that is not carried on, or kept by place in the batch instead of environment; stretches
-             to learn from in the wrong order. Not surely: a state that is not begun anew with an episode, as all
+             to learn from in the wrong order. Not surely: a state that is not reset with an episode, because all
              episodes are equally long and the first bit shows where one begins; see bell.
-Source       After "Memory" of PufferLib's Ocean (MIT), written anew; here the bit 0 does not look like a blank, and
+Source       After "Memory" of PufferLib's Ocean (MIT), rewritten; here the bit 0 does not look like a blank, and
              nothing is paid before the recall.
 """
 
@@ -75,7 +75,7 @@ class Memory(PufferEnv):
     def render(self) -> Any:
         """Draw the bits shown so far in the upper row, the answers in the lower: 1 blue, 0 red, none yet grey."""
         grid = np.zeros((2, self.length), np.int8)
-        shown, answered = self.bits[: self.num_steps + 1], self.answers
-        grid[0, : len(shown)] = 2 * np.array(shown) - 1
+        bits, answered = self.bits[: self.num_steps + 1], self.answers
+        grid[0, : len(bits)] = 2 * np.array(bits) - 1
         grid[1, : len(answered)] = 2 * np.array(answered) - 1
         return draw(grid, self.render_mode)

@@ -1,7 +1,7 @@
 """Multiagent: two agents, asked for opposite answers. Whether each agent's rows stay its own.
 
 Observation  Box(-1, 1, (2,), float32): [b, 0] for the first agent, [0, b] for the second, with b = -1 or 1 drawn for
-             each of them anew.
+             each of them in each episode.
 Actions      Discrete(2). Right is, where b = 1, action 1 for the first agent and 0 for the second; where b = -1, 0 for
              the first and 1 for the second.
 Reward       1 for the right action, else 0; to each agent its own.
@@ -9,7 +9,7 @@ Ending       Both agents terminate after one step.
 Score        The reward, of each agent. Uniform play: 0.5; the best policy: 1.
 Catches      agents whose rows are scrambled: observations in another order than actions and rewards, actions one row
              off.
-Source       After "Multiagent" of PufferLib's Ocean (MIT), written anew; there each agent always sees the same, so that
+Source       After "Multiagent" of PufferLib's Ocean (MIT), rewritten; there each agent always sees the same, so that
              a learner gets used to swapped rows.
 """
 

@@ -7,7 +7,7 @@ Ending       The episode terminates after ``length`` steps.
 Score        The reward. Uniform play: 1/2^length; the best policy: 1.
 Catches      a learner that does not latch onto a rare reward. Too little exploration only sometimes: a policy that
              begins with almost one action was caught in about half of the seeds, so let no check rest on it here.
-Source       After "Password" of PufferLib's Ocean (MIT), written anew; this one draws the password from
+Source       After "Password" of PufferLib's Ocean (MIT), rewritten; this one draws the password from
              ``password_seed``, so that it is the same in every copy, and leaves the global generators alone.
 """
 

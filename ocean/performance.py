@@ -6,7 +6,7 @@ Reward       0.
 Ending       None: it never ends.
 Score        None, as there is no end. ``chance`` and ``best`` are None.
 Catches      nothing in a learner. It shows what vectorization makes of environments of this speed.
-Source       After "Performance" of PufferLib's Ocean (MIT), written anew; this one honours its arguments.
+Source       After "Performance" of PufferLib's Ocean (MIT), rewritten; this one honours its arguments.
 
 A step takes ``mean_s`` seconds on average with a standard deviation of ``std_s`` (a gamma distribution: none is
 negative), each reset ``reset_s``. In mode "cpu" that is a number of turns of a loop in Python, counted out by how many
@@ -88,10 +88,10 @@ class Performance(PufferEnv):
 
 
 def _work(seconds: float) -> None:
-    _turn(round(seconds * _turns_per_s()))
+    _loop(round(seconds * _turns_per_s()))
 
 
-def _turn(num_turns: int) -> int:
+def _loop(num_turns: int) -> int:
     number = 1
     for _ in range(num_turns):
         number = number * 5 % 8191
@@ -100,10 +100,10 @@ def _turn(num_turns: int) -> int:
 
 @functools.cache
 def _turns_per_s() -> float:
-    """Measured once a process, in CPU time of this thread, which others on the same core do not count into."""
+    """Return the iterations of ``_loop`` per second of CPU time of this thread, measured once per process."""
     num_turns, seconds = 10_000, []
     for _ in range(10):
         start_s = time.thread_time()
-        _turn(num_turns)
+        _loop(num_turns)
         seconds.append(time.thread_time() - start_s)
     return num_turns / min(seconds)

@@ -37,9 +37,9 @@ LEAVE = 2
 
 @dataclass
 class _Life:
-    """What is known of an agent that is alive."""
+    """The state of a living agent; agent_index is its row."""
 
-    place: int
+    agent_index: int
     limit: int  # steps as a grown-up
     newborn: bool = True
     bit: int = 0
@@ -106,18 +106,18 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             self.np_random = np.random.default_rng(seed)
         self.steps_left, self.num_born = self.horizon, 0
         self.lives = {}
-        for place in range(2):
-            self._bear(place)
+        for agent_index in range(2):
+            self._bear(agent_index)
         return {name: _seen(life) for name, life in self.lives.items()}, {name: {} for name in self.lives}
 
     def step(
         self, actions: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        free = set(range(self.places)).difference(life.place for life in self.lives.values())
+        free = set(range(self.places)).difference(life.agent_index for life in self.lives.values())
         self.steps_left -= 1
-        acting, self.lives = self.lives, {}
+        lives, self.lives = self.lives, {}
         rewards, terminations, truncations, infos = {}, {}, {}, {}
-        for name, life in acting.items():
+        for name, life in lives.items():
             left = not life.newborn and actions[name] == LEAVE
             rewards[name] = self._play(life, actions[name])
             over = life.num_steps == life.limit or self.steps_left <= 0
@@ -126,7 +126,7 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             infos[name] = {"score": life.num_right / life.num_steps} if ended and life.num_steps else {}
             if not ended:
                 self.lives[name] = life
-        observations = {name: _seen(life) for name, life in acting.items()}
+        observations = {name: _seen(life) for name, life in lives.items()}
         if self.steps_left > 0 and free and (self.np_random.random() < self.spawn or not self.lives):
             name = self._bear(min(free))
             observations[name], infos[name] = _seen(self.lives[name]), {}
@@ -134,31 +134,31 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return observations, rewards, terminations, truncations, infos
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the actions by place, int64 (places,), as ``pufferlib.make`` has the rows: the bits; 0 for nobody."""
+        """Return the actions in the order of the rows, int64 (places,): the bits, and 0 for absent agents."""
         actions = np.zeros(self.places, np.int64)
         for life in self.lives.values():
-            actions[life.place] = life.bit
+            actions[life.agent_index] = life.bit
         return actions
 
     def solve_agents(self) -> dict[str, int]:
-        """Return the same by name, as ``step`` takes it."""
+        """Return these actions by agent name, as ``step`` takes them."""
         return {name: life.bit for name, life in self.lives.items()}
 
     def render(self) -> Any:
-        """Draw the places: in the first line who is there, in red; below, in blue, whose bit is 1."""
+        """Draw a column per row: red in the first line if an agent is present, blue below if its bit is 1."""
         grid = np.zeros((2, self.places), np.int8)
         for life in self.lives.values():
-            grid[:, life.place] = -1, life.bit
+            grid[:, life.agent_index] = -1, life.bit
         return draw(grid, self.render_mode)
 
-    def _bear(self, place: int) -> str:
+    def _bear(self, agent_index: int) -> str:
         name = f"agent_{self.num_born}"
         self.num_born += 1
-        self.lives[name] = _Life(place, int(self.np_random.geometric(self.hazard)))
+        self.lives[name] = _Life(agent_index, int(self.np_random.geometric(self.hazard)))
         return name
 
     def _play(self, life: _Life, action: int) -> float:
-        """Have an agent act and see a new bit; return its reward."""
+        """Play an agent's action, draw its next bit, and return its reward."""
         bit, newborn = life.bit, life.newborn
         life.bit, life.newborn = int(self.np_random.integers(2)), False
         if newborn:

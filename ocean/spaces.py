@@ -9,7 +9,7 @@ Ending       The episode terminates after one step.
 Score        The reward. Uniform play: 0.5; the best policy: 1.
 Catches      heads swapped in the update. When ``solve`` is played through wrapper and backend: wrong packing, wrong
              padding, keys or answers in another order. (A learner gets used to what is always swapped.)
-Source       After "Spaces" of PufferLib's Ocean (MIT), written anew; this one has no ties and its own generator.
+Source       After "Spaces" of PufferLib's Ocean (MIT), rewritten; this one has no ties and its own generator.
 """
 
 from __future__ import annotations

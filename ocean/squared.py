@@ -5,7 +5,7 @@ Observation  Box(-1, 1, (2d+1, 2d+1), float32) with d = ``distance``: the square
 Actions      Discrete(8): one cell up-left, up, up-right, left, right, down-left, down, down-right.
 Reward       1 - L/d, where L is the distance (of a king in chess) from the agent to the nearest target not yet hit: 1
              for hitting it, less than 0 for walking away.
-Ending       Whoever reaches the rim, target or not, is back in the centre at once. The episode terminates after
+Ending       An agent that reaches the rim, target or not, returns to the centre at once. The episode terminates after
              ``num_targets``·d steps, just enough to hit them all. It is a termination: the steps left are part of the
              task, and nothing can be earned after them.
 Score        The share of the targets that were hit. Uniform play: 0.0085; the best policy: 1. With several targets a

@@ -12,7 +12,7 @@ Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.
              a lower q, about 0.61, and that scores 0.9895: learners that are right end between the two.
 Catches      the likeliest action played instead of a drawn one. Not surely: another action learnt from than was
              played, which by chance may end near the right share. Not: the old log-probability of another row's action.
-Source       After "Stochastic" of PufferLib's Ocean (MIT), written anew.
+Source       After "Stochastic" of PufferLib's Ocean (MIT), rewritten.
 """
 
 from __future__ import annotations

@@ -437,7 +437,7 @@ def test_places_of_the_population_are_those_of_the_rows(params):
             actions = np.random.default_rng(12).choice(3, raw.places, p=[0.45, 0.45, 0.1])
             observations = vec.step(actions)[0]
             for life in raw.lives.values():
-                assert observations[life.place].tolist() == [life.newborn, life.bit]
+                assert observations[life.agent_index].tolist() == [life.newborn, life.bit]
 
 
 def test_lives_of_a_population_are_geometric():
