@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -20,11 +21,13 @@ from pufferlib.recording import record, replay
 
 
 def main(folder: Path) -> None:
-    """Train, record, write a plan and let a league grow, all of it tiny."""
+    """Train, record, write a plan and let a league grow, all of it tiny. No file names the folder or the machine."""
     expected = {}
+    folder = folder.resolve()
+    os.chdir(folder)
     train(Config(
         env="ocean/squared", backend="serial", num_envs=4, total_steps=512, rollout_length=16, eval_episodes=2,
-        policy="mlp", policy_kwargs={"hidden_size": 8}, runs=str(folder / "runs"), checkpoint_every=256,
+        policy="mlp", policy_kwargs={"hidden_size": 8}, runs="runs", checkpoint_every=256,
     ))  # fmt: skip
     (run,) = (folder / "runs").iterdir()
     (folder / "run").mkdir()
@@ -32,6 +35,8 @@ def main(folder: Path) -> None:
         if path.is_file() and path.suffix in (".pt", ".json"):
             shutil.copy(path, folder / "run" / path.name)
     shutil.rmtree(folder / "runs")
+    facts = json.loads((folder / "run/run.json").read_text())
+    (folder / "run/run.json").write_text(json.dumps(facts | dict.fromkeys(("command", "cwd", "machine"), "")) + "\n")
 
     with pufferlib.make("ocean/squared", num_envs=1, backend="serial") as vec:
         shape = vec.single_observation_space.shape
