@@ -353,15 +353,15 @@ class Rollout:
         self.choices = zeros(self.num_steps, len(decisions.nvec), dtype=torch.int64)
         self.log_probs, self.rewards = zeros(self.num_steps), zeros(self.num_steps)
         self.terminations, self.truncations, self.real = (zeros(self.num_steps, dtype=torch.bool) for _ in range(3))
-        self.exposures = DeviceVideo(vec, config.video_envs, self.num_steps) if config.video_envs else None
+        self.device_video = DeviceVideo(vec, config.video_envs, self.num_steps) if config.video_envs else None
         self._actions_shape = (vec.agents_per_batch, *(vec.single_action_space.shape or ()))
 
     def begin(self) -> None:
         """Take the first observations of environments that have just been reset."""
         batch: Any = self.vec.recv()
         self.observations[-1] = batch.observations.view_as(self.observations[-1])
-        if self.exposures is not None:
-            self.exposures.take(0, batch)
+        if self.device_video is not None:
+            self.device_video.take(0, batch)
 
     @torch.no_grad()
     def play(self) -> None:
@@ -391,8 +391,8 @@ class Rollout:
             (self.real[step], batch.masks),
         ):
             column.copy_(came.view_as(column))
-        if self.exposures is not None:
-            self.exposures.take(step, batch)
+        if self.device_video is not None:
+            self.device_video.take(step, batch)
 
     def advantages(self, gamma: float, gae_lambda: float) -> Tensor:
         """Return the advantage of each action, (steps, envs, agents); 0 where it does not count."""
@@ -512,8 +512,8 @@ def learn(
                 rollout = Rollout(session.vec, learner, config)
                 iterate = iteration(rollout, config, update)
             rollout.begin()
-            if rollout.exposures is not None:
-                show(session, rollout.exposures, learner, Reading(rollout.exposures.tensors(1), ()).values())
+            if rollout.device_video is not None:
+                show(session, rollout.device_video, learner, Reading(rollout.device_video.tensors(1), ()).values())
             most_steps = int(total(torch.tensor(rollout.real.numel(), device=config.device)))  # of an iteration
             before: Reading | None = None
             known_steps = learner.num_steps  # without those of the iteration before, even where these have been read
@@ -546,7 +546,7 @@ def iteration(
         losses = total(update(learner, rollout, config))
         sums = vec.episode_sums(reset=True)  # type: ignore[attr-defined]
         episodes = (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)
-        exposed = () if rollout.exposures is None else rollout.exposures.tensors()
+        exposed = () if rollout.device_video is None else rollout.device_video.tensors()
         return total(rollout.real.sum()), losses, *map(total, episodes), *exposed
 
     return GraphedIteration(play_and_update, learner.generator, config)
@@ -581,18 +581,18 @@ def num_envs_that_fit(
     return found
 
 
-def show(session: Session, exposures: DeviceVideo, learner: Learner, tensors: Sequence[Tensor]) -> None:
+def show(session: Session, device_video: DeviceVideo, learner: Learner, tensors: Sequence[Tensor]) -> None:
     """Draw what an iteration has filmed, which begins where learning is."""
     if session.videos is not None:
-        exposures.show(session.videos, tensors, learner.num_steps)
+        device_video.show(session.videos, tensors, learner.num_steps)
 
 
 def tell(session: Session, learner: Learner, rollout: Rollout, reading: Reading) -> None:
     """Count the steps of an iteration, and report what came of it."""
     num_steps, losses, *sums = reading.values()
     sums, exposed = sums[:4], sums[4:]
-    if rollout.exposures is not None:
-        show(session, rollout.exposures, learner, exposed)
+    if rollout.device_video is not None:
+        show(session, rollout.device_video, learner, exposed)
     learner.num_steps += int(num_steps)
     num_episodes, num_ended_steps, scores, returns = sums
     episodes = EpisodeSums(num_episodes, num_ended_steps, scores, returns, session.vec.agent_names).stats()

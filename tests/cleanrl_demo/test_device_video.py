@@ -52,14 +52,14 @@ def test_what_is_drawn_later_is_what_was_there(env: str, monkeypatch: pytest.Mon
     kwargs = {**GAMES[env], "render_mode": "rgb_array"}
     _, rollout, vec = played(config(env=env, env_kwargs=kwargs, video_envs=FILMED, rollout_length=25, runs="unused"))
     with vec:
-        assert rollout.exposures is not None
+        assert rollout.device_video is not None
         vec.stats(reset=True)  # type: ignore[call-arg]
         vec.render(env_ids=FILMED)
         # Of two of eight environments: what a state of one has, twice.
         pair = sum(part[0].nbytes for part in vec.states().values())  # type: ignore[attr-defined]
         assert vec.stats().device_to_host_nbytes == 2 * pair  # type: ignore[attr-defined]
         seen: Any = Seen()
-        rollout.exposures.show(seen, rollout.exposures.tensors(), 70)
+        rollout.device_video.show(seen, rollout.device_video.tensors(), 70)
     live, calls = live[2:], calls[2:]  # after what they began with
     assert len(seen.pictures) == len(live) == 50 and seen.calls == calls
     assert all(np.array_equal(*pair) for pair in zip(seen.pictures, live, strict=True))

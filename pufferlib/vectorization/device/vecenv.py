@@ -137,9 +137,7 @@ class CUDA(VecEnv):
         self._plan = plan = Plan.of(num_envs, num_workers, batch_size)
         autoreset_mode = checked_mode(autoreset_mode)
         require_known("check", check, CHECKS)
-        checked_limits(
-            step_timeout, reset_timeout
-        )  # unused here, but a wrong value is an error as in the other backends
+        checked_limits(step_timeout, reset_timeout)  # unused here; a wrong value is an error on every backend
         checked_restarts(on_error, max_restarts)
         if context is not None:
             start_method(context)

@@ -108,9 +108,8 @@ class Dispatcher:
                 backend.interruptible = False
                 self._messages.extend(backend.poll(0))
             self._kill_overdue()
-            came = bool(self._messages) or (
-                left_s > 0 and backend.play is None
-            )  # in this very process none comes later
+            # Where environments are stepped in this process, no message comes later.
+            came = bool(self._messages) or (left_s > 0 and backend.play is None)
         else:
             while not self._messages:
                 self._messages.extend(self.backend.poll(min(self._left_s(deadline), SLICE_S)))

@@ -175,9 +175,7 @@ class WorkerVecEnv(VecEnv):
             first_finished=self.first_finished,
             disabled=autoreset_mode == "disabled",
         )
-        self._fast_path: Any = (
-            self._scheduler.fast_path
-        )  # the short way of the plain case, while nothing stands in its way
+        self._fast_path: Any = self._scheduler.fast_path  # None after an interrupt, and where no call is plain
         self._call_guard = backend.call_guard = self._fast_path if self._fast_path is not None else CallGuard()
         self._errors = dispatcher.errors
         self._worker_of = [index for index, share in enumerate(backend.shares) for _ in share]
@@ -428,9 +426,8 @@ class WorkerVecEnv(VecEnv):
         self._claims.release()
         if not self._finalizer.alive:
             return
-        within = (
-            self._call_guard.owner == threading.get_ident()
-        )  # a call that goes on after this: a signal handler closes
+        # A signal handler may close the object in the middle of this thread's call, which continues afterwards.
+        within = self._call_guard.owner == threading.get_ident()
         messages = self._workers.close(grace_s)
         if self._workers.left_open:
             self._finalizer.atexit = False  # which must not wait for who may never leave
