@@ -31,10 +31,19 @@ Result = Mapping[str, Any]
 
 
 def pairs_of(workload: Workload, commit: str, repeats: int) -> list[Workload]:
-    """Return a workload of two participants for each arrangement of ours: this tree, and another commit."""
+    """Return a workload of two participants for each arrangement of ours: this tree, and another commit.
+
+    New processes play each pair, so that the pairs are independent of each other, as their interval supposes.
+    """
     ours = [name for name in workload.participants if Participant.of(name).library == "ours"]
     return [
-        replace(workload, participants=(name, f"ours@{commit}{name.removeprefix('ours')}"), targets=(), repeats=repeats)
+        replace(
+            workload,
+            participants=(name, f"ours@{commit}{name.removeprefix('ours')}"),
+            targets=(),
+            repeats=repeats,
+            new_processes=True,
+        )
         for name in ours
     ]
 

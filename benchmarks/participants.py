@@ -106,7 +106,7 @@ class Target:
 class Workload:
     """env, env_kwargs, num_envs: what is stepped. kind: "play"; "wait", with a learner that computes for think_s;
     "idle", with a pause. window_s: how long a turn lasts; half of it in the short form. short: whether that has it.
-    repeats: how many turns each has."""
+    repeats: how many turns each has. new_processes: whether new processes play each repeat, not the same ones all."""
 
     name: str
     title: str
@@ -120,6 +120,7 @@ class Workload:
     window_s: float = 0.3
     short: bool = True
     repeats: int = 7
+    new_processes: bool = False
     cell: Mapping[str, Any] = field(default_factory=dict)  # where in the grid it lies
 
     def needed(self, name: str) -> bool:

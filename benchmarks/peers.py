@@ -10,7 +10,8 @@ and plots of them. What libraries print goes to benchmarks/.venvs/peers.log.
 
 Each participant is a process that makes its vectorizer and waits. In each repeat each of them has one turn, in another
 order every time: all others are stopped, with all their processes, since some spin; it warms up and plays for a window.
-Its first warm-up lasts a window, and until there were three steps for each environment.
+Its first warm-up lasts a window, and until there were three steps for each environment. With --against, new processes
+play each pair of turns, since where a process happens to put its memory changes its speed by some percent.
 So what else the machine does meets all of them, and ratios are taken within a repeat.
 """
 
@@ -30,7 +31,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
@@ -182,7 +183,28 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Return what each participant did: status, versions, and one dict a turn; what fails does not stop the others."""
     entries: list[dict[str, Any]] = [{"name": name, "status": "ran", "turns": []} for name in participants]
+    command = {"kind": workload.kind, "seconds": window_s, "warm_up_s": warm_up_s}
+    if workload.kind == "wait":
+        command["think_s"] = workload.think_s
+    together = 1 if workload.new_processes else repeats
+    for first in range(0, repeats, together):
+        _take_turns(workload, entries, range(first, first + together), command, log, say)
+    return entries
+
+
+def _take_turns(
+    workload: Workload,
+    entries: Sequence[dict[str, Any]],
+    repeats: range,
+    command: Mapping[str, Any],
+    log: TextIO,
+    say: Callable[[str], None],
+) -> None:
+    """Start a process for each participant that has not failed, play these repeats, and end the processes."""
     children: dict[str, Child] = {}
+    first_turn = dict(command)  # before it, environments are reset, and everything is loaded
+    first_turn["warm_up_s"] = max(command["warm_up_s"], command["seconds"])
+    first_turn["warm_up_steps"] = FIRST_STEPS * workload.num_envs
 
     def attempt(act: Callable[[dict[str, Any]], None], entry: dict[str, Any]) -> None:
         try:
@@ -201,29 +223,24 @@ def measure(
         entry.update(children[entry["name"]].wait_until_ready())
 
     def play(entry: dict[str, Any]) -> None:
-        command = {"kind": workload.kind, "seconds": window_s, "warm_up_s": warm_up_s}
-        if not entry["turns"]:  # before the first, environments are reset, and everything is loaded
-            command["warm_up_s"] = max(warm_up_s, window_s)
-            command["warm_up_steps"] = FIRST_STEPS * workload.num_envs
-        if workload.kind == "wait":
-            command["think_s"] = workload.think_s
-        entry["turns"].append(children[entry["name"]].turn(command))
+        entry["turns"].append(children[entry["name"]].turn(first_turn if repeat == repeats.start else dict(command)))
 
     try:
-        coming, starting = list(entries), []
-        while coming or starting:
-            while coming and len(starting) < STARTS_AT_ONCE:
-                attempt(launch, coming[0])
-                starting += [entry for entry in coming[:1] if entry["name"] in children]
-                del coming[0]
+        waiting: list[dict[str, Any]] = [entry for entry in entries if entry["status"] == "ran"]
+        starting: list[dict[str, Any]] = []
+        while waiting or starting:
+            while waiting and len(starting) < STARTS_AT_ONCE:
+                attempt(launch, waiting[0])
+                starting += [entry for entry in waiting[:1] if entry["name"] in children]
+                del waiting[0]
             if not starting:
                 break
-            # Whoever is ready first is stopped first: some spin, and would hold up those that still start.
+            # The process that is ready first is stopped first: some spin, and would hold up those that still start.
             ready = select.select([children[entry["name"]] for entry in starting], [], [], START_S)[0]
             for entry in [entry for entry in starting if children[entry["name"]] in ready] or starting[:1]:
                 attempt(get_ready, entry)
                 starting.remove(entry)
-        for repeat in range(repeats):
+        for repeat in repeats:
             for shift in range(len(entries)):
                 entry = entries[(repeat + shift) % len(entries)]
                 if entry["name"] in children:
@@ -233,7 +250,6 @@ def measure(
             child.ask_to_end()  # all at once: some take seconds
         for child in children.values():
             child.close()
-    return entries
 
 
 def form_of(workload: Workload, short: bool) -> tuple[list[str], float, float]:
@@ -247,9 +263,9 @@ def takes_s(workload: Workload, short: bool, repeats: int | None = None) -> floa
     """Return about how long a workload takes."""
     names, window_s, warm_up_s = form_of(workload, short)
     repeats = repeats or workload.repeats
-    return len(names) * (
-        START_AND_END_S + window_s + repeats * (window_s + warm_up_s + 0.2 * (workload.kind == "idle"))
-    )
+    starts = repeats if workload.new_processes else 1
+    turns_s = repeats * (window_s + warm_up_s + 0.2 * (workload.kind == "idle"))
+    return len(names) * (starts * (START_AND_END_S + window_s) + turns_s)
 
 
 def result_of(workload: Workload, short: bool, repeats: int, log: TextIO) -> dict[str, Any]:
