@@ -38,6 +38,7 @@ MEANT = {
         "choices and aims are now discrete_actions and continuous_actions; the old names are taken, with a warning",
     ),
     "puffer league play --words": "it has no flag: a positional argument, now called arguments",
+    "pufferlib.emulation.RowEnv.plain": "the portable path is plain Python, without a fast path of its own",
     "pufferlib.recording.Tape.blank": "its first argument, face, is now row_spec; Recorder alone calls it",
 }
 
