@@ -43,8 +43,8 @@ def lines(kept: dict[str, Any]) -> list[str]:
         "",
         f"{kept['game']}, one run of {kept['steps']:,} steps with the settings of",
         "[examples/atari.toml](../examples/atari.toml). The published runs have the same settings, except for their",
-        f"10,000,000 steps and for our networks' precision, {kept['precision']}. The mean return of {NUM_EPISODES} fresh",
-        "episodes with sampled actions is",
+        f"10,000,000 steps and for our networks' precision, {kept['precision']}. The mean return of {NUM_EPISODES}",
+        "fresh episodes with sampled actions is",
         f"**{kept['mean']:.2f}** (95 % interval over episodes {kept['low']:.2f} – {kept['high']:.2f}; "
         f"the lowest is {kept['minimum']:g}). Published after 10,000,000 steps:",
         f"{', '.join(f'{value:.2f} by {name}' for name, value in PUBLISHED.items())}.",
