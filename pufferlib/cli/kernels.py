@@ -45,16 +45,16 @@ def kernel_report(options: Check, console: Console) -> int:
                 )
     shape, agents = usage.shape, f"{usage.num_agents} agent{'s' * (usage.num_agents > 1)}"
     console.print(
-        f"{options.env}: {agents} an environment, {usage.observation_size} numbers each; {shape.envs_per_block} "
-        f"environment{'s' * (shape.envs_per_block > 1)} a block of {shape.block_size} threads",
+        f"{options.env}: {agents} per environment, {usage.observation_size} numbers each; {shape.envs_per_block} "
+        f"environment{'s' * (shape.envs_per_block > 1)} per block of {shape.block_size} threads",
         style="bold",
         markup=False,
         soft_wrap=True,
     )
     console.print(table)
     notes = (
-        "Of a thread: registers, and bytes of stack and of spilled registers; of a block: bytes of shared memory. As "
-        "many blocks are on a multiprocessor at a time, the share of its threads that they are, and what limits them. "
+        "Per thread: registers, and bytes of stack and of spilled registers. Per block: bytes of shared memory. Per "
+        "multiprocessor: resident blocks, the share of its threads that they use, and the resource that limits them. "
         f"The network has hidden layers of {' and '.join(map(str, HIDDEN))}. NVRTC {version}"
     )
     more = f" does not know {', '.join(unknown)}; a newer nvidia-cuda-nvrtc does." if unknown else "."
