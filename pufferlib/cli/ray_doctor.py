@@ -173,6 +173,6 @@ def _advice(costs: list[tuple[list[float], list[float], list[float]]], step_s: f
     num = math.ceil(call_s * (1 - SHARE) / (SHARE * step_s))
     calls, rows = f"calls of {seconds_text(call_s)}", f"{call_s / byte_s / 1024:,.0f} KiB"
     return (
-        f"with steps of {seconds_text(step_s)}, {num} or more environments per actor (times local_workers, if any) keep "
-        f"{calls} below {SHARE:.0%} of its time; {rows} of rows take as long as a call"
+        f"with steps of {seconds_text(step_s)}, {num} or more environments per actor (times local_workers, if any) "
+        f"keep {calls} below {SHARE:.0%} of its time; {rows} of rows take as long as a call"
     )
