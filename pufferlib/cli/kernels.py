@@ -45,8 +45,8 @@ def kernel_report(options: Check, console: Console) -> int:
                 )
     shape, agents = usage.shape, f"{usage.num_agents} agent{'s' * (usage.num_agents > 1)}"
     console.print(
-        f"{options.env}: {agents} per environment, {usage.observation_size} numbers each; {shape.envs_per_block} "
-        f"environment{'s' * (shape.envs_per_block > 1)} per block of {shape.block_size} threads",
+        f"{options.env}: {agents} an environment, {usage.observation_size} numbers each; {shape.envs_per_block} "
+        f"environment{'s' * (shape.envs_per_block > 1)} a block of {shape.block_size} threads",
         style="bold",
         markup=False,
         soft_wrap=True,

@@ -129,7 +129,7 @@ def test_a_score_is_of_episodes_that_no_training_has_seen() -> None:
         ),
         (["--env", "bandit,bandid"], "env='bandid' is no environment of Ocean"),
         (["--env", "ocean/qqqqqqqqqqqqqq"], "there are ocean/bandit, "),
-        (["--env", "bandit", "--trainer", "toys:train", "--watch"], "--watch needs a terminal to show it in"),
+        (["--env", "bandit", "--trainer", "toys:train", "--watch"], "--watch needs a terminal"),
         (["--seeds", "0"], "--seeds 0 is impossible; use 1 or more"),
         (["--jobs", "0"], "--jobs 0 is impossible; use 1 or more"),
         (["--timeout", "0"], "--timeout 0.0 is impossible; use seconds above 0"),
