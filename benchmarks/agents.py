@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,11 @@ class _Spaces(ParallelEnv):  # type: ignore[misc,type-arg]
 class ReturningAgents(_Spaces):
     """Agents that live for a whole episode; each step returns the same objects.
 
-    info: whether each agent's info has an entry. episode_length: steps until all agents terminate.
+    info: whether each agent's info has an entry. episode_length: steps until all agents terminate. busy_s: the CPU time
+    of a step.
     """
 
-    def __init__(self, num_agents: int, info: bool = False, episode_length: int = 200) -> None:
+    def __init__(self, num_agents: int, info: bool = False, episode_length: int = 200, busy_s: float = 0.0) -> None:
         self.possible_agents = [f"agent_{index}" for index in range(num_agents)]
         self.agents: list[str] = []
         self.observation_spaces = {agent: spaces.Box(-1, 1, (8,), np.float32) for agent in self.possible_agents}
@@ -49,6 +51,9 @@ class ReturningAgents(_Spaces):
         self._begin = (observations, infos)
         self._episode = [step] * (episode_length - 1) + [last]
         self._results = iter(self._episode)
+        self._busy_s = busy_s
+        if busy_s:
+            self.step = self._busy_step  # type: ignore[method-assign]
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.agents = list(self.possible_agents)
@@ -56,6 +61,13 @@ class ReturningAgents(_Spaces):
         return self._begin
 
     def step(self, actions: Any) -> Any:
+        self.agents, result = next(self._results)
+        return result
+
+    def _busy_step(self, actions: Any) -> Any:
+        end_s = thread_time() + self._busy_s
+        while thread_time() < end_s:
+            pass
         self.agents, result = next(self._results)
         return result
 

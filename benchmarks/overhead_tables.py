@@ -20,6 +20,7 @@ TABLES = {  # by the name of a section: the tables in it, as workloads' cells na
     "infos": (("infos",), "infos-*"),
     "calls": (("calls",), "calls-*"),
     "single": (("single",), "single-*"),
+    "workers": (("workers",), "workers-*"),
 }
 TITLES = {
     "gymnasium sync": "SyncVectorEnv",
@@ -43,7 +44,8 @@ def overhead_tables(results: Mapping[str, Result]) -> dict[str, str]:
     """Return the text of each section, Markdown, by its name."""
     texts = {}
     for section, (names, patterns) in TABLES.items():
-        tables = [_table(name, [result for result in results.values() if table_of(result) == name]) for name in names]
+        make = _workers_table if section == "workers" else _table
+        tables = [make(name, [result for result in results.values() if table_of(result) == name]) for name in names]
         asked = " ".join(f"'{pattern}'" for pattern in patterns.split())
         texts[section] = "\n\n".join(filter(None, tables)) or (
             f"Not measured yet: `python -m benchmarks.peers --only {asked}`."
@@ -82,6 +84,33 @@ def _table(name: str, results: Sequence[Result]) -> str:
     heads = (_head(name), "steps alone, µs", *(f"{column}, + µs" for column in ordered), *shown)
     columns_of = (*ordered, *shown)
     return table(heads, [(row, alone, *(cells.get(column, "") for column in columns_of)) for row, alone, cells in rows])
+
+
+def _workers_table(name: str, results: Sequence[Result]) -> str:
+    """Return the table of two workers next to the serial backend: steps a second, their ratio, CPU time a step."""
+    rows = []
+    for result in results:
+        entries = [entry for entry in result["participants"] if entry["name"].startswith("ours")]
+        if len(entries) != 2 or not all(rates(entry) for entry in entries):
+            continue
+        speeds = [rates(entry) for entry in entries]
+        cpu_us = [[1e6 * turn["cpu_s"] / turn["steps"] for turn in entry["turns"]] for entry in entries]
+        rows.append(
+            (
+                result["workload"]["cell"]["row"],
+                *(f"{MedianRange.of(values):,.0f}" for values in speeds),
+                f"{MedianRange.of(ratios(speeds[1], speeds[0])):.2f}",
+                *(f"{MedianRange.of(values):.2f}" for values in cpu_us),
+            )
+        )
+    heads = (
+        "serial, steps/s",
+        "two workers, steps/s",
+        "times as fast",
+        "serial, CPU µs a step",
+        "two workers, CPU µs a step",
+    )
+    return table((_head(name), *heads), rows) if rows else ""
 
 
 def _share(entries: Mapping[str, Mapping[str, Any]], peer: str) -> str:

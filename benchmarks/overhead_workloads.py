@@ -7,6 +7,7 @@
     agents-*     2, 4 and 16 synthetic agents under PettingZoo's interface; native-*: PufferEnvs
     infos-*      infos of two workers: unread, read in full, and one column of them
     calls-*      other ways to call: same_step, copy=True, actions in a list or of a Tuple
+    workers-*    32 real environments on two workers next to the serial backend: speed, and CPU time a step
 
 "bare steps" is the floor. overhead_tables.py makes the tables: ``cell`` holds the table and the row of each workload.
 """
@@ -17,7 +18,7 @@ import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.participants import Target, Workload
 
@@ -29,6 +30,7 @@ ALONE = (OURS_SERIAL, OURS_WORKERS, GYM_SYNC, GYM_ASYNC, "sb3 dummy", "pufferlib
 ONE_ENV = (OURS_SERIAL, GYM_SYNC, "sb3 dummy", "pufferlib-3.0 serial")
 AGENTS = (OURS_SERIAL, OURS_WORKERS, "supersuit serial", "supersuit processes@w2", "pufferlib-3.0 serial")
 NUM_ENVS = 16
+SHARED = ("taxi", "frozen_lake", "half_cheetah", "reacher", "pong", "simple_tag")  # between two workers
 
 RETURNED = (  # the keys of envs.RETURNS
     *("plain", "reward np.float64", "reward np.float32", "reward int", "reward 0-d", "flag np.bool_"),
@@ -238,7 +240,26 @@ def _calls() -> Iterator[Workload]:
         )
 
 
+def _workers() -> Iterator[Workload]:
+    """Yield environments whose steps are worth a second worker."""
+    rows: list[tuple[str, str, str, dict[str, Any]]] = [(_slug(name), REPLAYED[name][0], name, {}) for name in SHARED]
+    rows.append(("four-agents", "four agents, 10 µs a step", "agents", {"num_agents": 4, "busy_s": 1e-5}))
+    for slug, title, env, env_kwargs in rows:
+        yield Workload(
+            f"workers-{slug}",
+            f"{title}, 32 envs on two workers",
+            (OURS_SERIAL, OURS_WORKERS, FLOOR),
+            (Target("1.5× the serial backend", OURS_WORKERS, (OURS_SERIAL,), at_least=1.5),),
+            env=env,
+            env_kwargs=env_kwargs,
+            num_envs=32,
+            window_s=1.0,
+            short=False,
+            cell={"table": "workers", "row": title},
+        )
+
+
 def overhead_workloads() -> Iterator[Workload]:
     """Yield all of them."""
-    for group in (_returns, _replayed, _of_families, _played, _agents, _infos, _calls):
+    for group in (_returns, _replayed, _of_families, _played, _agents, _infos, _calls, _workers):
         yield from group()

@@ -57,17 +57,18 @@ def main() -> None:
 
 
 def play(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 0) -> dict[str, Any]:
-    """Play as fast as possible, after a warm-up; return how many steps came in how many seconds."""
+    """Play as fast as possible, after a warm-up; return the steps, seconds, and CPU seconds of all processes."""
     recv, send, *_ = player
+    pids = (os.getpid(), *descendants(os.getpid()))
     for period, least in ((warm_up_s, warm_up_steps), (seconds, 0)):
-        steps = 0
+        steps, cpu_start_s = 0, sum(map(cpu_s, pids))
         start = now = perf_counter()
         deadline = start + period
         while now < deadline or (steps < least and now < start + WARM_UP_AT_MOST_S):
             steps += recv()
             send()
             now = perf_counter()
-    return {"steps": steps, "seconds": now - start}
+    return {"steps": steps, "seconds": now - start, "cpu_s": sum(map(cpu_s, pids)) - cpu_start_s}
 
 
 def wait(player: Player, seconds: float, warm_up_s: float, think_s: float, warm_up_steps: int = 0) -> dict[str, Any]:

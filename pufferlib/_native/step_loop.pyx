@@ -331,7 +331,7 @@ cdef class StepLoop:
     infos for another process. ``failed(env_id, phase, error)`` reports an exception. ``over`` is the set of
     environments whose next step is a reset.
     scratch: a slab of one slot, for rows whose slot is not known yet. claims: whether slots are claimed after the step.
-    copy_value: ``own`` of emulation/infos.py, for values of infos that are not copied here.
+    copy_value: that of emulation/infos.py, for values of infos that are not copied here.
     """
 
     cdef Ring ring

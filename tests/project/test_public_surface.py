@@ -381,6 +381,27 @@ def test_renamed_members_warn() -> None:
         assert not hasattr(population, "Nothing")
 
 
+def test_renamed_arguments_and_attributes_warn() -> None:
+    import torch
+    from gymnasium.spaces import Discrete
+
+    from pufferlib.models import Decisions
+    from pufferlib.recording import Recording
+
+    decisions = Decisions(Discrete(3))
+    distribution = decisions.distribution(torch.eye(3))
+    choices, aims = distribution.mode()
+    with pytest.warns(DeprecationWarning, match="^the argument (choices|aims) is now (discrete|continuous)_") as caught:
+        log_probs = distribution.log_prob(choices=choices, aims=aims)
+        actions = decisions.actions(choices=choices, aims=aims)
+    assert [warning.filename for warning in caught] == [__file__] * 4
+    assert torch.equal(log_probs, distribution.log_prob(choices, aims)) and actions.tolist() == [0, 1, 2]
+    recording = Recording.load(RECORD.with_name("f19f429") / "recording.npz")
+    with pytest.warns(DeprecationWarning, match=r"^Recording\.face is now Recording\.row_spec") as caught:
+        assert recording.face is recording.row_spec
+    assert caught[0].filename == __file__
+
+
 def write(root: Path) -> None:
     """Record the surface of a source tree, and keep recorded imports and old names."""
     recorded = read_record() if RECORD.exists() else {}

@@ -252,9 +252,9 @@ def make_scheduler(
     first_finished: bool,
     disabled: bool,
 ) -> PortableScheduler | RingScheduler:
-    """Return what keeps track of environments over a slab, on the path that it was made for; the inbox has it, too.
+    """Return the scheduler of the environments over a slab, on the path of the slab; set it in the dispatcher, too.
 
-    disabled: whether autoreset_mode is, so that who is over may not act.
+    disabled: whether autoreset_mode is "disabled", so that a finished episode takes no action.
     """
     scheduler: PortableScheduler | RingScheduler
     if ring is None:
