@@ -159,9 +159,7 @@ def play(arguments: list[str]) -> int:
     for seat, name, paid, won in rows:
         table.add_row(seat.name, name, _estimate_text(paid, ".3f"), _estimate_text(won, ".1%"))
     console.print(table)
-    console.print(
-        "±: 95 %. Win rate: how often it gets more than another seat; a draw counts as half.", soft_wrap=True
-    )
+    console.print("±: 95 %. Win rate: how often it gets more than another seat; a draw counts as half.", soft_wrap=True)
     return 0
 
 
