@@ -417,7 +417,7 @@ def doctor(arguments: list[str]) -> int:
 
     parser = argparse.ArgumentParser("puffer doctor", allow_abbrev=False)  # tyro may be broken
     parser.add_argument("--json", action="store_true", help="print a list of objects with name, text, fine")
-    parser.add_argument("--ray", action="store_true", help="also check a cluster of Ray, or start one to check")
+    parser.add_argument("--ray", action="store_true", help="also check a Ray cluster; start one if none runs")
     parser.add_argument("--address", help="address of the cluster: auto, or host:port; default: that of backend ray")
     step_help = f"milliseconds of an environment's step, for the advice; default: {STEP_MS:g}"
     parser.add_argument("--step-ms", type=float, help=step_help)
