@@ -1,7 +1,7 @@
 """Run this project and other libraries side by side, taking turns, each in a virtual environment of its own.
 
     python -m benchmarks.peers --short            what must be shown, within 15 minutes
-    python -m benchmarks.peers                    all, with the grid of delays, 2 hours 40 minutes
+    python -m benchmarks.peers                    all, with the grid of delays, 2 hours 45 minutes
     python -m benchmarks.peers --only 'trivial-*' --list
     python -m benchmarks.peers --against REVISION       this tree and another commit of it, 61 pairs of turns a cell
 

@@ -38,6 +38,7 @@ MEANT = {
         "choices and aims are now discrete_actions and continuous_actions; the old names are taken, with a warning",
     ),
     "puffer league play --words": "it has no flag: a positional argument, now called arguments",
+    "pufferlib.emulation.RowEnv.plain": "the portable path is plain Python, without a fast path of its own",
     "pufferlib.recording.Tape.blank": "its first argument, face, is now row_spec; Recorder alone calls it",
 }
 
@@ -386,7 +387,7 @@ def test_renamed_arguments_and_attributes_warn() -> None:
     from gymnasium.spaces import Discrete
 
     from pufferlib.models import Decisions
-    from pufferlib.recording import Recording
+    from pufferlib.recording import Recording, Tape
 
     decisions = Decisions(Discrete(3))
     distribution = decisions.distribution(torch.eye(3))
@@ -400,6 +401,11 @@ def test_renamed_arguments_and_attributes_warn() -> None:
     with pytest.warns(DeprecationWarning, match=r"^Recording\.face is now Recording\.row_spec") as caught:
         assert recording.face is recording.row_spec
     assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="^the argument face is now row_spec"):
+        tape = Tape.blank(face=recording.row_spec, num_rows=3, observations=None)
+    assert len(tape.rewards) == 3
+    with pytest.raises(TypeError, match="got both row_spec and face, its old name; pass one"):
+        Tape.blank(face=recording.row_spec, row_spec=recording.row_spec, num_rows=3, observations=None)
 
 
 def write(root: Path) -> None:
