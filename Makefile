@@ -78,7 +78,7 @@ endef
 .PHONY: help demo test test-long coverage lint style types format versions portable sanitize fuzz leaks chaos gpu \
 	test-adapters test-envs container docs release clean dev train venvs
 
-help:  ## Say what there is to make
+help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: train  ## Train a learner on ocean/squared, under a minute
@@ -106,11 +106,11 @@ style: dev
 types: dev
 	@$(VENV)/bin/mypy
 
-format: dev  ## Bring the code into the project's format
+format: dev  ## Format the code
 	@$(VENV)/bin/ruff check --quiet --fix
 	@$(VENV)/bin/ruff format
 
-versions:  ## Run the tests of the core on the oldest and the newest versions that are supported
+versions:  ## Run the tests of the core on the oldest and the newest supported versions
 	@$(call core_tests,oldest)
 	@$(call core_tests,newest)
 
@@ -121,26 +121,26 @@ portable: dev  ## Run the tests of the core without the compiled path
 sanitize: dev  ## Run the tests of the compiled path under AddressSanitizer and UBSan, minutes; ARGS goes to pytest
 	@$(VENV)/bin/python tests/sanitize.py -m "not extras" $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(ARGS)
 
-fuzz: dev  ## Make random calls and samples for minutes, other ones each time; ARGS goes to pytest
+fuzz: dev  ## Make random calls and samples, different ones each time, minutes; ARGS goes to pytest
 	@$(VENV)/bin/python -m pytest --hypothesis-profile thorough -o timeout=3600 $(FUZZ_TESTS) $(ARGS)
 
-gpu:  ## Prove and measure the kernels on a GPU, without a network, in ten minutes; OUT, LIMIT, STAGES, WHEELS, DEVICE=host
+gpu:  ## Test and measure the kernels on a GPU, without a network, in ten minutes; OUT, LIMIT, STAGES, WHEELS, DEVICE=host
 	@PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(firstword $(wildcard $(VENV)/bin/python) python3) -m benchmarks.gpu_stages \
 		$(foreach name,DEVICE OUT LIMIT STAGES WHEELS,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
 
-leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million steps: the long form, some 40 minutes
+leaks: dev  ## Check that nothing grows over a thousand cycles and 50 million steps, about 40 minutes
 	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/failures/test_leaks.py $(ARGS)
 	@$(VENV)/bin/python -m benchmarks.leaks
 
-chaos: dev  ## Play millions of steps while workers are killed and environments fail, every row checked: half an hour
+chaos: dev  ## Check every row of millions of steps while workers are killed and environments fail, half an hour
 	@$(VENV)/bin/python -m tests.laws.chaos.run --out benchmarks/results/chaos.json --page docs/chaos.md $(ARGS)
 
-test-adapters:  ## Test the faces for other libraries, each in an environment of its own; ADAPTERS="sb3" for some
+test-adapters:  ## Test each adapter in a separate environment; ADAPTERS="sb3" chooses some
 	@for name in $(ADAPTERS); do \
 		$(adapter_venv) && .venv-adapters/$$name/bin/python -m pytest tests/adapters/test_adapter_$$name*.py $(ARGS) || exit 1; \
 	done
 
-test-envs:  ## Play each family of environments in an environment of its own, and make the table; FAMILIES="atari" for some
+test-envs:  ## Play each family of environments in a separate Python environment, and write the table; FAMILIES="atari" chooses some
 	@status=0; for name in $(FAMILIES); do folder=.venv-envs/$$name; \
 		extra=$$(sed -n 's/^    extra="\(.*\)",/\1/p' pufferlib/environments/$$name.py); \
 		case " $(OLD_FAMILIES) " in *" $$name "*) versions=3.10 with=tests/$$name.txt ;; *) versions=3.11 with= ;; esac; \
@@ -152,10 +152,10 @@ test-envs:  ## Play each family of environments in an environment of its own, an
 	for python in .venv-envs/*/bin/python; do $$python tests/helpers/check_family.py --page 2> /dev/null && break; done || \
 		{ echo "No python in .venv-envs could write the table"; status=1; }; exit $$status
 
-container: dev  ## Build and run the container's targets, half an hour the first time; TARGETS="core" for some
+container: dev  ## Build and run the container's targets, half an hour the first time; TARGETS="core" chooses some
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tests/container.sh $(TARGETS)
 
-docs:  ## Build the documentation site into site/, in an environment of its own; what is broken in it fails
+docs:  ## Build the documentation site into site/, in a separate environment; a warning fails
 	@$(docs_venv)
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build > .venv-docs/build.log 2>&1 \
 		|| { grep -v '^INFO' .venv-docs/build.log; exit 1; }  # --quiet would let warnings pass, strict or not
@@ -165,7 +165,7 @@ release:  ## Build the sdist and a wheel for each CPython, and try each in a fre
 	@TORCH=none .ci/venv .venv-release release
 	@.venv-release/bin/python .ci/release.py $(ARGS)
 
-clean:  ## Remove all that these targets made
+clean:  ## Remove everything that these targets made
 	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-coverage .venv-adapters .venv-docs .venv-envs .venv-release benchmarks/.venvs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -f pufferlib/_native/*.so cuda_ext/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

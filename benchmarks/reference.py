@@ -90,13 +90,13 @@ def _told(value: float) -> str:
 def page(facts: Mapping[str, Any], runs: Mapping[Key, Mapping[str, Any]]) -> str:
     """Return docs/reference.md."""
     lines = [
-        "# Returns beside Stable-Baselines3's",
+        "# Returns compared with Stable-Baselines3's",
         "",
-        "`python -m benchmarks.reference` made this page. Both trainers have the same environments, network and",
-        "settings (`REFERENCE` in [benchmarks/trainers/settings.py](../benchmarks/trainers/settings.py)), and nothing",
-        "was tuned for either. A return is the mean of 100 fresh episodes with sampled actions after training; the",
-        "table has its mean over seeds, with the 95 % interval of that mean by Student's t. *No worse*: our interval",
-        "reaches that of SB3, or lies above it.",
+        "`python -m benchmarks.reference` wrote this page. Both trainers have the same environments, network and",
+        "settings (`REFERENCE` in [benchmarks/trainers/settings.py](../benchmarks/trainers/settings.py)), tuned for",
+        "neither. A return is the mean of 100 fresh episodes with sampled actions after training; the table shows its",
+        "mean over seeds, with the 95 % interval of that mean by Student's t. *No worse*: our interval overlaps SB3's,",
+        "or lies above it.",
         "",
         f"{facts['machine']}. {facts['date'][:10]}, version {facts['version']}. Raw results:",
         "[benchmarks/results/reference.json](../benchmarks/results/reference.json).",
@@ -105,7 +105,8 @@ def page(facts: Mapping[str, Any], runs: Mapping[Key, Mapping[str, Any]]) -> str
         "",
         *rows(runs),
         "",
-        "Curves are of training: the return of the last hundred episodes, its mean over seeds, and the 95 % interval.",
+        "The curves show the return of the last hundred episodes in training: the mean over seeds, with the 95 %",
+        "interval.",
         "",
     ]
     for task, name in TASKS.items():

@@ -48,49 +48,49 @@ LOSSES = ("appo", "impala")
 
 @dataclass(frozen=True)
 class Config(RunConfig):
-    """Train a policy, with a memory or without, with APPO or IMPALA over Ray. One step is one action of one agent."""
+    """Train a policy, with or without a memory, with APPO or IMPALA over Ray. One step is one action of one agent."""
 
     algorithm: ClassVar[str] = "appo_ray"
 
     num_actors: int = 2
-    """each has environments of its own, and is a process on any machine of the cluster"""
+    """number of actors, processes on any machines of the cluster; each has its own environments"""
     address: str | None = None
-    """of a cluster that runs: auto, or host:port; default: RAY_ADDRESS if that is set, else a Ray on this machine"""
+    """address of a running cluster: auto, or host:port; default: RAY_ADDRESS if set, else a Ray on this machine"""
     cpus_per_actor: float = 1.0
-    """that Ray sets aside for an actor, with its num_workers processes"""
+    """CPUs that Ray reserves for an actor with its num_workers processes"""
     backend: str = "serial"
-    """of an actor's environments: serial, multiprocessing or pool"""
+    """backend of an actor's environments: serial, multiprocessing or pool"""
     num_envs: int = 16
-    """of each actor; the learner has as many, which only play in the end"""
+    """environments of each actor; the learner has as many, for the evaluation at the end"""
     num_workers: int | None = 1
     """processes of an actor's environments; None: one for each core"""
     device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
-    """where the policy learns; default: cuda if there is one. Actors play on the CPU"""
+    """where the policy learns; default: cuda if available. Actors play on the CPU"""
     rollout_length: int = 32
     """steps of each environment in a rollout"""
     rollouts_per_update: int | None = None
-    """that are learnt from at a time, whosever come first; default: as many as there are actors"""
+    """rollouts per update, the first to arrive; default: one per actor"""
     max_lag: int = 8
-    """versions of the policy; a rollout that is older when it arrives is dropped. 0: actors wait for the newest one"""
+    """maximum age of an arriving rollout, in policy versions; older ones are dropped. 0: actors wait for the newest"""
     loss: str = "appo"
-    """appo: clipped, for several epochs; impala: the policy gradient itself, for one"""
+    """appo: the clipped loss, for several epochs; impala: the policy gradient, for one epoch"""
     normalize_observations: bool = False
-    """numbers at mean 0 and deviation 1, by what was learnt from so far; kept with the policy"""
+    """scale numbers to mean 0 and deviation 1, by the data learnt from so far; part of the policy"""
     learning_rate: float = 1e-3
-    """at the start"""
+    """learning rate at the start"""
     schedule: str = "linear"
-    """of the learning rate: linear or cosine, which fall to 0, or constant"""
+    """schedule of the learning rate: linear or cosine, which fall to 0, or constant"""
     num_epochs: int = 4
     num_minibatches: int = 4
     gamma: float = 0.99
     gae_lambda: float = 0.95
     rho_bar: float = 1.0
-    """the most that V-trace weighs an action by, which decides whose values are learnt"""
+    """V-trace's bound of an action's weight; it decides which policy's values are learnt"""
     c_bar: float = 1.0
-    """the same for what came after it, which decides how soon they are"""
+    """V-trace's bound of the weights of later actions; it decides how fast they are learnt"""
     clip: float = 0.2
     advantage_floor: float = 0.1
-    """advantages are divided by their deviation, but by no less than this"""
+    """minimum of the deviation by which advantages are divided"""
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5

@@ -49,32 +49,32 @@ class Config(RunConfig):
     algorithm: ClassVar[str] = "dqn"
 
     env: str = "CartPole-v1"
-    """name of the environment (`puffer envs` lists them), any id of Gymnasium, or module:callable of your own"""
+    """name of the environment (`puffer envs` lists them), Gymnasium id, or your own module:callable"""
     backend: str = "serial"
     """serial, multiprocessing or pool"""
     num_envs: int = 8
     total_steps: int = 50_000
     policy: str = "default"
-    """module:Class of your own, a policy as pufferlib.models says, whose outputs are taken for Q-values; or mlp, cnn"""
+    """mlp, cnn, or your own module:Class, a policy by the contract of pufferlib.models whose outputs are Q-values"""
     buffer_size: int = 100_000
-    """transitions; the newest are kept"""
+    """number of transitions; the newest are kept"""
     keep_buffer: bool = True
-    """in checkpoints, which are as large then; else a run that is resumed fills it anew before it learns on"""
+    """save the buffer in checkpoints, which are then as large; else a resumed run refills it before it learns"""
     learning_starts: int = 1_000
     """steps before the first update"""
     steps_per_update: float = 2.0
-    """however many environments there are"""
+    """steps per update, for any number of environments"""
     minibatch_size: int = 64
     learning_rate: float = 2.3e-3
-    """at the start; it falls to 0"""
+    """learning rate at the start; it falls to 0"""
     gamma: float = 0.99
     target_period: int = 32
-    """updates between copies of the network to the one that estimates what comes after"""
+    """updates between copies of the network to the target network"""
     start_epsilon: float = 1.0
-    """share of actions that are random, at the start"""
+    """share of random actions at the start"""
     end_epsilon: float = 0.04
     exploration_fraction: float = 0.2
-    """of the steps: how long epsilon falls"""
+    """share of the steps in which epsilon falls"""
     max_grad_norm: float = 10.0
 
     def __post_init__(self) -> None:

@@ -42,31 +42,31 @@ class Config(RunConfig):
     algorithm: ClassVar[str] = "ppo"
 
     normalize_observations: bool = False
-    """numbers at mean 0 and deviation 1, by what was seen so far; kept with the policy, and frozen when it plays"""
+    """scale numbers to mean 0 and deviation 1, by the data so far; part of the policy, and frozen when it only plays"""
     normalize_rewards: bool = False
-    """rewards divided by the deviation of discounted returns so far, and bounded by 10 if nothing else is said"""
+    """divide rewards by the deviation of discounted returns so far, and bound them by 10 unless reward_clip is set"""
     rollout_length: int = 32
     """steps of each environment between updates"""
     learning_rate: float = 1e-3
-    """at the start"""
+    """learning rate at the start"""
     schedule: str = "linear"
-    """of the learning rate: linear or cosine, which fall to 0, or constant"""
+    """schedule of the learning rate: linear or cosine, which fall to 0, or constant"""
     num_epochs: int = 4
     num_minibatches: int = 4
     gamma: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2
     target_kl: float | None = None
-    """no further epoch once the policy has moved so far from the one that played, such as 0.02"""
+    """stop the epochs once the policy has moved this far from the one that played, such as 0.02"""
     advantage_floor: float = 0.1
-    """advantages are divided by their deviation, but by no less than this: where no reward is found they are noise,
-    which would drive the policy away from exploring"""
+    """minimum of the deviation by which advantages are divided; without rewards they are noise, which would drive the
+    policy away from exploring"""
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
     precision: str = "float32"
-    """what networks compute in: float32, or bfloat16, which large ones take half the time for on CPUs with AMX; weights
-    and all else stay float32"""
+    """dtype of the networks' computation: float32, or bfloat16, with which large ones take half the time on CPUs with
+    AMX; everything else, such as weights, is float32"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -52,44 +52,45 @@ ALIGNMENT = 32  # floats, 128 bytes: cuBLAS has slower kernels for matrices that
 
 @dataclass(frozen=True)
 class DeviceConfig(RunConfig):
-    """What every trainer on a device is told. losses: the names of what its updates return."""
+    """Settings of every trainer on a device. losses: the names of the values that its updates return."""
 
     losses: ClassVar[tuple[str, ...]]
     plans_num_envs: ClassVar[bool] = True
 
     env: str = "tag/grid"
-    """an environment that has a kernel: tag/grid, tag/continuous, ocean/squared, or module:KERNEL of your own"""
+    """an environment with a kernel: tag/grid, tag/continuous, ocean/squared, or your own module:KERNEL"""
     backend: str = "cuda"
-    """cuda; --device says where"""
+    """cuda; --device chooses the device"""
     device: str = "cuda"
-    """cuda, cuda:1, or host: the same on the CPU"""
+    """cuda, cuda:1, or host, which runs the kernels on the CPU"""
     num_envs: int | Literal["auto"] = 2000  # type: ignore[assignment]
-    """or auto: as many as fit in memory, which config.json then says; no more than play total_steps in a rollout"""
+    """number; auto: as many as fit in memory and play at most total_steps in a rollout, stored in config.json"""
     total_steps: int = 50_000_000
     checkpoint_every: int | None = None
-    """steps between checkpoints, after each of which all environments begin anew; there is one at the end, too"""
+    """steps between checkpoints; each one restarts all environments. Another one is written at the end"""
     separate: bool = False
-    """a policy for each type of agents (their names without numbers), rather than one for all"""
+    """a policy for each type of agents (their names without numbers), instead of one for all"""
     teams: Mapping[str, Any] = field(default_factory=dict)
-    """by name: agents (names, or patterns such as tagger_*), learning_rate, schedule, entropy_coefficient"""
+    """settings by team name: agents (names, or patterns such as tagger_*), learning_rate, schedule,
+    entropy_coefficient"""
     rollout_length: int = 32
     """steps of each environment between updates"""
     learning_rate: float = 1e-3
-    """at the start"""
+    """learning rate at the start"""
     schedule: str = "linear"
-    """of the learning rate: linear or cosine, which fall to 0, constant, or "0:1e-3 2e6:1e-4": rates at these steps,
-    and in between on the straight line from one to the next"""
+    """schedule of the learning rate: linear or cosine, which fall to 0, constant, or "0:1e-3 2e6:1e-4": rates at these
+    steps, with linear interpolation"""
     gamma: float = 0.99
     gae_lambda: float = 0.95
     advantage_floor: float = 0.1
-    """advantages are divided by their deviation, but by no less than this"""
+    """minimum of the deviation by which advantages are divided"""
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
     precision: str = "float32"
-    """what networks compute in: float32, or bfloat16; weights and all else stay float32"""
+    """dtype of the networks' computation: float32 or bfloat16; everything else, such as weights, is float32"""
     graphs: bool = True
-    """capture iterations in a CUDA graph; off, each operation is launched by itself"""
+    """capture iterations in a CUDA graph; otherwise each operation is launched separately"""
 
     def __post_init__(self) -> None:
         if self.device in ("host", "cpu"):
@@ -230,7 +231,7 @@ def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> fl
 
 @dataclass(frozen=True)
 class Config(DeviceConfig):
-    """Train policies with PPO where environments are a kernel. One step is one action of one agent."""
+    """Train policies with PPO on environments that are a kernel. One step is one action of one agent."""
 
     algorithm: ClassVar[str] = "ppo_cuda"
     losses: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")

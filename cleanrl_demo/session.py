@@ -46,13 +46,13 @@ COARSE = 0.2  # a rollout of so many of the steps that are left is told of
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What every trainer is told. One step is one action of one agent."""
+    """Settings of every trainer. One step is one action of one agent."""
 
     algorithm: ClassVar[str]
     plans_num_envs: ClassVar[bool] = False  # whether num_envs="auto" is understood
 
     env: str = "ocean/squared"
-    """name of the environment (`puffer envs` lists them), any id of Gymnasium, or module:callable of your own"""
+    """name of the environment (`puffer envs` lists them), Gymnasium id, or your own module:callable"""
     backend: str = "pool"
     """serial, multiprocessing or pool"""
     num_envs: int = 32
@@ -65,43 +65,43 @@ class RunConfig:
     wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
     on_error: str = "raise"
-    """"restart" makes environments that raise, or whose worker dies, anew and goes on"""
+    """raise; or restart: create environments again that raise or whose worker dies, and go on"""
     step_timeout: float | None = None
-    """seconds that a step may take before its worker is killed; None: any number, also for ever"""
+    """seconds after which a step's worker is killed; None: never"""
     max_restarts: int | None = 3
-    """of each environment; None: any number"""
+    """restarts of each environment; None: any number"""
     seed: int = 1
     total_steps: int = 120_000
     policy: str = "default"
-    """mlp, cnn, nature, lstm, central, separate, or module:Class of your own; default: a CNN for images, else an MLP"""
+    """mlp, cnn, nature, lstm, central, separate, or your own module:Class; default: a CNN for images, else an MLP"""
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """arguments of the policy, such as hidden_size"""
     frame_stack: int = 1
-    """how many of the last observations the policy sees"""
+    """number of recent observations that the policy sees"""
     reward_clip: float | None = None
-    """the largest reward that is learnt from, and the smallest; returns that are shown stay as they are"""
+    """bound of the rewards' magnitude in training; reported returns do not change"""
     episodic_life: bool = False
-    """learn that a life lost (info["lives"]) is the end; episodes still end where they end"""
+    """treat a lost life (info["lives"]) as an end for learning; the episode goes on"""
     device: str = "cpu"
     """where the policy learns and acts, such as cuda; environments step on the CPU"""
     torch_threads: int = 1
-    """more only help large networks"""
+    """torch's threads; more than one helps only large networks"""
     checkpoint_every: int | None = 1_000_000
-    """steps between checkpoints, after each of which all environments begin anew; there is one at the end, too"""
+    """steps between checkpoints; each one restarts all environments. Another one is written at the end"""
     checkpoint_minutes: float | None = 1.0
-    """minutes after which newest.pt keeps what was learnt since a checkpoint, while environments go on; None: never"""
+    """minutes between updates of newest.pt, which saves progress since the checkpoint without restarts; None: never"""
     eval_episodes: int = 1000
     eval_greedy: bool = False
-    """evaluate with the likeliest action instead of a sampled one"""
+    """evaluate with the most likely action instead of a sampled one"""
     runs: str | None = "runs"
-    """folder for the folder of this run; None writes nothing"""
+    """parent folder of the run's folder; None writes nothing"""
     track: bool = False
-    """send configuration and scalars to Weights & Biases; with WANDB_MODE=offline only into the run's folder"""
+    """send configuration and scalars to Weights & Biases; WANDB_MODE=offline writes them only into the run's folder"""
     track_project: str = "pufferlib"
     video_envs: tuple[int, ...] = ()
-    """environments to film while they train, such as 0; the films go to the run's folder, as GIF"""
+    """environments to film in training, such as 0; the run's folder gets the films, as GIF"""
     video_every: int = 50_000
-    """steps from the beginning of one film of an environment to that of the next"""
+    """steps between the starts of two films of an environment"""
 
     def __post_init__(self) -> None:
         if not isinstance(self.env, str):

@@ -37,9 +37,9 @@ class FromFile:
     """The flags that say where other settings come from; to be inherited from beside a trainer's ``Config``."""
 
     config: str | None = None
-    """a TOML file with settings, or the config.json of a run; flags go before it"""
+    """a TOML file with settings, or a run's config.json; flags override it"""
     defaults: bool = True
-    """begin with what suits the environment's family (cleanrl_demo/defaults.toml)"""
+    """begin with the settings for the environment's family (cleanrl_demo/defaults.toml)"""
 
 
 def from_command_line(config_type: type[Config], arguments: Sequence[str] | None = None) -> Config:

@@ -27,9 +27,9 @@ class Missed(Exception):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("ocean", "Ocean, an examination of learners")
+    group = parser.getgroup("ocean", "Ocean, a test of learners")
     group.addoption("--ocean", metavar="MODULE:FUNCTION", help="your learner: train(task) -> play (cleanrl_demo.suite)")
-    help_text = "an environment, with or without ocean/; default: all. May be given several times"
+    help_text = "an environment, with or without ocean/; default: all. Can be repeated"
     group.addoption("--ocean-env", metavar="ENV", action="append", default=[], help=help_text)
     group.addoption("--ocean-backend", choices=BACKENDS, default=BACKENDS[0], help=f"default: {BACKENDS[0]}")
     group.addoption("--ocean-seed", metavar="N", type=int, default=SEED, help=f"default: {SEED}")

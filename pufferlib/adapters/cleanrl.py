@@ -112,9 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         "python -m pufferlib.adapters.cleanrl", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--infos", choices=FORMS, default="0.29", help="whose infos the script reads (0.29)")
+    infos_help = "version of Gymnasium whose infos the script reads (0.29)"
+    parser.add_argument("--infos", choices=FORMS, default="0.29", help=infos_help)
     parser.add_argument("--num-workers", type=int, default=0, help="processes that step the environments (0: none)")
-    parser.add_argument("script", type=Path, help="what follows is for the script")
+    parser.add_argument("script", type=Path, help="the script; it gets the arguments that follow")
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     play(options.script, options.rest, options.infos, options.num_workers)

@@ -43,24 +43,24 @@ __all__ = ["main"]
 HELP = """\
 puffer {version}: wrap any reinforcement-learning environment, and run many
 
-  puffer envs [FILTER]   what can be named, and what is installed
-  puffer check ENV       is it ready? every check in a sentence
-  puffer bench ENV       steps per second on each backend
-  puffer autotune ENV    the fastest plan for it, and why
-  puffer train ENV       train a policy on it with PPO
-  puffer eval RUN        how good is the policy of a run's folder, or of a file?
+  puffer envs [FILTER]   list the named environments, and which are installed
+  puffer check ENV       find an environment's faults
+  puffer bench ENV       measure steps per second on each backend
+  puffer autotune ENV    find the fastest plan, and explain it
+  puffer train ENV       train a policy with PPO
+  puffer eval RUN        evaluate the policy of a run's folder, or of a file
   puffer plot RUN…       draw the curves of runs
-  puffer ocean           is a learner sound? train it on all of Ocean
+  puffer ocean           test a learner on all of Ocean
   puffer league run FILE grow a population; also show FOLDER, play FOLDER
-  puffer record ENV      play it at random and save the trajectories in a file
+  puffer record ENV      play an environment at random and save the trajectories
   puffer replay FILE     replay such a file and show the first difference
-  puffer doctor          what is this machine like, and is anything broken?
+  puffer doctor          describe this machine and find what is broken
 
-ENV is a name (ocean/squared), a Gymnasium id (CartPole-v1), or your function
-that makes one (my_module:make_env, found in the current folder).
+ENV is a name (ocean/squared), a Gymnasium id (CartPole-v1), or your own
+function (my_module:make_env, found in the current folder).
 
-`puffer COMMAND --help` shows the options of a command; --debug, anywhere, the
-traceback of an error.
+`puffer COMMAND --help` shows the options of a command; --debug, anywhere in it,
+shows the traceback of an error.
 
 Start with: puffer train ocean/squared
 """
@@ -114,7 +114,7 @@ def _run(arguments: list[str]) -> int:
     if not rest and command == "eval":
         print(
             "puffer eval needs a policy: `puffer eval runs/…`, the folder of a run, or a file; or an environment and "
-            "who plays it: `puffer eval ocean/squared --policy random`",
+            "its policy: `puffer eval ocean/squared --policy random`",
             file=sys.stderr,
         )
         return 2
@@ -149,7 +149,7 @@ def envs(arguments: list[str]) -> int:
     from rich.markup import escape
     from rich.table import Table
 
-    text = "only those with this in their name; lists families in full"
+    text = "list only names that contain this, with families in full"
     text_filter = parse(Envs, "envs", arguments, "FILTER", text).env
     entries = _entries(text_filter.lower())
     if not entries:
@@ -167,8 +167,8 @@ def envs(arguments: list[str]) -> int:
     console.print(table)
     if not text_filter:
         console.print(
-            "\nAnd any other id that is registered with Gymnasium, and module:function of your own.\n"
-            "`puffer envs minigrid` lists all with that in their name."
+            "\nYou can also name any other id that is registered with Gymnasium, or your own module:function.\n"
+            "`puffer envs minigrid` lists all names that contain minigrid."
         )
     return 0
 
@@ -224,7 +224,7 @@ def check(arguments: list[str]) -> int:
         )
     for cause, names in report.waiting.items():
         show("not applicable", "", f"until {cause} passes: {', '.join(names)}")
-    lines = ["", "Where it was, the innermost call last:", *(f"  {line}" for line in stack)] if stack else []
+    lines = ["", "Traceback of the call, innermost last:", *(f"  {line}" for line in stack)] if stack else []
     if printed.num_lines and not options.prints:
         lines += ["", f"It printed {printed.num_lines:,} lines, which --prints shows{'; the last ones:' * bool(ended)}"]
         lines += [f"  {line}" for line in printed.last] if ended else []
@@ -245,8 +245,8 @@ def _check_kernel(options: Check, console: Any) -> int:
 
     if options.backend != "cuda":
         raise PlanError(
-            "--backend, --device and --report are for kernels, which --backend cuda holds against their references; "
-            "leave them out to check an environment, which is played on all other backends"
+            "--backend, --device and --report are for kernels, which --backend cuda compares with their references; "
+            "leave them out to check an environment on all other backends"
         )
     if options.report:
         return kernel_report(options, console)
@@ -270,7 +270,7 @@ def _check_kernel(options: Check, console: Any) -> int:
             budget=options.budget,
             after=after,
         )
-    more = "" if report.budget is None else "; --budget gives it longer"
+    more = "" if report.budget is None else "; --budget allows more time"
     console.print(f"{report}{more}", markup=False, soft_wrap=True)
     return 0 if report.passed else 1
 
@@ -378,7 +378,7 @@ def autotune(arguments: list[str]) -> int:
         def after(rows: Sequence[Row]) -> None:
             live.update(drawn([row for row in rows if row.steps_per_s]), refresh=True)
 
-        live.update("looking at the environment …", refresh=True)
+        live.update("examining the environment …", refresh=True)
         plan = search(
             options.env,
             budget_s=options.budget,
@@ -417,13 +417,14 @@ def doctor(arguments: list[str]) -> int:
 
     parser = argparse.ArgumentParser("puffer doctor", allow_abbrev=False)  # tyro may be broken
     parser.add_argument("--json", action="store_true", help="print a list of objects with name, text, fine")
-    parser.add_argument("--ray", action="store_true", help="also check a cluster of Ray, or start one to check")
-    parser.add_argument("--address", help="of the cluster: auto, or host:port; default: that of backend ray")
-    parser.add_argument("--step-ms", type=float, help=f"an environment's step, for the advice; default: {STEP_MS:g}")
+    parser.add_argument("--ray", action="store_true", help="also check a Ray cluster; start one if none runs")
+    parser.add_argument("--address", help="address of the cluster: auto, or host:port; default: that of backend ray")
+    step_help = f"milliseconds of an environment's step, for the advice; default: {STEP_MS:g}"
+    parser.add_argument("--step-ms", type=float, help=step_help)
     options = parser.parse_args(arguments)
     step_ms = STEP_MS if options.step_ms is None else options.step_ms
     if not options.ray and (options.address, options.step_ms) != (None, None):
-        parser.error("--address and --step-ms are about a cluster; say --ray, too")
+        parser.error("--address and --step-ms are about a cluster; add --ray")
     if not 0 < step_ms < math.inf:
         parser.error(f"--step-ms {step_ms:g} is impossible; use milliseconds, more than 0")
     findings = []
@@ -453,7 +454,7 @@ def replay(arguments: list[str]) -> int:
     """puffer replay FILE"""
     from pufferlib.cli.recordings import replayed
 
-    options: Replay = parse(Replay, "replay", arguments, "FILE", "what `puffer record` has saved", "file")
+    options: Replay = parse(Replay, "replay", arguments, "FILE", "a file saved by `puffer record`", "file")
     console = new_console()
     with cleared(console):
         status, lines = replayed(options, counting(console))

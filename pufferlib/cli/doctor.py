@@ -56,7 +56,7 @@ def diagnose() -> Iterator[Finding]:
     yield Finding("kernels", kernels.built())
     yield Finding("compiler", kernels.compiler())
     yield Finding("CUDA", f"{_cuda()}; {kernels.device()}")
-    yield Finding("Ray", f"{next(_versions(('ray',)), 'not there')}; --ray looks at a cluster, too")
+    yield Finding("Ray", f"{next(_versions(('ray',)), 'not installed')}; --ray also checks a cluster")
     yield _self_test()
 
 
@@ -77,28 +77,28 @@ def _versions(names: tuple[str, ...]) -> Iterator[str]:
 
 def _optional() -> str:
     lacking = [name for name in OPTIONAL if not [*_versions((name,))]]
-    return (", ".join(_versions(OPTIONAL)) or "none") + (f"; not there: {', '.join(lacking)}" if lacking else "")
+    return (", ".join(_versions(OPTIONAL)) or "none") + (f"; not installed: {', '.join(lacking)}" if lacking else "")
 
 
 def _cores() -> str:
     usable, installed = available_cpus(), os.cpu_count() or 1
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else installed
-    limits = [f"affinity leaves {affinity}"] if affinity < installed else []
+    limits = [f"affinity allows {affinity}"] if affinity < installed else []
     limits.append("no quota" if math.isinf(cpu_quota()) else f"the cgroup's quota is {cpu_quota():g}")
-    return f"{usable} of {installed} to be used ({', '.join(limits)})"
+    return f"{usable} of {installed} usable ({', '.join(limits)})"
 
 
 def _memory() -> str:
     system, limit = memory_there()
     limited = "no limit" if math.isinf(limit) else f"the cgroup's limit is {memory_text(limit)}"
-    return f"{memory_text(memory_at_hand())} of {memory_text(system)} at hand ({limited})"
+    return f"{memory_text(memory_at_hand())} of {memory_text(system)} available ({limited})"
 
 
 def _shm() -> str:
     """Return the size of /dev/shm, which is small in containers."""
     with suppress(OSError, AttributeError):
         usage = os.statvfs("/dev/shm")
-        note = " (not needed: batches lie in a memfd)" if hasattr(os, "memfd_create") else ""
+        note = " (not needed: batches are in a memfd)" if hasattr(os, "memfd_create") else ""
         return f"; /dev/shm {memory_text(usage.f_bavail * usage.f_frsize)}{note}"
     return ""
 

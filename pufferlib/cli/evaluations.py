@@ -55,7 +55,7 @@ def evaluated(evaluation: Any, options: Eval, console: Console, after: Callable[
 def lines(evaluation: Any) -> Iterator[RenderableType]:
     """Yield the text of an Evaluation: policy and environment, the table of numbers, and notes."""
     num = len(evaluation.episodes)
-    how = "" if evaluation.policy == "random" else ", the likeliest actions" if evaluation.greedy else ", drawn actions"
+    how = "" if evaluation.policy == "random" else ", most likely actions" if evaluation.greedy else ", sampled actions"
     played = f"{num:,} episode{'s' * (num != 1)}, seed {evaluation.seed}{how}"
     yield escape(f"{evaluation.env}, {evaluation.policy}: {played}")
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -53,8 +53,8 @@ def kernel_report(options: Check, console: Console) -> int:
     )
     console.print(table)
     notes = (
-        "Of a thread: registers, and bytes of stack and of spilled registers; of a block: bytes of shared memory. As "
-        "many blocks are on a multiprocessor at a time, the share of its threads that they are, and what limits them. "
+        "Per thread: registers, and bytes of stack and of spilled registers. Per block: bytes of shared memory. Per "
+        "multiprocessor: resident blocks, the share of its threads that they use, and the resource that limits them. "
         f"The network has hidden layers of {' and '.join(map(str, HIDDEN))}. NVRTC {version}"
     )
     more = f" does not know {', '.join(unknown)}; a newer nvidia-cuda-nvrtc does." if unknown else "."

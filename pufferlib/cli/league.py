@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 __all__ = ["league"]
 
 HELP = """\
-puffer league: populations that grow, each policy a response to a mixture of those before it
+puffer league: grow populations; each policy responds to a mixture of the earlier ones
 
-  puffer league run FILE         grow one, with the settings of a TOML file (examples/league.toml)
-  puffer league run --resume FOLDER   continue one
-  puffer league show FOLDER      its table, and pictures
-  puffer league play FOLDER [WHO WHO …]   play policies against each other, one per seat:
-                                 an id of the table, first, last, or mixture (the default)
+  puffer league run FILE                 grow one, by a TOML file (examples/league.toml)
+  puffer league run --resume FOLDER      continue one
+  puffer league show FOLDER              show its table, and draw pictures
+  puffer league play FOLDER [WHO WHO …]  play policies against each other, one per seat:
+                                         an id of the table, first, last, or mixture
+                                         (the default)
 
-`puffer league run --help` shows the options of one of them.
+`puffer league run --help` shows the options of run; the others have --help too.
 """
 NUM_EPISODES, NUM_WATCHED = 1000, 3
 WIDE = 64  # columns; with fewer, the table leaves some out
@@ -63,13 +64,14 @@ def run(arguments: list[str]) -> int:
     from pufferlib.population import League, Ratings, Settings
 
     Ratings()  # raises MissingExtra now rather than when the table is shown
-    options: LeagueRun = parse(LeagueRun, "league run", arguments, "FILE", "TOML, such as examples/league.toml", "file")
+    text = "a TOML file, such as examples/league.toml"
+    options: LeagueRun = parse(LeagueRun, "league run", arguments, "FILE", text, "file")
     stop = {name: getattr(options, name) for name in ("nash_conv", "iterations", "policies", "seconds")}
     if bool(options.file) == (options.resume is not None):
         raise PlanError("puffer league run takes a TOML file, or --resume and a league's folder: one of them")
     if options.resume is not None:
         if (options.folder, options.seed) != (None, None):
-            raise PlanError("--folder and --seed are a new league's; --resume goes on with those that it has")
+            raise PlanError("--folder and --seed are for a new league; --resume keeps those that it has")
         growing = League.resume(options.resume, trust=options.trust, actors=options.actors, **stop)
     else:
         settings = Settings.read(options.file).stopping(**stop).with_actors(options.actors)
@@ -87,7 +89,7 @@ def run(arguments: list[str]) -> int:
                     else:
                         console.print(line(growing), markup=False, soft_wrap=True)
         except KeyboardInterrupt:
-            print(f"\nIt can go on: puffer league run --resume {growing.folder}", file=sys.stderr)
+            print(f"\nContinue it with: puffer league run --resume {growing.folder}", file=sys.stderr)
             raise
         if not console.is_terminal:
             console.print(drawn(growing, console, options.top))
@@ -100,14 +102,14 @@ def show(arguments: list[str]) -> int:
     """puffer league show FOLDER"""
     from pufferlib.population.pictures import draw_mixtures, draw_nash_conv, draw_payoffs
 
-    options: LeagueShow = parse(LeagueShow, "league show", arguments, "FOLDER", "of a league", "folder")
+    options: LeagueShow = parse(LeagueShow, "league show", arguments, "FOLDER", "a league's folder", "folder")
     console = new_console()
     with opened(options.folder, options.trust) as current:
         assert current.table is not None
         console.print(drawn(current, console, options.top))
         why = current.stopped()
-        goes_on = f"It can go on: puffer league run --resume {options.folder}"
-        console.print(f"It is over: {why}." if why else goes_on, markup=False, soft_wrap=True)
+        goes_on = f"Continue it with: puffer league run --resume {options.folder}"
+        console.print(f"It has ended: {why}." if why else goes_on, markup=False, soft_wrap=True)
         names = [seat.name for seat in current.seats]
         out = Path(options.out or options.folder)
         paths = [
@@ -136,7 +138,7 @@ def play(arguments: list[str]) -> int:
         mixture, policy_names = _asked(current, options.arguments[1:])
         num = options.episodes if options.episodes is not None else NUM_WATCHED if options.render else NUM_EPISODES
         if num < 1:
-            raise PlanError(f"--episodes {num} says nothing; play 1 or more")
+            raise PlanError(f"--episodes {num} is impossible; use 1 or more")
         how: dict[str, Any] = {"seats": current.seats, "greedy": options.greedy, "seed": options.seed}
         if options.render:
             try:
@@ -157,9 +159,7 @@ def play(arguments: list[str]) -> int:
     for seat, name, paid, won in rows:
         table.add_row(seat.name, name, _estimate_text(paid, ".3f"), _estimate_text(won, ".1%"))
     console.print(table)
-    console.print(
-        "±: 95 %. Win rate: how often it gets more than another seat, a draw counted as half.", soft_wrap=True
-    )
+    console.print("±: 95 %. Win rate: how often it gets more than another seat; a draw counts as half.", soft_wrap=True)
     return 0
 
 

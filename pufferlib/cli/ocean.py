@@ -63,13 +63,13 @@ def _examined(options: Ocean) -> int:
 def require_numbers(seeds: int, seed: int, jobs: int | None, timeout_s: float) -> None:
     """Raise PlanError for options with which nothing could be learnt."""
     if seeds < 1:
-        raise PlanError(f"--seeds {seeds} leaves nothing to train; use 1 or more")
+        raise PlanError(f"--seeds {seeds} is impossible; use 1 or more")
     if seed < 0:
-        raise PlanError(f"--seed {seed} seeds nothing; use 0 or more")
+        raise PlanError(f"--seed {seed} is impossible; use 0 or more")
     if jobs is not None and jobs < 1:
-        raise PlanError(f"--jobs {jobs} trains nothing; use 1 or more")
+        raise PlanError(f"--jobs {jobs} is impossible; use 1 or more")
     if not timeout_s > 0:
-        raise PlanError(f"--timeout {timeout_s} is no time to learn in; use seconds above 0")
+        raise PlanError(f"--timeout {timeout_s} is impossible; use seconds above 0")
 
 
 def num_jobs(jobs: int | None) -> int:
@@ -80,7 +80,7 @@ def num_jobs(jobs: int | None) -> int:
 def _watched(tasks: list[Any], train: Any, console: Any) -> int:
     """Train in this process, and show the learnt behaviour."""
     if not console.is_terminal:
-        raise PlanError("--watch needs a terminal to show it in")
+        raise PlanError("--watch needs a terminal")
     passed = []
     for task in tasks:
         try:
@@ -88,8 +88,8 @@ def _watched(tasks: list[Any], train: Any, console: Any) -> int:
         except _suite("tasks").Cannot as error:
             console.print(f"{task.env}  {error}", soft_wrap=True, markup=False)
             continue
-        said = f"score {verdict.score:.3f}, bar {verdict.bar:.2f}: {'passed' if verdict.passed else 'FAILED'}"
-        console.print(f"{task.env}  {said}", soft_wrap=True)
+        text = f"score {verdict.score:.3f}, bar {verdict.bar:.2f}: {'passed' if verdict.passed else 'FAILED'}"
+        console.print(f"{task.env}  {text}", soft_wrap=True)
         _suite("watching").watch(task, play, console)
         passed.append(verdict.passed)
     return 0 if all(passed) else 1

@@ -45,7 +45,7 @@ class Wrap:
     max_agents: int | None = None
     """the most agents alive at once, if there are no possible_agents"""
     action_mask: bool | None = None
-    """whether info["action_mask"] becomes a part of the observation"""
+    """make info["action_mask"] a leaf of the observation"""
     state: bool = False
     """make the environment's state() the leaf "state" of each agent's observation"""
     agent_type: bool = False
@@ -83,9 +83,9 @@ class Check:
     only: tuple[str, ...] = ()
     """names of checks; default: all"""
     step_timeout: float = 30.0
-    """seconds that a reset, a step or the making of the environment may take, before it has failed"""
+    """seconds after which a reset, a step or making the environment counts as failed"""
     prints: bool = False
-    """show the environment's output, of which otherwise only the lines are counted"""
+    """show the environment's output; otherwise only count its lines"""
     backend: str | None = None
     """cuda: check only whether the environment's kernel equals its reference"""
     budget: float = 20.0
@@ -93,8 +93,8 @@ class Check:
     device: str | None = None
     """with backend cuda: cuda, cuda:1, …, or host, which plays the kernel on the CPU; default: cuda"""
     report: bool = False
-    """with backend cuda: play nothing, and show the registers and the memory that the kernel needs on several GPUs;
-    needs only NVRTC, no GPU"""
+    """with backend cuda: only show the registers and the memory that the kernel needs on several GPUs; needs NVRTC, but
+    no GPU"""
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,13 @@ class Bench:
     num_workers: int | None = None
     """processes; default: one for each CPU"""
     batch_size: int | None = None
-    """environments in a batch of the pool, and of ray; default: half of them"""
+    """environments in a batch of pool and ray; default: half of them"""
     device: str | None = None
-    """of backend cuda, if it is among them: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
+    """device of backend cuda: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     seconds: float = 0.5
-    """of each turn"""
+    """length of a turn"""
     repeats: int = 7
-    """turns of each backend"""
+    """turns per backend"""
     seed: int = 0
     profile: bool = False
     """show where the time goes, and draw it: bench-NAME-BACKEND.png in the current folder"""
@@ -137,7 +137,7 @@ class Autotune:
     max_memory: str | None = None
     """limit of a plan's memory, such as "4 GB"; default: four fifths of the available memory"""
     backend: str | None = None
-    """default: any. This and the next three options are fixed if given"""
+    """default: any. If set, this and the next three options are fixed"""
     num_envs: int | None = None
     num_workers: int | None = None
     batch_size: int | None = None
@@ -146,7 +146,7 @@ class Autotune:
     """seconds that your learner needs for a batch"""
     seed: int = 0
     save: str | None = None
-    """a file for the plan, as TOML, which pufferlib.load_plan reads"""
+    """a TOML file for the plan; pufferlib.load_plan reads it"""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Record:
     num_steps: int = 1000
     """steps of each environment"""
     seed: int = 0
-    """of the environments and of the actions"""
+    """seed of the environments and of the actions"""
     keep: bool = False
     """save the observations too, not only hashes of them, so that a difference can be shown"""
     autoreset_mode: str = "next_step"
@@ -180,13 +180,13 @@ class Replay:
 
     file: str
     backend: str = "serial"
-    """any: it may differ from that of the recording, as may the counts"""
+    """any backend; it and the counts may differ from the recording's"""
     num_workers: int | None = None
     batch_size: int | None = None
     env: str | None = None
-    """in place of the recorded one: another version of it"""
+    """another version of the environment, in place of the recorded one"""
     env_kwargs: tuple[str, ...] | None = None
-    """in place of the recorded ones, each as name=value"""
+    """arguments in place of the recorded ones, each as name=value"""
 
 
 @dataclass(frozen=True)
@@ -219,14 +219,14 @@ class Resume:
     resume: str = ""
     """the run's folder, or newest.pt in it"""
     trust: bool = False
-    """even if the run names code that is not in the current folder"""
+    """accept a run that names code outside the current folder"""
     total_steps: int | None = None
-    """in place of the run's"""
+    """overrides the run's total steps"""
 
 
 @dataclass(frozen=True)
 class Eval:
-    """Play complete episodes of a trained policy, or of another one, with other seeds, and report its results."""
+    """Play complete episodes of a policy, with other seeds than in training, and report its results."""
 
     target: str
     policy: str | None = None
@@ -234,16 +234,16 @@ class Eval:
     policy_kwargs: tuple[str, ...] = ()
     """arguments of that policy, each as name=value"""
     env: str | None = None
-    """another environment than the policy was trained on"""
+    """an environment other than that of the training"""
     env_kwargs: tuple[str, ...] = ()
     """arguments of the environment, each as name=value; for a trained policy's environment, changes to them"""
     wrap: Wrap = Wrap()
     episodes: int | None = None
-    """how many; default: 100, with --watch 3"""
+    """number of episodes; default: 100, with --watch 3"""
     greedy: bool = False
     """take the most likely action instead of sampling one"""
     seed: int | None = None
-    """of environments and actions; default: one far from those of trainings"""
+    """seed of environments and actions; default: one far from the seeds of trainings"""
     max_steps: int = 30_000
     """longer episodes are cut"""
     backend: str = "multiprocessing"
@@ -255,21 +255,21 @@ class Eval:
     device: str | None = None
     """with backend cuda: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     torch_threads: int = 1
-    """more only help large networks"""
+    """torch's threads; more than one helps only large networks"""
     video: str | None = None
-    """a .gif, an .mp4, or a folder for one .gif an episode"""
+    """a .gif, an .mp4, or a folder for one .gif per episode"""
     videos: int = 1
-    """how many episodes to film, the first ones"""
+    """number of episodes to film, from the first on"""
     snapshots: tuple[int, ...] | None = None
-    """steps of the first episode to draw, each as snapshot_STEP.png, and a GIF of it all; without any: 0 50 150 300"""
+    """steps of the first episode to save as snapshot_STEP.png, with a GIF of it; without values: 0 50 150 300"""
     snapshots_folder: str | None = None
-    """the folder for them; default: snapshots-ENV in the current folder"""
+    """the folder for the snapshots; default: snapshots-ENV in the current folder"""
     watch: bool = False
     """show one environment in the terminal, at its own pace"""
     json: bool = False
     """print one object of JSON, and nothing else"""
     trust: bool = False
-    """even if the file names code that is not in the current folder"""
+    """accept a file that names code outside the current folder"""
 
 
 @dataclass(frozen=True)
@@ -280,9 +280,9 @@ class Ocean:
     """names, with or without ocean/, separated by spaces or commas; default: all that can be learnt"""
     backend: tuple[Literal["serial", "multiprocessing", "pool"], ...] = ("pool",)
     seed: int = 1
-    """the first"""
+    """the first seed"""
     seeds: int = 1
-    """how many"""
+    """number of seeds"""
     trainer: str | None = None
     """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer, which is
     cleanrl_demo.suite.demo:train"""
@@ -305,21 +305,21 @@ class LeagueRun:
     resume: str | None = None
     """a league's folder, in place of a file: continue it"""
     seed: int | None = None
-    """in place of the file's, like the next five options"""
+    """overrides the file's seed; the next five options override the file too"""
     nash_conv: float | None = None
     """stop when NashConv is at most this"""
     iterations: int | None = None
-    """stop after so many"""
+    """stop after this many"""
     policies: int | None = None
-    """stop when a seat has so many"""
+    """stop when a seat has this many"""
     seconds: float | None = None
-    """stop after so many, of all runs of the league"""
+    """stop after this many, over all runs of the league"""
     actors: int | None = None
-    """of Ray, 0 for this process; for a file that has [workers]. The results do not depend on the number"""
+    """Ray actors, or 0 for this process; the file needs [workers]. The results do not depend on the number"""
     top: int = 10
     """policies in the table"""
     trust: bool = False
-    """also where its policies name code that is not in the current folder"""
+    """accept policies that name code outside the current folder"""
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,7 @@ class LeagueShow:
     top: int = 20
     """policies in the table"""
     trust: bool = False
-    """also where its policies name code that is not in the current folder"""
+    """accept policies that name code outside the current folder"""
 
 
 @dataclass(frozen=True)
@@ -341,14 +341,14 @@ class LeaguePlay:
 
     arguments: tuple[str, ...] = ()
     episodes: int | None = None
-    """how many; default: 1000, with --render 3"""
+    """number of episodes; default: 1000, with --render 3"""
     greedy: bool = False
     """take the most likely actions instead of sampling them"""
     seed: int = 0
     num_envs: int | None = None
     """default: the league's"""
     trust: bool = False
-    """also where its policies name code that is not in the current folder"""
+    """accept policies that name code outside the current folder"""
     render: bool = False
     """show each step as text, if the environment renders it"""
 

@@ -18,7 +18,7 @@ __all__ = ["parse", "require", "whole_numbers"]
 
 _INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
 _EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE]\+?\d{1,2}")
-ENV_HELP = "name (`puffer envs` lists them), Gymnasium id, or module:function of your own"
+ENV_HELP = "name (`puffer envs` lists them), Gymnasium id, or your own module:function"
 
 
 def require(*packages: str) -> None:

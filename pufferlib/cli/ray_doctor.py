@@ -48,7 +48,7 @@ def _of_cluster(connection: Connection, step_s: float) -> Iterator[Finding]:
     ray = connection.ray
     versions = _versions(ray)
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    whose = "a Ray of our own, for now" if connection.is_local else f"at {connection.head or 'an address of ray://'}"
+    whose = "a local Ray, for this check" if connection.is_local else f"at {connection.head or 'an address of ray://'}"
     num_nodes = f"{len(nodes)} node" + "s" * (len(nodes) > 1)
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     yield Finding("Ray", f"{text}; {whose}, {num_nodes}")
@@ -65,7 +65,7 @@ def _of_cluster(connection: Connection, step_s: float) -> Iterator[Finding]:
             cost = _costs(ray, probe)
         except ray.exceptions.RayError as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[-1]
-            yield Finding("", f"answers no calls: {why}", fine=False)
+            yield Finding("", f"does not answer calls: {why}", fine=False)
             continue
         finally:
             ray.kill(probe)
@@ -173,6 +173,6 @@ def _advice(costs: list[tuple[list[float], list[float], list[float]]], step_s: f
     num = math.ceil(call_s * (1 - SHARE) / (SHARE * step_s))
     calls, rows = f"calls of {seconds_text(call_s)}", f"{call_s / byte_s / 1024:,.0f} KiB"
     return (
-        f"with steps of {seconds_text(step_s)}, {num} or more environments an actor keep {calls} below {SHARE:.0%} of "
-        f"its time, times local_workers if it has any; {rows} of rows take as long as a call"
+        f"with steps of {seconds_text(step_s)}, {num} or more environments per actor (times local_workers, if any) "
+        f"keep {calls} below {SHARE:.0%} of its time; {rows} of rows take as long as a call"
     )

@@ -19,7 +19,7 @@ def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
     """Record; return the exit status and the lines to print. name: of the file, if the options have none."""
     path = Path(options.save or name)
     if path.exists() and not options.overwrite:
-        raise RecordingError(f"{path} is there already; --overwrite replaces it, --save FILE names another")
+        raise RecordingError(f"{path} already exists; --overwrite replaces it, --save FILE chooses another")
     recording = record(
         options.env,
         path,

@@ -70,7 +70,8 @@ def _algorithm(arguments: Sequence[str]) -> str:
 
 def _resumed(arguments: list[str]) -> int:
     """Continue a run."""
-    options: Resume = parse(Resume, "train", arguments, "ENV", "of the run; if it has no name, module:function")
+    text = "the run's environment, as module:function, if it has no name"
+    options: Resume = parse(Resume, "train", arguments, "ENV", text)
     folder = Path(options.resume)  # or a file in the folder
     trainer = _demo(_demo("session").algorithm_of(folder))
     config, result = trainer.resume(folder, options.env or None, options.total_steps, trust=options.trust)
@@ -83,7 +84,7 @@ def evaluate(arguments: list[str]) -> int:
     require("torch", "tyro", "rich")
     from pufferlib.cli.evaluations import evaluated, lines
 
-    text = "folder of a run, policy.pt of one, or, with --policy, an environment as for the other commands"
+    text = "a run's folder, its policy.pt, or, with --policy, an environment as for the other commands"
     options: Eval = parse(Eval, "eval", arguments, "RUN", text, "target")
     console = new_console()
     next_s = time.monotonic() + SHOWN_S
@@ -112,7 +113,7 @@ def plot(arguments: list[str]) -> int:
     plotter = _demo("plot")
     left_out = plotter.plot(plotter.folders_of(options.runs), Path(options.out), options.tag, options.x)
     if left_out:
-        print(f"left out, having no {options.tag}: {', '.join(map(str, left_out))}")
+        print(f"left out, without {options.tag}: {', '.join(map(str, left_out))}")
     print(f"drawn in {options.out}")
     return 0
 

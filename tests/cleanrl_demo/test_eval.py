@@ -329,7 +329,7 @@ def test_eval_says_how_good_a_run_is(run_folder, capsys):
     quick = ["--episodes", "12", "--backend", "serial"]
     assert main(["eval", str(run_folder), *quick]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"ocean/squared, {run_folder}/policy.pt: 12 episodes, seed {SEED}, drawn actions"
+    assert lines[0] == f"ocean/squared, {run_folder}/policy.pt: 12 episodes, seed {SEED}, sampled actions"
     assert [line.split()[0] for line in lines[2:5]] == ["return", "score", "length"]
     assert "the interval of the mean, by bootstrap over episodes" in lines[5]
     assert main(["eval", str(run_folder / "policy.pt"), *quick, "--json", "--greedy", "--seed", "3"]) == 0

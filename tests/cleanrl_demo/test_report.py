@@ -653,7 +653,7 @@ def test_runs_that_died_at_once_are_left_out_of_a_plot(new_run: Callable[..., Pa
     complete = new_run(2, [1.0, 2.0])
     assert main(["plot", str(unstored), str(complete), str(empty)]) == 0
     left_out, drawn = capsys.readouterr().out.splitlines()
-    assert left_out == f"left out, having no charts/episodic_return: {unstored}, {empty}" and drawn.startswith("drawn")
+    assert left_out == f"left out, without charts/episodic_return: {unstored}, {empty}" and drawn.startswith("drawn")
     (tmp_path / "runs" / "none").mkdir()
     assert main(["plot", "runs/*"]) == 1
     assert "runs/none is no run: it has no config.json" in capsys.readouterr().err

@@ -168,7 +168,7 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
         (["plot", "--x", "days"], 2, "steps"),
         (["record", "ocean/sqared"], 1, "did you mean ocean/squared"),
         (["record", "a_game:Game", "--num-steps", "0"], 1, "num_steps=0 leaves nothing to record; use 1 or more"),
-        (["record", "a_game:Game", "--save", "a_game.py"], 1, "a_game.py is there already; --overwrite replaces it"),
+        (["record", "a_game:Game", "--save", "a_game.py"], 1, "a_game.py already exists; --overwrite replaces it"),
         (["record", "a_game:Game", "--save", "no/a.npz"], 1, "there is no folder no for a.npz; make it, or save"),
         (["record", "a_game:Game", "--env-kwargs", "words=True"], 1, "here that is --wrap.max-length N"),
         (["replay", "a.npz"], 1, "there is no file a.npz; `puffer record ENV` makes one"),
@@ -426,7 +426,7 @@ def test_record_and_replay(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert output.endswith("\nNext: puffer replay a-game-Game.npz --backend pool\n")
     content = (folder / "a-game-Game.npz").read_bytes()
     assert main(["record", *words]) == 1
-    assert "a-game-Game.npz is there already; --overwrite replaces it, --save FILE names another" in (
+    assert "a-game-Game.npz already exists; --overwrite replaces it, --save FILE chooses another" in (
         capsys.readouterr().err
     )
     pool = ["--backend", "pool", "--num-workers", "2", "--batch-size", "1"]
@@ -479,8 +479,8 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         *("kernels", "compiler", "CUDA", "Ray", "self test"),
     ]
     assert "\x1b" not in output
-    assert re.search(r"^cores +\d+ of \d+ to be used \(.*quota.*\)$", output, re.M)
-    assert re.search(r"^memory +[\d.]+ .iB of [\d.]+ .iB at hand \(.*limit.*\); /dev/shm", output, re.M)
+    assert re.search(r"^cores +\d+ of \d+ usable \(.*quota.*\)$", output, re.M)
+    assert re.search(r"^memory +[\d.]+ .iB of [\d.]+ .iB available \(.*limit.*\); /dev/shm", output, re.M)
     assert pufferlib.__version__ in output
     assert ("compiled" in output) == pufferlib._native.available
     assert pufferlib._native.reason in output
@@ -545,7 +545,7 @@ def test_doctor_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, capsys: py
     ("words", "says"),
     [
         (["ocean/squared"], "unrecognized arguments: ocean/squared"),
-        (["--address", "auto"], "--address and --step-ms are about a cluster; say --ray, too"),
+        (["--address", "auto"], "--address and --step-ms are about a cluster; add --ray"),
         (["--ray", "--step-ms", "0"], "--step-ms 0 is impossible; use milliseconds, more than 0"),
     ],
 )
@@ -681,7 +681,7 @@ def test_check_holds_a_kernel_against_its_reference(capsys: pytest.CaptureFixtur
     assert main(["check", "tag/grid", "--backend", "cuda", "--device", "host", "--num-steps", "50"]) == 0
     assert "equals its reference, bit for bit, over 800 steps" in capsys.readouterr().out
     assert main(["check", "tag/grid", "--device", "host"]) == 1
-    assert "--backend cuda holds against their references" in capsys.readouterr().err
+    assert "--backend cuda compares with their references" in capsys.readouterr().err
     for words in (["check"], ["bench", "--backends", "serial"], ["record"]):
         assert main([words[0], "cuda_ext.tag_grid:KERNEL", *words[1:]]) == 1
         assert 'is a kernel, which backend "cuda" plays: add backend="cuda" (--backend cuda)' in capsys.readouterr().err

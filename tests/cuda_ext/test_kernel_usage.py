@@ -104,4 +104,4 @@ def test_what_it_needs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     finally:
         nvrtc._library.cache_clear()
     assert main(["check", "ocean/squared", "--report"]) == 1
-    assert "--report are for kernels, which --backend cuda holds against" in capsys.readouterr().err
+    assert "--report are for kernels, which --backend cuda compares with" in capsys.readouterr().err

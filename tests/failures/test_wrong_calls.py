@@ -247,7 +247,7 @@ def test_a_refused_reset_leaves_what_is_in_flight(case: int, backend: str) -> No
 
 
 def table() -> str:
-    lines = ["| call | error | it says |", "| --- | --- | --- |"]
+    lines = ["| call | error | the message contains |", "| --- | --- | --- |"]
     for case in CASES:
         says = case.says.replace("|", "\\|")
         lines.append(f"| `{case.call}` | `{case.error.__name__}` | {says} |")
@@ -260,9 +260,9 @@ def test_the_docs_have_this_table() -> None:
 
 if __name__ == "__main__":
     DOCS.write_text(
-        "# What each wrong call gets\n\n"
-        "Each line is a test (`tests/failures/test_wrong_calls.py`, on every backend), and nothing has changed "
-        "afterwards.\n"
-        "`vec` has 4 environments of one agent and has been reset, unless the call says otherwise.\n"
-        "Every error is a `PufferError`, and a builtin error as well: see `pufferlib/errors.py`.\n\n" + table()
+        "# What each wrong call raises\n\n"
+        "Each line is a test (`tests/failures/test_wrong_calls.py`, on every backend), which also checks that nothing "
+        "has changed.\n"
+        "`vec` has 4 environments with one agent and has been reset, unless the call says otherwise.\n"
+        "Every error is a `PufferError` and also a builtin error: see `pufferlib/errors.py`.\n\n" + table()
     )

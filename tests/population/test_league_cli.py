@@ -50,7 +50,7 @@ def test_run_show_and_play(folder: Path, capsys: pytest.CaptureFixture[str], mon
     assert "The end: iteration 3 was to be the last.\nNext: puffer league show leagues/kuhn" in output
     assert main(["league", "show", "leagues/kuhn", "--top", "3", "--out", "pictures"]) == 0
     output = capsys.readouterr().out
-    assert "and 5 more, rated lower" in output and "It is over: iteration 3 was to be the last." in output
+    assert "and 5 more, rated lower" in output and "It has ended: iteration 3 was to be the last." in output
     (heading,) = [line.split() for line in output.splitlines() if line.startswith("policy")]
     assert heading == ["policy", "seat", "rating", "games", "win", "rate", "gets", "weight"]
     monkeypatch.setenv("COLUMNS", "48")
@@ -93,7 +93,7 @@ def test_it_goes_on_after_a_kill_and_after_ctrl_c(
     with monkeypatch.context() as patched:
         patched.setattr(League, "_evaluate", interrupted)
         assert main(["league", "run", "--resume", "leagues/long"]) == 130
-    assert "It can go on: puffer league run --resume leagues/long" in capsys.readouterr().err
+    assert "Continue it with: puffer league run --resume leagues/long" in capsys.readouterr().err
     assert main(["league", "run", "--resume", "leagues/long", "--iterations", str(num + 1)]) == 0
     assert main(["league", "run", "kuhn.toml", "--iterations", str(num + 1)]) == 0
     assert outcome(folder / "leagues" / "long") == outcome(folder / "leagues" / "kuhn")
@@ -106,7 +106,7 @@ def test_mistakes_are_named_with_what_to_type(folder: Path, capsys: pytest.Captu
         ("league run", 1, "takes a TOML file, or --resume"),
         ("league run none.toml", 1, "none.toml cannot be read"),
         ("league run kuhn.toml --resume leagues/kuhn", 1, "one of them"),
-        ("league run --resume leagues/kuhn --seed 3", 1, "--folder and --seed are a new league's"),
+        ("league run --resume leagues/kuhn --seed 3", 1, "--folder and --seed are for a new league"),
         ("league show", 1, "needs a league's folder"),
         ("league show nowhere", 1, "nowhere is no league: there is no such folder; `puffer league run` makes one"),
         ("league play", 1, "needs a league's folder, and who plays"),
@@ -116,7 +116,7 @@ def test_mistakes_are_named_with_what_to_type(folder: Path, capsys: pytest.Captu
         ("league play leagues/kuhn 0", 1, "1 play, but there are 2 seats: player_0, player_1; name one for each"),
         ("league play leagues/kuhn 1 0", 1, "1 plays player_1, and not player_0, who has 0, 2, first, last and mix"),
         ("league play leagues/kuhn nash 1", 1, "nash is none of the policies of player_0"),
-        ("league play leagues/kuhn --episodes 0", 1, "--episodes 0 says nothing; play 1 or more"),
+        ("league play leagues/kuhn --episodes 0", 1, "--episodes 0 is impossible; use 1 or more"),
     ):
         assert main(words.split()) == status, words
         said = capsys.readouterr()

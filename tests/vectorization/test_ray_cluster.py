@@ -92,7 +92,7 @@ def test_doctor_measures_every_node_and_finds_other_versions(
     number, unit = max(calls, key=lambda call: float(call[0]) * unit_ms[call[1]])
     half_ms = 0.5 * 10.0 ** -len(number.partition(".")[2])  # what is shown is rounded to its last digit
     least, most = (math.ceil(4.5 * (float(number) + sign * half_ms) * unit_ms[unit]) for sign in (-1, 1))
-    (advised,) = re.findall(r"^advice +with steps of 2.00 ms, (\d+) or more environments an actor", output, re.M)
+    (advised,) = re.findall(r"^advice +with steps of 2.00 ms, (\d+) or more environments per actor", output, re.M)
     assert least <= int(advised) <= most  # so that calls have a tenth of the time
     assert not ray.is_initialized()
     here = {"pufferlib": "0.1", "Ray": "2.60", "Python": "3.11"}
