@@ -123,9 +123,9 @@ def torchrl(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
         rows = data.reshape(-1)
         for _ in range(4):
             for part in rows[torch.randperm(len(rows))].split(256):
-                told = loss(part)
+                losses = loss(part)
                 optimizer.zero_grad()
-                sum(value for key, value in told.items() if key.startswith("loss_")).backward()
+                sum(value for key, value in losses.items() if key.startswith("loss_")).backward()
                 optimizer.step()
         yield
 
@@ -218,14 +218,14 @@ def skrl(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
         for _ in range(ROUND):
             with torch.no_grad():
                 actions, _ = agent.act(observations, None, timestep=step, timesteps=10**9)
-                following, rewards, terminated, truncated, infos = envs.step(actions)
+                next_observations, rewards, terminated, truncated, infos = envs.step(actions)
                 agent.record_transition(
                     observations=observations, states=None, actions=actions, rewards=rewards,
-                    next_observations=following, next_states=None, terminated=terminated, truncated=truncated,
+                    next_observations=next_observations, next_states=None, terminated=terminated, truncated=truncated,
                     infos=infos, timestep=step, timesteps=10**9,
                 )  # fmt: skip
             agent.post_interaction(timestep=step, timesteps=10**9)
-            observations, step = following, step + 1
+            observations, step = next_observations, step + 1
         yield
 
 

@@ -115,23 +115,25 @@ def cost_us(step: Step, num_steps: int) -> float:
 
 def measured(repeats: int = REPEATS, num_steps: int = NUM_STEPS) -> dict[str, dict[str, list[float]]]:
     """Return the costs of each side of each case, repeat by repeat; the sides take turns."""
-    found: dict[str, dict[str, list[float]]] = {}
+    costs: dict[str, dict[str, list[float]]] = {}
     for name, (sides, env_creator) in cases().items():
         steps = {side: start(env_creator) for side, start in sides.items()}
         for step in steps.values():
             cost_us(step, num_steps)
-        found[name] = {side: [] for side in sides}
+        costs[name] = {side: [] for side in sides}
         for _ in range(repeats):
             for side, step in steps.items():
-                found[name][side].append(cost_us(step, num_steps))
-    return found
+                costs[name][side].append(cost_us(step, num_steps))
+    return costs
 
 
 def text(stored: Mapping[str, Any]) -> str:
     """Return a table for all rows that compare the same sides, Markdown."""
     tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for name, costs in stored["us_per_step"].items():
-        tables.setdefault(tuple(costs), []).append((name, *(f"{MedianRange.of(each):.2f}" for each in costs.values())))
+        tables.setdefault(tuple(costs), []).append(
+            (name, *(f"{MedianRange.of(values):.2f}" for values in costs.values()))
+        )
     heads = {
         "ours": "our `DummyVecEnv`",
         "theirs": "Stable-Baselines3's",

@@ -17,7 +17,7 @@ from benchmarks.pages import table
 from benchmarks.ratios import MedianRange, median_interval, rates, ratios
 from benchmarks.workloads import Participant, Workload
 
-__all__ = ["CELLS", "LEAST_PAIRS", "PAIRS", "add", "cell_of", "cells_text", "pairs_of", "said", "section"]
+__all__ = ["CELLS", "LEAST_PAIRS", "PAIRS", "add", "cell_of", "cells_text", "pairs_of", "section", "verdict_text"]
 
 CELLS = (  # those of the published tables
     *("trivial-sync", "trivial-pool", "trivial-process-per-env", "trivial-serial-32", "trivial-serial-8"),
@@ -55,14 +55,14 @@ def cell_of(result: Result) -> dict[str, Any]:
     ratio above 1 says that this tree is faster.
     """
     kind = result["workload"]["kind"]
-    kept = {key: result[key] for key in ("form", "repeats", "window_s", "date", "command")}
+    facts = {key: result[key] for key in ("form", "repeats", "window_s", "date", "command")}
     now, before = result["participants"]
     cell = {
         "workload": result["workload"]["name"],
         "title": result["workload"]["title"],
         "arrangement": now["name"].partition(" ")[2],
         "kind": kind,
-        **kept,
+        **facts,
         "load": [round(load, 1) for load in result["load"]],
         "paths": [entry.get("path", "") for entry in (before, now)],
     }
@@ -71,17 +71,17 @@ def cell_of(result: Result) -> dict[str, Any]:
         return {**cell, "failed": "; ".join(failed)}
     if kind == "play":
         speeds = rates(before), rates(now)
-        found = ratios(speeds[1], speeds[0])
+        pair_ratios = ratios(speeds[1], speeds[0])
     else:
-        speeds = tuple([float(turn[WAITS[kind]]) for turn in entry["turns"]] for entry in (before, now))  # type: ignore[assignment]
-        found = ratios(*speeds)
+        speeds = tuple([float(sample[WAITS[kind]]) for sample in entry["turns"]] for entry in (before, now))  # type: ignore[assignment]
+        pair_ratios = ratios(*speeds)
     short = [[float(f"{value:.5g}") for value in values] for values in speeds]
     return {
         **cell,
         "before": short[0],
         "now": short[1],
-        "ratio": round(median(found), 4),
-        "interval": [round(value, 4) for value in median_interval(found)],
+        "ratio": round(median(pair_ratios), 4),
+        "interval": [round(value, 4) for value in median_interval(pair_ratios)],
     }
 
 
@@ -90,11 +90,13 @@ def add(path: Path, facts: Mapping[str, str], cell: Mapping[str, Any]) -> None:
 
     facts: the machine, the version of this tree, and the commit that it is compared with.
     """
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    same = all(kept.get(key) == value for key, value in facts.items())
-    place = (cell["workload"], cell["arrangement"])
-    cells = [each for each in kept["cells"] if (each["workload"], each["arrangement"]) != place] if same else []
-    lines = ",\n".join(f"  {json.dumps(each)}" for each in sorted((*cells, cell), key=_order))
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    same = all(stored.get(key) == value for key, value in facts.items())
+    cell_key = (cell["workload"], cell["arrangement"])
+    cells = (
+        [entry for entry in stored["cells"] if (entry["workload"], entry["arrangement"]) != cell_key] if same else []
+    )
+    lines = ",\n".join(f"  {json.dumps(entry)}" for entry in sorted((*cells, cell), key=_order))
     path.write_text(f'{json.dumps(facts, indent=1)[:-2]},\n "cells": [\n{lines}\n ]\n}}\n')
 
 
@@ -119,15 +121,17 @@ def cells_text(stored: Result) -> str:
     return f"{about}\n\n{table(heads, [_row(cell) for cell in stored['cells']])}"
 
 
-def said(cell: Result) -> str:
+def verdict_text(cell: Result) -> str:
     """Return what a cell shows: the median of its ratios, the interval, and whether that leaves out 1."""
     if "failed" in cell:
         return str(cell["failed"])
     low, high = cell["interval"]
-    return f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f}) times as fast over {len(cell['now'])} pairs: {_shown(cell)}"
+    return (
+        f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f}) times as fast over {len(cell['now'])} pairs: {_direction(cell)}"
+    )
 
 
-def _shown(cell: Result) -> str:
+def _direction(cell: Result) -> str:
     low, high = cell["interval"]
     return "faster" if low > 1 else "slower" if high < 1 else "neither"
 
@@ -141,7 +145,7 @@ def _row(cell: Result) -> tuple[str, ...]:
     notes = [f", {path}" if path != "compiled" else "" for path in paths]
     sides = [f"{median(cell[key]):,.0f} {unit}{note}" for key, note in zip(("before", "now"), notes, strict=True)]
     low, high = cell["interval"]
-    return (*where, *sides, f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f})", str(len(cell["now"])), _shown(cell))
+    return (*where, *sides, f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f})", str(len(cell["now"])), _direction(cell))
 
 
 def _order(cell: Result) -> tuple[int, str, str]:

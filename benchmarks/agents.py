@@ -76,12 +76,12 @@ class ReplayedAgents(_Spaces):
     """Agents that come and go as they did in a recording; else as replayed.ReplayedEnv."""
 
     def __init__(self, recording: str) -> None:
-        found = load(recording)
-        self.possible_agents = list(found["agents"])
+        content = load(recording)
+        self.possible_agents = list(content["agents"])
         self.agents: list[str] = []
-        self.observation_spaces = {agent: built(space) for agent, space in found["observation"].items()}
-        self.action_spaces = {agent: built(space) for agent, space in found["action"].items()}
-        self._episodes = found["episodes"]
+        self.observation_spaces = {agent: built(space) for agent, space in content["observation"].items()}
+        self.action_spaces = {agent: built(space) for agent, space in content["action"].items()}
+        self._episodes = content["episodes"]
         self._number = 0
         self._results: Any = iter(())
 

@@ -100,23 +100,23 @@ class PlainEnv(gymnasium.Env[Any, Any]):
         self.action_space = spaces.Discrete(4)
         self._episode_length = episode_length
         self._mean_s, self._spread = mean_s, spread
-        self._outcomes: Any = None  # what steps return in turn: an observation, and whether the episode is over
+        self._results: Any = None  # what steps return in turn: an observation, and whether the episode is over
         if mean_s > 0:
             self.step = self._busy_step if kind == "busy" else self._sleepy_step  # type: ignore[method-assign]
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        if seed is not None or self._outcomes is None:
+        if seed is not None or self._results is None:
             self.observation_space.seed(int(self.np_random.integers(2**31)))
             self._observations = cycle([self.observation_space.sample() for _ in range(2)])
             self._delays = cycle(self._draw_delays())
         ends = chain(repeat(False, self._episode_length - 1), (True,))
-        self._outcomes = zip(self._observations, ends, strict=False)
+        self._results = zip(self._observations, ends, strict=False)
         return deepcopy(next(self._observations)), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Advance at next to no cost: no branch, no arithmetic, 90 ns."""
-        observation, terminated = next(self._outcomes)
+        observation, terminated = next(self._results)
         return observation, 1.0, terminated, False, {}
 
     def _busy_step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -124,12 +124,12 @@ class PlainEnv(gymnasium.Env[Any, Any]):
         until = clock() + next(self._delays)
         while clock() < until:
             pass
-        observation, terminated = next(self._outcomes)
+        observation, terminated = next(self._results)
         return observation, 1.0, terminated, False, {}
 
     def _sleepy_step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         time.sleep(next(self._delays))
-        observation, terminated = next(self._outcomes)
+        observation, terminated = next(self._results)
         return observation, 1.0, terminated, False, {}
 
     def _draw_delays(self) -> list[float]:

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from benchmarks.envs import FAULT_MESSAGE, FAULTS, arm
-from benchmarks.peers import PLAYERS, RESULTS, terminable, version
+from benchmarks.peers import RESULTS, VECTORIZERS, terminable, version
 from benchmarks.processes import cpu_s, descendants, marked, shared_files, state
 from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import LIBRARIES, Participant, Workload
@@ -85,7 +85,7 @@ def suffer(name: str, case: str, log: TextIO) -> dict[str, Any]:
         started = time.monotonic()
         with open(folder / "output", "w+") as output:
             process = subprocess.Popen(
-                [python, PLAYERS / "victim.py", library.file, json.dumps(task), folder, str(PATIENCE_S)],
+                [python, VECTORIZERS / "victim.py", library.file, json.dumps(task), folder, str(PATIENCE_S)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -106,8 +106,8 @@ def suffer(name: str, case: str, log: TextIO) -> dict[str, Any]:
                 outcome |= {"processes": len(pids), "start_s": round(time.monotonic() - started, 2)}
                 outcome |= _break(process, case, folder) if case in FAULTS else _kill(process, case, folder, pids)
                 outcome |= _left(path, files)
-                said = outcome.get("text", "") + (folder / "output").read_text(errors="replace")
-                outcome["cause_shown"] = FAULT_MESSAGE in said
+                printed = outcome.get("text", "") + (folder / "output").read_text(errors="replace")
+                outcome["cause_shown"] = FAULT_MESSAGE in printed
                 outcome["text"] = outcome.get("text", "").strip().partition("\n")[0]
             finally:
                 for pid in (process.pid, *marked(VARIABLE, path)):
@@ -173,24 +173,24 @@ def _left(mark: str, files: set[str]) -> dict[str, Any]:
     if pids:
         time.sleep(1)
     used = sum(map(cpu_s, pids)) - before
-    found = sorted(os.path.basename(file) for file in files if os.path.exists(file))
+    shared = sorted(os.path.basename(file) for file in files if os.path.exists(file))
     temporary = sorted(name for name in os.listdir(os.path.join(mark, "tmp")) if not name.startswith(CACHES))
-    return {"left": len(pids), "left_cpus": round(used, 2), "left_shm": found, "left_tmp": temporary}
+    return {"left": len(pids), "left_cpus": round(used, 2), "left_shm": shared, "left_tmp": temporary}
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> bool:
     """Wait until something is so; False if it was not within some seconds."""
     deadline = time.monotonic() + seconds
-    while not (so := condition()) and time.monotonic() < deadline:
+    while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(2e-3)
-    return so
+    return met
 
 
 def _refusal(folder: Path) -> str:
     """Return why a program has ended before it played."""
-    seen = folder / "seen.json"
-    if seen.exists():
-        return str(json.loads(seen.read_text())["not_handled"])
+    seen_file = folder / "seen.json"
+    if seen_file.exists():
+        return str(json.loads(seen_file.read_text())["not_handled"])
     lines = (folder / "output").read_text(errors="replace").strip().splitlines()
     return lines[-1][:400] if lines else "it ended without a word"
 

@@ -18,8 +18,8 @@ __all__ = ["AGENTS", "GAMES"]
 
 def by_id(*ids: str) -> gymnasium.Env[Any, Any]:
     """Return the first of these that Gymnasium has, without the passive checker: its time is not what is compared."""
-    found = next(each for each in ids if each in gymnasium.registry)
-    return gymnasium.make(found, disable_env_checker=True)
+    newest = next(env_id for env_id in ids if env_id in gymnasium.registry)
+    return gymnasium.make(newest, disable_env_checker=True)
 
 
 def pong() -> gymnasium.Env[Any, Any]:
@@ -34,8 +34,8 @@ def pong() -> gymnasium.Env[Any, Any]:
 
 def by_module(*paths: str, **kwargs: Any) -> Any:
     """Return the ``parallel_env`` of the first of these modules that is installed."""
-    found = next(path for path in paths if find_spec(path.partition(".")[0]) and find_spec(path))
-    return import_module(found).parallel_env(**kwargs)
+    module = next(path for path in paths if find_spec(path.partition(".")[0]) and find_spec(path))
+    return import_module(module).parallel_env(**kwargs)
 
 
 GAMES = {

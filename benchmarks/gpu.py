@@ -97,12 +97,12 @@ class Case:
     @classmethod
     def of(cls, name: str) -> Case:
         """Return the case of a name such as tag/grid:2000x5. Raises ArgumentTypeError."""
-        found = re.fullmatch(r"([\w/]+):(\d+)x(\d+)", name)
-        if found is None or found[1] not in ENVS:
+        match = re.fullmatch(r"([\w/]+):(\d+)x(\d+)", name)
+        if match is None or match[1] not in ENVS:
             raise argparse.ArgumentTypeError(
                 f"{name!r} is no case; write ENV:NUM_ENVSxNUM_AGENTS, ENV one of {', '.join(ENVS)}"
             )
-        return cls(found[1], int(found[2]), int(found[3]))
+        return cls(match[1], int(match[2]), int(match[3]))
 
     @property
     def text(self) -> str:
@@ -171,9 +171,9 @@ class Figure:
 def cases(settings: dict[str, Any]) -> list[Case]:
     """Return all cases, those with a target first."""
     product = itertools.product(ENVS, settings["num_agents"], settings["num_envs"])
-    found = [Case(env, num_envs, num_agents) for env, num_agents, num_envs in product]
+    all_cases = [Case(env, num_envs, num_agents) for env, num_agents, num_envs in product]
     targets = {Case(env, num_envs, num_agents) for env, num_envs, num_agents, _ in TARGETS}
-    return sorted(found, key=lambda case: case not in targets)
+    return sorted(all_cases, key=lambda case: case not in targets)
 
 
 def drawn(vec: pufferlib.VecEnv, num_steps: int) -> np.ndarray[Any, Any]:
@@ -335,8 +335,8 @@ def sampled(case: Case, device: str, settings: dict[str, Any]) -> Iterator[Sampl
         for _ in range(settings["repeats"]):
             for way, play in ways.items():
                 rates[way] += timed(play, {**settings, "repeats": 1}, where)[0]
-        for way, found in rates.items():
-            per_s = [rows * rate for rate in found]
+        for way, way_rates in rates.items():
+            per_s = [rows * rate for rate in way_rates]
             options = " x ".join(map(str, nvec))
             yield Sampling(case.env, rows, options, way, median(per_s), min(per_s), max(per_s), len(per_s))
 
@@ -358,10 +358,10 @@ def numpy_figure(case: Case, settings: dict[str, Any]) -> Figure:
 def hold_against_reference(device: str) -> None:
     """Raise AssertionError unless both play the same, 64 steps of 4 environments."""
     for case in (Case(env, 4, num_agents) for env in ENVS for num_agents in (5, 105)):
-        made: dict[str, Any] = dict(num_envs=4, seed=7, env_kwargs={**case.env_kwargs, "grid_length": 6})
+        options: dict[str, Any] = dict(num_envs=4, seed=7, env_kwargs={**case.env_kwargs, "grid_length": 6})
         with (
-            pufferlib.make(case.env, backend="serial", **made) as plain,
-            pufferlib.make(case.env, backend="cuda", device=device, **made) as kernel,
+            pufferlib.make(case.env, backend="serial", **options) as plain,
+            pufferlib.make(case.env, backend="cuda", device=device, **options) as kernel,
         ):
             plain.reset()
             kernel.reset()
@@ -379,12 +379,12 @@ def argument_us() -> dict[str, list[float]]:
 
     NumPy describes the fields of a struct anew each time, so cuda_ext/device.py hands over its bytes.
     """
-    found = {}
+    times = {}
     for env in ENVS:
         struct = np.zeros((), arguments_dtype(kernel_of(env).schema))
-        each = (struct, struct.view(np.dtype((np.void, struct.nbytes))))
-        found[env] = [min(timeit.repeat(partial(interface, array), number=300)) / 300 * 1e6 for array in each]
-    return found
+        arrays = (struct, struct.view(np.dtype((np.void, struct.nbytes))))
+        times[env] = [min(timeit.repeat(partial(interface, array), number=300)) / 300 * 1e6 for array in arrays]
+    return times
 
 
 def interface(array: np.ndarray[Any, Any]) -> Any:
@@ -421,10 +421,10 @@ def device_facts(device: torch.device) -> dict[str, Any]:
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         facts["device"] = properties.name
         facts["memory_nbytes"] = properties.total_memory
-        facts["driver"] = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+        facts["driver"] = subprocess.run(query, capture_output=True, text=True).stdout.strip()
         import cupy
 
         facts["cupy"] = cupy.__version__
@@ -441,36 +441,36 @@ def table(results: dict[str, Any]) -> str:
         "| environment | agents | environments | way | env-steps/s: median (least–greatest) | of the bandwidth |",
         "| --- | ---: | ---: | --- | ---: | ---: |",
     ]
-    for each in results["figures"]:
-        share = each["share_of_bandwidth"]
+    for row in results["figures"]:
+        share = row["share_of_bandwidth"]
         lines.append(
-            f"| {each['env']} | {each['num_agents']:,} | {each['num_envs']:,} | {each['way']} | {each['median']:,.3g} "
-            f"({each['least']:,.3g}–{each['greatest']:,.3g}) | {'' if share is None else f'{share:.0%}'} |"
+            f"| {row['env']} | {row['num_agents']:,} | {row['num_envs']:,} | {row['way']} | {row['median']:,.3g} "
+            f"({row['least']:,.3g}–{row['greatest']:,.3g}) | {'' if share is None else f'{share:.0%}'} |"
         )
     lines += [
         "",
         "| actions of | options | rows | sampler | rows/s: median (least–greatest) |",
         "| --- | ---: | ---: | --- | ---: |",
     ]
-    for each in results["sampler"]:
+    for row in results["sampler"]:
         lines.append(
-            f"| {each['env']} | {each['options']} | {each['rows']:,} | {each['way']} | {each['median']:,.3g} "
-            f"({each['least']:,.3g}–{each['greatest']:,.3g}) |"
+            f"| {row['env']} | {row['options']} | {row['rows']:,} | {row['way']} | {row['median']:,.3g} "
+            f"({row['least']:,.3g}–{row['greatest']:,.3g}) |"
         )
     for ours, theirs in zip(results["sampler"][::3], results["sampler"][1::3], strict=True):
         ratio, size = ours["median"] / theirs["median"], f"{ours['rows']:,} rows of {ours['options']}"
         met = "met" if ratio >= SAMPLER_TARGET else "missed"
         lines.append(f"\nTarget {SAMPLER_TARGET} times torch's for {size}: {ratio:.1f}, {met}.")
     for (env, num_envs, num_agents, way), target in TARGETS.items():
-        for each in results["figures"]:
-            if (each["env"], each["num_envs"], each["num_agents"], each["way"]) == (env, num_envs, num_agents, way):
-                met = "met" if each["median"] >= target else "missed"
+        for row in results["figures"]:
+            if (row["env"], row["num_envs"], row["num_agents"], row["way"]) == (env, num_envs, num_agents, way):
+                met = "met" if row["median"] >= target else "missed"
                 lines.append(f"\nTarget {target:.0e} for {env} {num_envs:,} × {num_agents:,}, {way}: {met}.")
     for env, (struct, nbytes) in results.get("argument_us", {}).items():
         lines.append(f"\nArguments of {env}, handed to CuPy: {nbytes:.2f} µs a launch; as a struct {struct:.2f} µs.")
     if "warpdrive" in results:
         lines.append(f"\nWarpDrive {results['warpdrive']}.")
-    lines += [f"\nLeft out: {each}." for each in results.get("left_out", ())]
+    lines += [f"\nLeft out: {item}." for item in results.get("left_out", ())]
     return "\n".join(lines)
 
 
@@ -518,10 +518,10 @@ def main() -> None:
     also = {name: results[name] for name in ("copy_bandwidth", "argument_us")}
     append(options.lines, of="device", **also, **device_facts(device))
 
-    def keep(kind: str, found: Figure | Sampling) -> bool:
+    def keep(kind: str, measurement: Figure | Sampling) -> bool:
         """Keep a figure; return whether there is time for more."""
-        results[kind].append(asdict(found))
-        append(options.lines, of="play", **asdict(found))
+        results[kind].append(asdict(measurement))
+        append(options.lines, of="play", **asdict(measurement))
         return time.perf_counter() < deadline_s
 
     for case in chosen:
@@ -530,10 +530,10 @@ def main() -> None:
         if reason:
             results["left_out"].append(f"{case.text}, for want of {reason}")
             continue
-        for found in measured(case, options.device, settings, bandwidth):
-            print(f"{case.text:32} {found.way:8} {found.median:,.3g}", flush=True)
-            if not keep("figures", found):
-                results["left_out"].append(f"{case.text}, what comes after {found.way}, for want of time")
+        for measurement in measured(case, options.device, settings, bandwidth):
+            print(f"{case.text:32} {measurement.way:8} {measurement.median:,.3g}", flush=True)
+            if not keep("figures", measurement):
+                results["left_out"].append(f"{case.text}, what comes after {measurement.way}, for want of time")
                 break
     samplers = [Case(env, num_envs, 5) for env in ENVS for num_envs in settings["sampler_envs"]]
     for case in samplers:
@@ -548,9 +548,9 @@ def main() -> None:
 
     left_s = max(1.0, deadline_s - time.perf_counter())
     limits = {**settings, "warpdrive_s": min(settings["warpdrive_s"], left_s)}
-    theirs, results["warpdrive"] = warpdrive.beside(chosen, limits, device)
-    for each in theirs:
-        keep("figures", Figure(**each))
+    theirs, results["warpdrive"] = warpdrive.figures_of(chosen, limits, device)
+    for fields in theirs:
+        keep("figures", Figure(**fields))
     for env, num_agents in dict.fromkeys((case.env, case.num_agents) for case in chosen):
         if time.perf_counter() >= deadline_s:
             results["left_out"].append(f"{env} of {num_agents:,} agents in NumPy, for want of time")

@@ -44,8 +44,8 @@ SIZES: Mapping[str, list[tuple[str, dict[str, Any], int]]] = {
 
 def play(env: str, env_kwargs: Mapping[str, Any], num_envs: int, device: str, mode: str, num_steps: int) -> None:
     """Play some steps of an environment; raise AssertionError where the device's rewards are no numbers."""
-    made: dict[str, Any] = dict(num_envs=num_envs, seed=3, env_kwargs=dict(env_kwargs), autoreset_mode=mode)
-    with pufferlib.make(env, backend="cuda", device=device, **made) as vec:
+    options: dict[str, Any] = dict(num_envs=num_envs, seed=3, env_kwargs=dict(env_kwargs), autoreset_mode=mode)
+    with pufferlib.make(env, backend="cuda", device=device, **options) as vec:
         vec.reset()
         where: torch.device = vec.device  # type: ignore[attr-defined]
         logits = torch.randn(vec.agents_per_batch, sum(options_of(vec)), device=where)

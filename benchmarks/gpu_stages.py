@@ -100,10 +100,10 @@ class Run:
         ``timeout`` ends it, also at once where this process has been killed.
         """
         limited = ["timeout", "-k", f"{GRACE_S}", f"{max(1.0, limit_s):.1f}", *command]
-        with tempfile.TemporaryFile("w+") as said:
+        with tempfile.TemporaryFile("w+") as output:
             start_s = time.monotonic()
             process = subprocess.Popen(
-                limited, cwd=ROOT, env=self.env, stdout=said, stderr=subprocess.STDOUT, preexec_fn=end_with_parent
+                limited, cwd=ROOT, env=self.env, stdout=output, stderr=subprocess.STDOUT, preexec_fn=end_with_parent
             )
             try:
                 status = process.wait()
@@ -111,8 +111,8 @@ class Run:
                 if process.poll() is None:
                     process.terminate()
                     process.wait()
-                said.seek(0)
-                text = said.read()
+                output.seek(0)
+                text = output.read()
                 with open(self.out / "log.txt", "a") as log:
                     print(f"$ {' '.join(command)}", text, f"exit status {process.returncode}", sep="\n", file=log)
         # ``timeout`` says KILLED of who did not end when asked, and of who was killed for want of memory, say.
@@ -142,8 +142,8 @@ def outcome_of(status: int, text: str) -> Outcome:
 def build(run: Run, limit_s: float) -> Outcome:
     """Compile the compiled path and the host's kernels in place, where they are not for this Python."""
     names = ("pufferlib._native.step_loop", "cuda_ext._host")
-    asked = "import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, sys.argv[1:]))"
-    if run.python("-c", asked, *names, limit_s=limit_s)[0] == 0:
+    probe = "import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, sys.argv[1:]))"
+    if run.python("-c", probe, *names, limit_s=limit_s)[0] == 0:
         return DONE
     jobs = str(os.cpu_count() or 1)
     return outcome_of(*run.python("setup.py", "build_ext", "--inplace", "-j", jobs, limit_s=limit_s))
@@ -151,18 +151,18 @@ def build(run: Run, limit_s: float) -> Outcome:
 
 def versions(run: Run, limit_s: float) -> Outcome:
     """Note the device, its driver, and the versions of what is there."""
-    found = {}
+    facts = {}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            facts[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
     if shutil.which("nvidia-smi"):
-        asked = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-        status, text = run.call(asked, limit_s)
-        found["device"] = text.strip() if status == 0 else ""
-    append(run.lines, of="versions", python=platform.python_version(), machine=platform.machine(), **found)
-    if run.device != "host" and not found.get("device"):
+        query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        status, text = run.call(query, limit_s)
+        facts["device"] = text.strip() if status == 0 else ""
+    append(run.lines, of="versions", python=platform.python_version(), machine=platform.machine(), **facts)
+    if run.device != "host" and not facts.get("device"):
         return Outcome("failed", 'nvidia-smi names no device; use DEVICE="host" on a machine without a GPU')
     return DONE
 
@@ -171,29 +171,31 @@ def check(run: Run, limit_s: float) -> Outcome:
     """Run the tests marked gpu in their short form; on the host those that can run there."""
     options = ["-p", "benchmarks.gpu_stages", "--lines", str(run.lines), f"--device={run.device}"]
     plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "-m", "gpu and not long"]
-    own = replace(run, env={**run.env, "OMP_NUM_THREADS": "1"})  # torch's threads wait for each other, and have little
-    status, text = own.python("-m", "pytest", *plain, *options, *TESTS, limit_s=limit_s)
+    single_threaded = replace(
+        run, env={**run.env, "OMP_NUM_THREADS": "1"}
+    )  # torch's threads wait for each other, and have little
+    status, text = single_threaded.python("-m", "pytest", *plain, *options, *TESTS, limit_s=limit_s)
     tests = [line for line in lines_of(run.lines) if line["of"] == "test"]
-    outcomes = Counter(line["outcome"] for line in tests)
-    counted = ", ".join(f"{outcomes[each]} {each}" for each in sorted(outcomes))
-    if outcomes["failed"]:
+    counts = Counter(line["outcome"] for line in tests)
+    counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
+    if counts["failed"]:
         failed = ", ".join(line["test"] for line in tests if line["outcome"] == "failed")
         return Outcome("failed", f"{counted}: {failed[:300]}")
     ended = outcome_of(status, text)
-    if ended == DONE and not outcomes["passed"]:
+    if ended == DONE and not counts["passed"]:
         return Outcome("failed", f"{counted}: none has run")
     return Outcome(ended.status, f"{counted}{'; ' * bool(ended.words)}{ended.words}")
 
 
 def sanitize(run: Run, limit_s: float) -> Outcome:
     """Have compute-sanitizer watch every kernel play a little, its three tools one after another."""
-    found = {}
+    results = {}
     deadline_s = time.monotonic() + limit_s
     for index, tool in enumerate(TOOLS):
         share_s = (deadline_s - time.monotonic()) / (len(TOOLS) - index)
-        found[tool] = watched(run, tool, share_s)
-        append(run.lines, of="sanitizer", tool=tool, status=found[tool].status, words=found[tool].words)
-    return joined(found)
+        results[tool] = watched(run, tool, share_s)
+        append(run.lines, of="sanitizer", tool=tool, status=results[tool].status, words=results[tool].words)
+    return joined(results)
 
 
 def watched(run: Run, tool: str, limit_s: float) -> Outcome:
@@ -210,18 +212,18 @@ def watched(run: Run, tool: str, limit_s: float) -> Outcome:
     if status not in (0, FAULT, TIME_UP) and refused:
         return Outcome("not available", refused[0].strip())
     if status == FAULT:
-        told = [line for line in text.splitlines() if "=========" in line and not line.endswith("=========")]
-        return Outcome("failed", " ".join(line.strip("= ") for line in told[1:3])[:300])
+        report_lines = [line for line in text.splitlines() if "=========" in line and not line.endswith("=========")]
+        return Outcome("failed", " ".join(line.strip("= ") for line in report_lines[1:3])[:300])
     return outcome_of(status, text)
 
 
-def joined(found: Mapping[str, Outcome]) -> Outcome:
+def joined(results: Mapping[str, Outcome]) -> Outcome:
     """Return one outcome of several: the worst, with the words of all."""
     order = ("failed", "cut short", "not available", "done")
-    worst = min((each.status for each in found.values()), key=order.index)
-    words = [f"{name}: {each.status}{f' ({each.words})' * bool(each.words)}" for name, each in found.items()]
-    alike = len({(each.status, each.words) for each in found.values()}) == 1
-    return Outcome(worst, next(iter(found.values())).words if alike else "; ".join(words))
+    worst = min((result.status for result in results.values()), key=order.index)
+    words = [f"{name}: {result.status}{f' ({result.words})' * bool(result.words)}" for name, result in results.items()]
+    alike = len({(result.status, result.words) for result in results.values()}) == 1
+    return Outcome(worst, next(iter(results.values())).words if alike else "; ".join(words))
 
 
 def speed(run: Run, limit_s: float) -> Outcome:
@@ -316,25 +318,25 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> str:
         from benchmarks import gpu, gpu_train
     except ImportError as error:
         return "\n".join([*rows, "", f"No targets: {error}."])
-    found, theirs = {}, {}
+    medians, theirs = {}, {}
     for line in lines:
         if "median" in line and "num_envs" in line:
             size = line["env"], line["num_envs"], line["num_agents"]
             if line.get("way") == "warpdrive":
                 theirs[size] = line["median"]
             else:
-                found[(*size, line.get("way", "training"))] = line["median"]
+                medians[(*size, line.get("way", "training"))] = line["median"]
     targets = {**gpu.TARGETS, **{(*size, "training"): target for size, target in gpu_train.TARGETS.items()}}
     rows += ["", "| env-steps/s of | way | here | target | | WarpDrive |", "| --- | --- | ---: | ---: | --- | ---: |"]
     for key, target in targets.items():
-        (*size, way), value = key, found.get(key)
-        here = "" if value is None else f"{value:.3g}"
+        (*size, way), value = key, medians.get(key)
+        value_text = "" if value is None else f"{value:.3g}"
         met = "not measured" if value is None else "reached" if value >= target else f"missed by {target / value:.1f}×"
         other = theirs.get(tuple(size))
-        beside = "" if other is None else f"{other:.3g}"
-        rows.append(f"| {gpu.Case(*size).text} | {way} | {here} | {target:.3g} | {met} | {beside} |")
-    others = [key for key in found if key not in targets]
-    rows += [f"| {gpu.Case(*key[:3]).text} | {key[3]} | {found[key]:.3g} | | | |" for key in others]
+        their_text = "" if other is None else f"{other:.3g}"
+        rows.append(f"| {gpu.Case(*size).text} | {way} | {value_text} | {target:.3g} | {met} | {their_text} |")
+    others = [key for key in medians if key not in targets]
+    rows += [f"| {gpu.Case(*key[:3]).text} | {key[3]} | {medians[key]:.3g} | | | |" for key in others]
     return "\n".join(rows)
 
 
@@ -401,13 +403,13 @@ def main() -> int:
         (options.out / file).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as name:
         paths = [unpacked(options.wheels, Path(name)), ROOT]
-        path = os.pathsep.join([*(str(each) for each in paths if each), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([*(str(folder) for folder in paths if folder), os.environ.get("PYTHONPATH", "")])
         run = Run(options.device, options.out.resolve(), {**os.environ, **ENV, "PYTHONPATH": path})
         left = [stage for stage in STAGES if stage in options.stages]
         statuses = []
         try:
             while left:
-                stage, shares = left[0], sum(STAGES[each][1] for each in left)
+                stage, shares = left[0], sum(STAGES[key][1] for key in left)
                 play, share = STAGES[stage]
                 remaining_s = options.limit - (time.monotonic() - began_s) - GRACE_S
                 start_s = time.monotonic()

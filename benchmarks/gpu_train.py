@@ -99,8 +99,8 @@ class Measured:
 
 def cases(envs: Sequence[str], settings: Mapping[str, Any]) -> list[Case]:
     """Return all cases, those with a target first."""
-    found = [Case(*each) for each in itertools.product(envs, settings["num_envs"], settings["num_agents"])]
-    return sorted(found, key=lambda case: (case.env, case.num_envs, case.num_agents) not in TARGETS)
+    all_cases = [Case(*sizes) for sizes in itertools.product(envs, settings["num_envs"], settings["num_agents"])]
+    return sorted(all_cases, key=lambda case: (case.env, case.num_envs, case.num_agents) not in TARGETS)
 
 
 def split(whole_s: float, playing_s: float, environments_s: float, update_s: float) -> dict[str, float]:
@@ -150,7 +150,7 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
         iterate = ppo_cuda.iteration(rollout, config)
         parts = [
             iterate,
-            *(GraphedIteration(each, learner.generator, config) for each in (play, step_environments, train)),
+            *(GraphedIteration(part, learner.generator, config) for part in (play, step_environments, train)),
         ]
 
         def steps(part: Callable[[], Any]) -> Callable[[], int]:
@@ -195,26 +195,26 @@ def in_turns(
     once = {**settings, "repeats": 1, "most_s": settings["most_s"] / settings["repeats"]}
     rates, num_calls = [], []
     for part in parts:
-        found, num_steps = timed(part, once, device)
-        rates.append(found)
+        part_rates, num_steps = timed(part, once, device)
+        rates.append(part_rates)
         num_calls.append(max(1, num_steps // ROLLOUT_LENGTH))
     for _ in range(settings["repeats"] - 1):
-        for part, found, calls in zip(parts, rates, num_calls, strict=True):
+        for part, part_rates, calls in zip(parts, rates, num_calls, strict=True):
             clock = Clock(device)
             num_steps = sum(part() for _ in range(calls))
-            found.append(num_steps / clock.seconds())
+            part_rates.append(num_steps / clock.seconds())
     return rates
 
 
 def launching_s(iterate: Callable[[], Any], device: torch.device) -> float:
     """Return the seconds in which the host launches an iteration: those that a call takes which waits for nothing."""
-    found = []
+    times = []
     for _ in range(5):
         torch.cuda.synchronize(device)
         start_s = time.perf_counter()
         iterate()
-        found.append(time.perf_counter() - start_s)
-    return median(found)
+        times.append(time.perf_counter() - start_s)
+    return median(times)
 
 
 def profiled(iterate: Callable[[], Any], device: torch.device) -> dict[str, float]:
@@ -226,18 +226,18 @@ def profiled(iterate: Callable[[], Any], device: torch.device) -> dict[str, floa
             torch.cuda.synchronize(device)
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
-        found = memcpy_nbytes(json.loads(path.read_text()))
-    return {way: nbytes / ROLLOUT_LENGTH for way, nbytes in found.items()}
+        copied = memcpy_nbytes(json.loads(path.read_text()))
+    return {way: nbytes / ROLLOUT_LENGTH for way, nbytes in copied.items()}
 
 
 def memcpy_nbytes(trace: Mapping[str, Any]) -> dict[str, int]:
     """Return the bytes of all copies between host and device in a trace of torch.profiler."""
-    found = {"HtoD": 0, "DtoH": 0}
+    totals = {"HtoD": 0, "DtoH": 0}
     for event in trace["traceEvents"]:
-        for way in found:
+        for way in totals:
             if event.get("cat") == "gpu_memcpy" and way in event["name"]:
-                found[way] += int(event["args"]["bytes"])
-    return found
+                totals[way] += int(event["args"]["bytes"])
+    return totals
 
 
 # --------------------------------------------------------------------------------------------- reward against seconds
@@ -284,9 +284,9 @@ def team_curve(run_folder: Path, team: str) -> Curve:
     try:
         return read(run_folder, f"{RETURN_OF}{team}")
     except NoScalar:
-        each = [read(run_folder, f"{RETURN_OF}{team}_{place}") for place in range(TAG_12[f"num_{team}s"])]
-    steps = each[0].steps
-    return Curve(steps, np.mean([np.interp(steps, *curve) for curve in each], axis=0))
+        curves = [read(run_folder, f"{RETURN_OF}{team}_{agent_index}") for agent_index in range(TAG_12[f"num_{team}s"])]
+    steps = curves[0].steps
+    return Curve(steps, np.mean([np.interp(steps, *curve) for curve in curves], axis=0))
 
 
 def reached(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -295,18 +295,18 @@ def reached(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     A run that had told nothing by then counts with what it told first.
     """
     at_s = min((run["seconds"][-1] for run in runs), default=0.0)
-    found = []
+    rows = []
     for way in dict.fromkeys(run["way"] for run in runs):
-        own = [run for run in runs if run["way"] == way]
-        row: dict[str, Any] = {"way": way, "at_s": at_s, "seeds": len(own)}
-        columns = {"steps": [np.interp(at_s, run["seconds"], run["steps"]) for run in own]}
-        columns["steps_per_s"] = [run["num_steps"] / run["training_s"] for run in own]
+        way_runs = [run for run in runs if run["way"] == way]
+        row: dict[str, Any] = {"way": way, "at_s": at_s, "seeds": len(way_runs)}
+        columns = {"steps": [np.interp(at_s, run["seconds"], run["steps"]) for run in way_runs]}
+        columns["steps_per_s"] = [run["num_steps"] / run["training_s"] for run in way_runs]
         for team in TEAMS:
-            columns[team] = [np.interp(at_s, run["seconds"], run["returns"][team]) for run in own]
+            columns[team] = [np.interp(at_s, run["seconds"], run["returns"][team]) for run in way_runs]
         for name, values in columns.items():
-            row[name] = [float(each(values)) for each in (median, min, max)]
-        found.append(row)
-    return found
+            row[name] = [float(statistic(values)) for statistic in (median, min, max)]
+        rows.append(row)
+    return rows
 
 
 # ------------------------------------------------------------------------------------------------- what is made of it
@@ -321,20 +321,20 @@ def table(results: Mapping[str, Any]) -> str:
         "| rest | launching | bytes/step to, from |",
         "| --- |" + " ---: |" * 9,
     ]
-    for each in results["figures"]:
-        shares = [each[f"{part}_s"] / each["whole_s"] for part in ("environments", "inference", "training", "rest")]
-        launching = "—" if each["launch_share"] is None else f"{each['launch_share']:.1%}"
+    for row in results["figures"]:
+        shares = [row[f"{part}_s"] / row["whole_s"] for part in ("environments", "inference", "training", "rest")]
+        launching = "—" if row["launch_share"] is None else f"{row['launch_share']:.1%}"
         lines.append(
-            f"| {each['env']} | {each['num_agents']:,} | {each['num_envs']:,} | {each['median']:,.3g} "
-            f"({each['least']:,.3g}–{each['greatest']:,.3g}) | {' | '.join(f'{share:.0%}' for share in shares)} "
-            f"| {launching} | {each['host_to_device_nbytes_per_step']:g}, {each['device_to_host_nbytes_per_step']:g} |"
+            f"| {row['env']} | {row['num_agents']:,} | {row['num_envs']:,} | {row['median']:,.3g} "
+            f"({row['least']:,.3g}–{row['greatest']:,.3g}) | {' | '.join(f'{share:.0%}' for share in shares)} "
+            f"| {launching} | {row['host_to_device_nbytes_per_step']:g}, {row['device_to_host_nbytes_per_step']:g} |"
         )
     for (env, num_envs, num_agents), target in TARGETS.items():
-        for each in results["figures"]:
-            if (each["env"], each["num_envs"], each["num_agents"]) == (env, num_envs, num_agents):
-                met = "met" if each["median"] >= target else "missed"
+        for row in results["figures"]:
+            if (row["env"], row["num_envs"], row["num_agents"]) == (env, num_envs, num_agents):
+                met = "met" if row["median"] >= target else "missed"
                 lines.append(f"\nTarget {target:.0e} for {env} {num_envs:,} × {num_agents:,}: {met}.")
-    lines += [f"\nLeft out: {each}." for each in results.get("left_out", ())]
+    lines += [f"\nLeft out: {item}." for item in results.get("left_out", ())]
     if not results["reached"]:
         return "\n".join(lines)
     lines += [
@@ -383,14 +383,14 @@ def main() -> None:
             if time.perf_counter() >= deadline_s:
                 left_out.append(f"{case.text}, for want of time")
                 continue
-            found = asdict(measured(case, options.device, settings))
+            figure = asdict(measured(case, options.device, settings))
         except torch.OutOfMemoryError:
             left_out.append(f"{case.text}, for want of memory")
             torch.cuda.empty_cache()
             continue
-        print(f"{case.text:32} {found['median']:,.3g} env-steps/s", flush=True)
-        append(options.lines, of="training", **found)
-        figures.append(found)
+        print(f"{case.text:32} {figure['median']:,.3g} env-steps/s", flush=True)
+        append(options.lines, of="training", **figure)
+        figures.append(figure)
     lacking = [package for package in FOR_LEARNING if importlib.util.find_spec(package) is None]
     if lacking:
         left_out.append(f"learning, for want of {', '.join(lacking)}")

@@ -37,10 +37,10 @@ from pufferlib.util.files import written_whole
 
 __all__ = ["curve", "sections"]
 
-HERE = Path(__file__).parent
-RESULT = HERE / "results" / "learned_oracles.json"
-PAGE = HERE.parent / "docs" / "population.md"
-PICTURE = HERE.parent / "docs" / "pictures" / "learned-oracles.svg"
+FOLDER = Path(__file__).parent
+RESULT = FOLDER / "results" / "learned_oracles.json"
+PAGE = FOLDER.parent / "docs" / "population.md"
+PICTURE = FOLDER.parent / "docs" / "pictures" / "learned-oracles.svg"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Setting:
     total_steps: int
     episodes_per_cell: int
     levels: tuple[float, ...]
-    wanted: float
+    target: float
 
 
 GAMES: Mapping[str, Setting] = {
@@ -119,12 +119,12 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
     ]
     for game, points in results["curves"].items():
         for level in GAMES[game].levels:
-            found = next((point for point in points if point["nash_conv"] <= level), None)
-            if found is None:
+            point = next((point for point in points if point["nash_conv"] <= level), None)
+            if point is None:
                 lines.append(f"| `{game}` | {level} | not reached | – | – | {points[-1]['cpu_s']:.0f} | – |")
                 continue
-            told = f"{found['policies']} | {found['episodes']:,} | {found['training_episodes']:,}"
-            lines.append(f"| `{game}` | {level} | {told} | {found['cpu_s']:.0f} | {found['wall_s']:.0f} |")
+            cells = f"{point['policies']} | {point['episodes']:,} | {point['training_episodes']:,}"
+            lines.append(f"| `{game}` | {level} | {cells} | {point['cpu_s']:.0f} | {point['wall_s']:.0f} |")
     return {"learned": "\n".join([*lines, "", f"{results['machine']}."])}
 
 
@@ -147,7 +147,7 @@ def draw(results: Mapping[str, Any], out: Path) -> None:
         right.plot([point["cpu_s"] for point in points], [point["nash_conv"] for point in points], marker=".")
         right.set(xlabel="CPU seconds, one core")
         for axes in (left, right):
-            axes.axhline(GAMES["leduc_poker"].wanted, color="grey", linewidth=0.8, linestyle=":")
+            axes.axhline(GAMES["leduc_poker"].target, color="grey", linewidth=0.8, linestyle=":")
             axes.grid(alpha=0.3, which="both")
         left.yaxis.set_minor_formatter(NullFormatter())
         left.set_yticks([0.5, 1, 2, 5], ["0.5", "1", "2", "5"])
@@ -162,15 +162,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--page", action="store_true")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {"curves": {}}
     with threadpool_limits(1):
         torch.set_num_threads(1)
-        for game in () if chosen.page else (chosen.only,) if chosen.only else GAMES:
+        for game in () if options.page else (options.only,) if options.only else GAMES:
             points = results["curves"][game] = []
-            for point in curve(game, chosen.seed, 60 * chosen.minutes):
+            for point in curve(game, options.seed, 60 * options.minutes):
                 points.append(point)
-                results |= {"machine": machine(), "revision": version(), "seed": chosen.seed}
+                results |= {"machine": machine(), "revision": version(), "seed": options.seed}
                 with written_whole(RESULT) as part:
                     part.write_text(json.dumps(results, indent=1) + "\n")
                 print(game, point, flush=True)
@@ -178,8 +178,8 @@ def main() -> None:
     write_page(PAGE, fill(PAGE.read_text(), sections(results)))
     print(sections(results)["learned"])
     for game, points in results["curves"].items():
-        lowest, wanted = min(point["nash_conv"] for point in points), GAMES[game].wanted
-        assert lowest <= wanted, f"{game}: NashConv came down to {lowest}, and {wanted} is wanted"
+        lowest, target = min(point["nash_conv"] for point in points), GAMES[game].target
+        assert lowest <= target, f"{game}: NashConv came down to {lowest}, and {target} is wanted"
 
 
 if __name__ == "__main__":

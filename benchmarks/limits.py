@@ -66,8 +66,8 @@ class Row:
 
     def facts(self) -> dict[str, Any]:
         """Return what goes into the JSON."""
-        found = {"median": median(self.samples), "min": min(self.samples), "max": max(self.samples)}
-        return {"group": self.group, "name": self.name, "unit": self.unit, **found, "samples": self.samples}
+        statistics = {"median": median(self.samples), "min": min(self.samples), "max": max(self.samples)}
+        return {"group": self.group, "name": self.name, "unit": self.unit, **statistics, "samples": self.samples}
 
 
 def measure(rows: Sequence[Row], repeats: int, sample_s: float) -> None:
@@ -126,15 +126,15 @@ def _storing(environments: Sequence[gymnasium.Env[Any, Any]]) -> Callable[[float
 
 def _seconds_each(act: Callable[[], Any], seconds: float) -> float:
     """Return how long a call takes, doing it for so many seconds; the loop around it takes as long as ``for`` does."""
-    at_once, taken = 1, 0.0
-    while taken < seconds / 10:  # as often as a clock read does not matter
+    at_once, elapsed = 1, 0.0
+    while elapsed < seconds / 10:  # as often as a clock read does not matter
         at_once *= 2
-        taken = _timed(act, at_once)
-    times, spent = [taken / at_once], taken
+        elapsed = _timed(act, at_once)
+    times, spent = [elapsed / at_once], elapsed
     while spent < seconds:
-        taken = _timed(act, at_once)
-        times.append(taken / at_once)
-        spent += taken
+        elapsed = _timed(act, at_once)
+        times.append(elapsed / at_once)
+        spent += elapsed
     return median(times)
 
 
@@ -192,10 +192,10 @@ def python_rows() -> list[Row]:
 def process_rows(num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
     """Return rows of what Python processes cost each other: round trips, and a turn of idle workers."""
     rows = []
-    for place, cpus in _places().items():
+    for pair, cpus in _cpu_pairs().items():
         for how, link in (("pipe", _Pipe), ("eventfd", _Eventfd), ("flag and sched_yield", _Flag)):
             sample = lambda seconds, link=link, cpus=cpus: _trip(link, cpus, seconds)  # noqa: E731
-            rows.append(Row(f"round trip, Python, {place}", how, "s", sample))
+            rows.append(Row(f"round trip, Python, {pair}", how, "s", sample))
     for count in num_workers:
         name = f"{count} worker{'s' * (count > 1)}"
         sample = lambda seconds, count=count: _batch(count, seconds)  # noqa: E731
@@ -205,10 +205,10 @@ def process_rows(num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
     return rows
 
 
-def _places() -> dict[str, tuple[int, int]]:
+def _cpu_pairs() -> dict[str, tuple[int, int]]:
     """Return pairs of CPUs: one and the same, and two if there are two."""
-    here, *others = sorted(os.sched_getaffinity(0))
-    return {"same CPU": (here, here), **({"other CPU": (here, others[0])} if others else {})}
+    first, *others = sorted(os.sched_getaffinity(0))
+    return {"same CPU": (first, first), **({"other CPU": (first, others[0])} if others else {})}
 
 
 class _Pipe:
@@ -262,48 +262,48 @@ class _Flag:
 
 
 def _trip(link: type[_Pipe | _Eventfd | _Flag], cpus: tuple[int, int], seconds: float) -> float:
-    there, back = link(), link()
+    request, reply = link(), link()
 
     def answer() -> None:
-        while there.hear():
-            back.tell()
+        while request.hear():
+            reply.tell()
 
     def once() -> None:
-        there.tell()
-        back.hear()
+        request.tell()
+        reply.hear()
 
     with _on_cpu(cpus[0]), _child(answer, cpus[1]):
-        found = _seconds_each(once, seconds)
-    there.close()
-    back.close()
-    return found
+        result = _seconds_each(once, seconds)
+    request.close()
+    reply.close()
+    return result
 
 
 def _batch(num_workers: int, seconds: float, pause_s: float = 0.0) -> float:
     """Return how long a turn of all workers takes, or the first one after a pause."""
     links = [(_Pipe(), _Pipe()) for _ in range(num_workers)]
 
-    def answer(there: _Pipe, back: _Pipe) -> None:
-        while there.hear():
-            back.tell()
+    def answer(request: _Pipe, reply: _Pipe) -> None:
+        while request.hear():
+            reply.tell()
 
     def once() -> None:
-        for there, _ in links:
-            there.tell()
-        for _, back in links:
-            back.hear()
+        for request, _ in links:
+            request.tell()
+        for _, reply in links:
+            reply.hear()
 
     with contextlib.ExitStack() as stack:
-        for there, back in links:
-            stack.enter_context(_child(lambda there=there, back=back: answer(there, back)))  # type: ignore[misc]
-        found = _seconds_each(once, seconds)
+        for request, reply in links:
+            stack.enter_context(_child(lambda request=request, reply=reply: answer(request, reply)))  # type: ignore[misc]
+        result = _seconds_each(once, seconds)
         if pause_s:
             time.sleep(pause_s)
-            found = _timed(once, 1)
-    for there, back in links:
-        there.close()
-        back.close()
-    return found
+            result = _timed(once, 1)
+    for request, reply in links:
+        request.close()
+        reply.close()
+    return result
 
 
 @contextlib.contextmanager
@@ -354,29 +354,29 @@ def compiled() -> Iterator[Path | None]:
 def program_rows(program: Path, num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
     """Return rows of what the compiled program measures: memory, the scheduler, and processes without Python."""
 
-    def told(*words: object) -> float:
-        command = [program, *map(str, words)]
+    def run_program(*arguments: object) -> float:
+        command = [program, *map(str, arguments)]
         return float(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
 
     rows = []
     for size, title in ((ROWS_BYTES, "28 kB, in cache"), (1_000_000, "1 MB"), (64_000_000, "64 MB")):
-        sample = lambda seconds, size=size: size / told("copy", size, seconds)  # noqa: E731
+        sample = lambda seconds, size=size: size / run_program("copy", size, seconds)  # noqa: E731
         rows.append(Row("memcpy", title, "bytes/s", sample))
-    rows.append(Row("C", "sched_yield", "s", lambda seconds: told("yield", seconds)))
-    for place, cpus in _places().items():
+    rows.append(Row("C", "sched_yield", "s", lambda seconds: run_program("yield", seconds)))
+    for pair, cpus in _cpu_pairs().items():
         for how in ("pipe", "eventfd", "futex", "flag"):
-            sample = lambda seconds, how=how, cpus=cpus: told("trip", how, *cpus, seconds)  # noqa: E731
+            sample = lambda seconds, how=how, cpus=cpus: run_program("trip", how, *cpus, seconds)  # noqa: E731
             name = "flag and sched_yield" if how == "flag" else how
-            rows.append(Row(f"round trip, C, {place}", name, "s", sample))
+            rows.append(Row(f"round trip, C, {pair}", name, "s", sample))
         for how in ("pipe", "futex"):
-            sample = lambda seconds, how=how, cpus=cpus: told("wake", how, *cpus, NUM_WAKES)  # noqa: E731
-            rows.append(Row(f"until a sleeping process runs, C, {place}", how, "s", sample))
+            sample = lambda seconds, how=how, cpus=cpus: run_program("wake", how, *cpus, NUM_WAKES)  # noqa: E731
+            rows.append(Row(f"until a sleeping process runs, C, {pair}", how, "s", sample))
     for count in num_workers:
         name = f"{count} worker{'s' * (count > 1)}"
-        sample = lambda seconds, count=count: told("batch", count, seconds)  # noqa: E731
+        sample = lambda seconds, count=count: run_program("batch", count, seconds)  # noqa: E731
         rows.append(Row("batch of idle workers, C, 50 sched_yields, then futex", name, "s", sample))
     for how in ("pipe", "futex"):
-        first = lambda seconds, how=how: told("first", how, PAUSE_WORKERS, PAUSE_S)  # noqa: E731
+        first = lambda seconds, how=how: run_program("first", how, PAUSE_WORKERS, PAUSE_S)  # noqa: E731
         rows.append(Row(f"first batch after {PAUSE_S:g} s, {PAUSE_WORKERS} workers asleep", f"C, {how}", "s", first))
     return rows
 

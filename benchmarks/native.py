@@ -50,7 +50,7 @@ def played(step: Step, tables: list[Array], seconds: float) -> float:
     return calls * len(tables[0]) / (now_s - start_s)
 
 
-def shown(step: Step, tables: list[Array]) -> dict[str, Any]:
+def described(step: Step, tables: list[Array]) -> dict[str, Any]:
     """Return what 1,000 steps show: dtypes, shapes, and that a new episode takes a step in which nothing is earned."""
     lengths, since, before = [], np.zeros(len(tables[0]), int), np.ones(len(tables[0]), bool)
     rewards_of_resets, still = set(), True
@@ -78,9 +78,11 @@ def shown(step: Step, tables: list[Array]) -> dict[str, Any]:
 def ours(num_envs: int, threads: int | None) -> Iterator[Step]:
     import pufferlib
 
-    own = {} if threads is None else {"threads": threads}
-    made: dict[str, Any] = dict(backend="cuda", device="host", num_envs=num_envs, seed=1, backend_kwargs=own)
-    with pufferlib.make("classic/cartpole", **made) as vec:
+    backend_kwargs = {} if threads is None else {"threads": threads}
+    options: dict[str, Any] = dict(
+        backend="cuda", device="host", num_envs=num_envs, seed=1, backend_kwargs=backend_kwargs
+    )
+    with pufferlib.make("classic/cartpole", **options) as vec:
         vec.reset()
         yield vec.step
 
@@ -127,7 +129,7 @@ def child(num_envs: int, threads: int) -> None:
 
     tables = actions_of(num_envs)
     with envpools(num_envs, threads) as step:
-        print(json.dumps({"version": envpool.__version__, **shown(step, tables)}), flush=True)
+        print(json.dumps({"version": envpool.__version__, **described(step, tables)}), flush=True)
         for line in sys.stdin:
             print(played(step, tables, float(line)), flush=True)
 
@@ -141,7 +143,7 @@ def measured(python: Path, num_envs: int, cpus: int, turn_s: float, num_repeats:
     with contextlib.ExitStack() as stack:
         for threads in dict.fromkeys((cpus, 1)):
             step = stack.enter_context(ours(num_envs, threads))
-            about = shown(step, tables)
+            about = described(step, tables)
             sides[f"ours, {threads} thread{'s' * (threads > 1)}"] = _player(step, tables)
         threads, others = 1, []
         while threads <= max(2, 2 * cpus):
@@ -163,8 +165,8 @@ def _player(step: Step, tables: list[Array]) -> Callable[[float], float]:
     return lambda seconds: played(step, tables, seconds)
 
 
-def best(rates: dict[str, list[float]], whose: str) -> str:
-    return max((name for name in rates if name.startswith(whose)), key=lambda name: median(rates[name]))
+def best(rates: dict[str, list[float]], prefix: str) -> str:
+    return max((name for name in rates if name.startswith(prefix)), key=lambda name: median(rates[name]))
 
 
 def ratios(rates: dict[str, list[float]], first: str) -> list[float]:
@@ -190,10 +192,10 @@ def table(results: dict[str, Any]) -> str:
                 times = "its best"
             millions = MedianRange.of([value / 1e6 for value in values])
             lines.append(f"| {figure['num_envs']:,} | {name} | {millions:.2f} | {times} |")
-    wanted, num_envs = TARGET
-    rates = next(each["rates"] for each in results["figures"] if each["num_envs"] == num_envs)
-    found = median(ratios(rates, next(iter(rates))))
-    lines += ["", f"Wanted: {wanted}× at {num_envs:,} environments with all CPUs. Found: {found:.1f}×."]
+    target, num_envs = TARGET
+    rates = next(figure["rates"] for figure in results["figures"] if figure["num_envs"] == num_envs)
+    reached = median(ratios(rates, next(iter(rates))))
+    lines += ["", f"Wanted: {target}× at {num_envs:,} environments with all CPUs. Found: {reached:.1f}×."]
     return "\n".join(lines)
 
 
@@ -209,16 +211,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--child", nargs=2, type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        child(*given.child)
+    options = parser.parse_args()
+    if options.child:
+        child(*options.child)
         return
     from benchmarks.revisions import version
     from benchmarks.venvs import python_of
     from pufferlib.tuning.bench import machine
     from pufferlib.vectorization.core.plan import available_cpus
 
-    python, num_repeats = python_of("envpool"), 3 if given.short else NUM_REPEATS
+    python, num_repeats = python_of("envpool"), 3 if options.short else NUM_REPEATS
     figures = []
     for num_envs in NUM_ENVS:
         figures.append(measured(python, num_envs, available_cpus(), TURN_S, num_repeats))

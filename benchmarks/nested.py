@@ -30,13 +30,13 @@ FOLDER = Path(__file__).parent / "results"
 WINDOW_S = 0.1  # of one turn
 CALLS = 200  # between two looks at the clock
 
-Turn = Callable[[], float]  # plays for a while and returns seconds for a call
+Timer = Callable[[], float]  # plays for a while and returns seconds for a call
 
 
-def turn_of(call: Callable[..., Any], *arguments: Any) -> Turn:
+def timer_of(call: Callable[..., Any], *arguments: Any) -> Timer:
     """Return what calls a function again and again."""
 
-    def turn() -> float:
+    def timer() -> float:
         start, count = perf_counter(), 0
         while perf_counter() - start < WINDOW_S:
             for _ in range(CALLS):
@@ -44,10 +44,10 @@ def turn_of(call: Callable[..., Any], *arguments: Any) -> Turn:
             count += CALLS
         return (perf_counter() - start) / count
 
-    return turn
+    return timer
 
 
-def packers() -> dict[str, Turn]:
+def packers() -> dict[str, Timer]:
     """Return who writes one observation into a row that is there already; Gymnasium's makes a new one."""
     from gymnasium import spaces
 
@@ -57,17 +57,17 @@ def packers() -> dict[str, Turn]:
     space = observation_space("nested")
     layout, sample = observation_layout(space), space.sample()
     row = np.zeros(layout.shape, layout.dtype)
-    turns = {
-        "ours": turn_of(layout.pack, sample, row),
-        "ours in Python": turn_of(layout.pack_into, sample, layout.views(row)),
-        "gymnasium spaces.flatten": turn_of(spaces.flatten, space, sample),
+    timers = {
+        "ours": timer_of(layout.pack, sample, row),
+        "ours in Python": timer_of(layout.pack_into, sample, layout.views(row)),
+        "gymnasium spaces.flatten": timer_of(spaces.flatten, space, sample),
     }
     if layout.packer is None:
-        del turns["ours"]
-    return turns
+        del timers["ours"]
+    return timers
 
 
-def unpackers() -> dict[str, Turn]:
+def unpackers() -> dict[str, Timer]:
     """Return who makes of one flat action the nested one."""
     from gymnasium import spaces
 
@@ -85,18 +85,18 @@ def unpackers() -> dict[str, Turn]:
     row = layout.flatten(sample)
     in_python = copy.copy(layout)
     in_python.unpacker = None
-    turns = {
-        "ours": turn_of(layout.unpack, row),
-        "ours in Python": turn_of(in_python.unpack, row),
-        "gymnasium spaces.unflatten": turn_of(spaces.unflatten, space, spaces.flatten(space, sample)),
+    timers = {
+        "ours": timer_of(layout.unpack, row),
+        "ours in Python": timer_of(in_python.unpack, row),
+        "gymnasium spaces.unflatten": timer_of(spaces.unflatten, space, spaces.flatten(space, sample)),
     }
     if layout.unpacker is None:
-        del turns["ours"]
-    return turns
+        del timers["ours"]
+    return timers
 
 
 @contextlib.contextmanager
-def elsewhere(python: str) -> Iterator[Turn]:
+def pufferlib07_timer(python: str) -> Iterator[Timer]:
     """Give the turns of PufferLib 0.7.3, which another interpreter has."""
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # or it would find ours
@@ -104,11 +104,11 @@ def elsewhere(python: str) -> Iterator[Turn]:
         assert process.stdin is not None and process.stdout is not None
         commands, answers = process.stdin, process.stdout
 
-        def turn() -> float:
+        def timer() -> float:
             commands.write("\n")
             return float(answers.readline())
 
-        yield turn
+        yield timer
         commands.close()
 
 
@@ -125,22 +125,22 @@ def answer_as_pufferlib07() -> None:
     def store() -> None:
         row[:] = concatenate(flatten(sample))
 
-    turn = turn_of(store)
-    turn()
+    timer = timer_of(store)
+    timer()
     for _ in sys.stdin:
-        print(turn(), flush=True)
+        print(timer(), flush=True)
 
 
-def measure(turns: dict[str, Turn], repeats: int) -> dict[str, list[float]]:
+def measure(timers: dict[str, Timer], repeats: int) -> dict[str, list[float]]:
     """Return the nanoseconds of each participant, repeat by repeat, after a turn that does not count."""
-    for turn in turns.values():
-        turn()
-    measured: dict[str, list[float]] = {name: [] for name in turns}
-    names = list(turns)
+    for timer in timers.values():
+        timer()
+    measured: dict[str, list[float]] = {name: [] for name in timers}
+    names = list(timers)
     for repeat in range(repeats):
         first = repeat % len(names)
         for name in names[first:] + names[:first]:
-            measured[name].append(turns[name]() * 1e9)
+            measured[name].append(timers[name]() * 1e9)
     return measured
 
 
@@ -148,10 +148,10 @@ def table(title: str, measured: dict[str, list[float]]) -> str:
     """Return the medians, and how many times as long as the first each took, as Markdown."""
     best, *_ = measured
     lines = [f"| {title} | ns, median (least – most) | times {best}, median (least – most) |", "| --- | --- | --- |"]
-    for name, its in measured.items():
-        ratios = [other / own for other, own in zip(its, measured[best], strict=True)]
+    for name, values in measured.items():
+        ratios = [other / base for other, base in zip(values, measured[best], strict=True)]
         lines.append(
-            f"| {name} | {median(its):,.0f} ({min(its):,.0f} – {max(its):,.0f}) "
+            f"| {name} | {median(values):,.0f} ({min(values):,.0f} – {max(values):,.0f}) "
             f"| {median(ratios):.1f} ({min(ratios):.1f} – {max(ratios):.1f}) |"
         )
     return "\n".join(lines)
@@ -174,7 +174,7 @@ def main() -> None:
     packing, unpacking = packers(), unpackers()
     with contextlib.ExitStack() as stack:
         if options.pufferlib07:
-            packing["PufferLib 0.7.3 flatten and store"] = stack.enter_context(elsewhere(options.pufferlib07))
+            packing["PufferLib 0.7.3 flatten and store"] = stack.enter_context(pufferlib07_timer(options.pufferlib07))
         measured = {
             "pack an observation of 12 leaves": measure(packing, options.repeats),
             "unpack an action of 5 leaves": measure(unpacking, options.repeats),
@@ -183,7 +183,7 @@ def main() -> None:
     options.results.mkdir(parents=True, exist_ok=True)
     facts = {"machine": machine(), "revision": version(), "path": path, "window_s": WINDOW_S, "nanoseconds": measured}
     (options.results / "nested.json").write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"{facts['machine']}\n{path}\n\n" + "\n\n".join(table(title, its) for title, its in measured.items()))
+    print(f"{facts['machine']}\n{path}\n\n" + "\n\n".join(table(title, times) for title, times in measured.items()))
 
 
 if __name__ == "__main__":

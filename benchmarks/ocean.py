@@ -97,17 +97,17 @@ def page(facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> str
     ]
     for task in tasks():
         cells = [task.env, f"{task.total_steps:,}", f"{task.chance:.3f}", f"{task.bar:.2f}"]
-        found = {name: [run for (env, backend, _), run in runs.items() if (env, backend) == (task.env, name)]
+        task_runs = {name: [run for (env, backend, _), run in runs.items() if (env, backend) == (task.env, name)]
                  for name in BACKENDS}  # fmt: skip
         for name in BACKENDS:
-            scores = [run["score"] for run in found[name]]
+            scores = [run["score"] for run in task_runs[name]]
             cells.append("—" if not scores else f"{min(scores):.3f} – {max(scores):.3f}")
         for name in BACKENDS:
-            seconds = [run["seconds"] for run in found[name]]
+            seconds = [run["seconds"] for run in task_runs[name]]
             cells.append("—" if not seconds else f"{median(seconds):.1f}, {max(seconds):.1f}")
-        both = [run for name in BACKENDS for run in found[name]]
-        told = ORIGINAL.get(task.env.removeprefix("ocean/"))
-        cells += ["—" if told is None else f"{told:.3f}"]
+        both = [run for name in BACKENDS for run in task_runs[name]]
+        original = ORIGINAL.get(task.env.removeprefix("ocean/"))
+        cells += ["—" if original is None else f"{original:.3f}"]
         cells += [f"{sum(run['score'] >= task.bar for run in both)} of {len(both)}"]
         lines.append(f"| {' | '.join(cells)} |")
     total = {name: [sum(run["seconds"] for (_, backend, at), run in runs.items() if (backend, at) == (name, seed))
@@ -132,11 +132,11 @@ def picture(runs: Mapping[Key, Mapping[str, Any]], out: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    shown = [task for task in tasks() if any(key[:2] == (task.env, "pool") for key in runs)]
-    figure = Figure(figsize=(11, 2.2 * -(-len(shown) // 4)), layout="constrained")
+    drawn = [task for task in tasks() if any(key[:2] == (task.env, "pool") for key in runs)]
+    figure = Figure(figsize=(11, 2.2 * -(-len(drawn) // 4)), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = list(figure.subplots(-(-len(shown) // 4), 4, sharey=True, squeeze=False).flat)
-    for task, axes in zip(shown, panels, strict=False):
+    panels = list(figure.subplots(-(-len(drawn) // 4), 4, sharey=True, squeeze=False).flat)
+    for task, axes in zip(drawn, panels, strict=False):
         curves = [Curve(*np.array(run["curve"]).T) for key, run in runs.items() if key[:2] == (task.env, "pool")]
         band = band_of(task.env, curves)
         (line,) = axes.plot(band.x / 1000, band.mean)
@@ -145,7 +145,7 @@ def picture(runs: Mapping[Key, Mapping[str, Any]], out: Path) -> None:
         axes.set_title(task.env, fontsize=9)
         axes.set(xlabel="thousand steps", ylim=(0, 1.05))
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels[len(shown) :]:
+    for axes in panels[len(drawn) :]:
         axes.set_axis_off()
     figure.savefig(out, dpi=110, format="png")
     print(f"Wrote {out}")
@@ -161,8 +161,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=FOLDER / "results" / "ocean.json", metavar="FILE")
     options = parser.parse_args()
     options.seeds = list(dict.fromkeys(options.seeds))
-    kept = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
-    runs: dict[Key, dict[str, Any]] = {(run["env"], run["backend"], run["seed"]): run for run in kept["runs"]}
+    stored = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
+    runs: dict[Key, dict[str, Any]] = {(run["env"], run["backend"], run["seed"]): run for run in stored["runs"]}
     every = sorted(tasks(options.env, options.backends, options.seeds), key=lambda task: options.seeds.index(task.seed))
     if options.ratio:
         return ratio(every)
@@ -195,20 +195,20 @@ def ratio(every: Sequence[Task]) -> None:
 
     CPU seconds are those of the whole process and of its workers, which play one more episode after training.
     """
-    found: dict[str, list[Any]] = {name: [] for name in BACKENDS}  # (seconds, CPU seconds) of each training
+    costs: dict[str, list[Any]] = {name: [] for name in BACKENDS}  # (seconds, CPU seconds) of each training
     print(f"{machine()}\nload before: {os.getloadavg()[0]:.1f}")
     before = children_cpu_s()
     for examination, verdict in examined([Examination(task, num_episodes=1) for task in every]):
         task, after = examination.task, children_cpu_s()
         assert verdict.score is not None, verdict.error
-        found[task.backend].append((verdict.seconds, after - before))
+        costs[task.backend].append((verdict.seconds, after - before))
         print(
             f"{task.env:20} {task.backend:8} {task.seed:4}  {verdict.seconds:6.1f} s, CPU {after - before:6.1f} s",
             flush=True,
         )
         before = after
     print(f"load after: {os.getloadavg()[0]:.1f}")
-    totals = {name: np.sum(each, 0) for name, each in found.items() if each}
+    totals = {name: np.sum(values, 0) for name, values in costs.items() if values}
     for name, (seconds, cpu_s) in totals.items():
         print(f"all on {name}: {seconds:.1f} s, CPU {cpu_s:.1f} s")
     if len(totals) == len(BACKENDS):
@@ -226,11 +226,14 @@ def write(path: Path, facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, 
 def terminal(runs: Mapping[Key, Mapping[str, Any]], seed: int) -> None:
     """Take the picture of `puffer ocean --jobs 1 --seed SEED` at its end."""
     examinations = [Examination(task) for task in tasks(seeds=[seed])]
-    known = {(each.task.env, each.task.backend, each.task.seed): each for each in examinations}
+    by_key = {
+        (examination.task.env, examination.task.backend, examination.task.seed): examination
+        for examination in examinations
+    }
     screen = Screen(examinations, Console())
-    for key in known.keys() & runs.keys():
-        run, task = runs[key], known[key].task
-        screen.verdicts[known[key]] = Verdict(run["score"], task.bar, run["seconds"])
+    for key in by_key.keys() & runs.keys():
+        run, task = runs[key], by_key[key].task
+        screen.verdicts[by_key[key]] = Verdict(run["score"], task.bar, run["seconds"])
     write_svg(screen.table(), "puffer ocean --jobs 1", DOCS / "pictures" / "ocean.svg", WIDTH)
 
 

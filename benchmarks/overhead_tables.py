@@ -46,9 +46,9 @@ def overhead_tables(results: Mapping[str, Result]) -> dict[str, str]:
     for section, (names, patterns) in TABLES.items():
         make = _workers_table if section == "workers" else _table
         tables = [make(name, [result for result in results.values() if table_of(result) == name]) for name in names]
-        asked = " ".join(f"'{pattern}'" for pattern in patterns.split())
+        quoted = " ".join(f"'{pattern}'" for pattern in patterns.split())
         texts[section] = "\n\n".join(filter(None, tables)) or (
-            f"Not measured yet: `python -m benchmarks.peers --only {asked}`."
+            f"Not measured yet: `python -m benchmarks.peers --only {quoted}`."
         )
     return texts
 
@@ -80,9 +80,9 @@ def _table(name: str, results: Sequence[Result]) -> str:
     if not rows:
         return ""
     ordered = sorted(columns, key=lambda column: not column.startswith(("ours", "the same")))
-    shown = [head for head in SHARES.values() if any(head in cells for *_, cells in rows)]
-    heads = (_head(name), "steps alone, µs", *(f"{column}, + µs" for column in ordered), *shown)
-    columns_of = (*ordered, *shown)
+    share_heads = [head for head in SHARES.values() if any(head in cells for *_, cells in rows)]
+    heads = (_head(name), "steps alone, µs", *(f"{column}, + µs" for column in ordered), *share_heads)
+    columns_of = (*ordered, *share_heads)
     return table(heads, [(row, alone, *(cells.get(column, "") for column in columns_of)) for row, alone, cells in rows])
 
 
@@ -94,7 +94,7 @@ def _workers_table(name: str, results: Sequence[Result]) -> str:
         if len(entries) != 2 or not all(rates(entry) for entry in entries):
             continue
         speeds = [rates(entry) for entry in entries]
-        cpu_us = [[1e6 * turn["cpu_s"] / turn["steps"] for turn in entry["turns"]] for entry in entries]
+        cpu_us = [[1e6 * sample["cpu_s"] / sample["steps"] for sample in entry["turns"]] for entry in entries]
         rows.append(
             (
                 result["workload"]["cell"]["row"],

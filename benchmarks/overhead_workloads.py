@@ -71,11 +71,11 @@ def _families() -> Iterator[tuple[str, OfFamily]]:
     """Yield those that make over 1,000 steps a second by what ``make test-envs`` found, by the names of recordings."""
     replayed = ("CartPole-v1", "LunarLander-v3", "HalfCheetah-v5", "mpe/simple_tag_v3")  # as REPLAYED has them
     for file in sorted((Path(__file__).parent / "results" / "environments").glob("*.json")):
-        found = json.loads(file.read_text())
-        for each in found.get("environments", ()):
-            if each.get("steps_per_s", {}).get("serial", 0) > 1000 and each["name"] not in replayed:
-                recording = each["name"].replace("/", "-").lower()
-                yield recording, OfFamily(each["name"], found["family"], each["agents"])
+        content = json.loads(file.read_text())
+        for example in content.get("environments", ()):
+            if example.get("steps_per_s", {}).get("serial", 0) > 1000 and example["name"] not in replayed:
+                recording = example["name"].replace("/", "-").lower()
+                yield recording, OfFamily(example["name"], content["family"], example["agents"])
 
 
 FAMILIES = dict(_families())
@@ -85,9 +85,9 @@ def _slug(name: str) -> str:
     return name.replace("_", "-").replace(" ", "-").replace(".", "-")
 
 
-def _quarter(peer: str, whose: str) -> tuple[Target, ...]:
-    text = f"1/4 of {whose}'s overhead"
-    return (Target(text, OURS_SERIAL, (peer,), figure="overhead", at_most=0.25, beside=FLOOR),)
+def _quarter(peer: str, library: str) -> tuple[Target, ...]:
+    text = f"1/4 of {library}'s overhead"
+    return (Target(text, OURS_SERIAL, (peer,), figure="overhead", at_most=0.25, floor=FLOOR),)
 
 
 OF_SYNC, OF_SUPERSUIT = _quarter(GYM_SYNC, "SyncVectorEnv"), _quarter("supersuit serial", "SuperSuit")

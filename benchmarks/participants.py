@@ -59,10 +59,10 @@ class Participant(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> Participant:
-        found = re.fullmatch(r"(\S+) ([\w-]+)(?:@(?:w(\d+))?(?:b(\d+))?)?", name)
-        if found is None or (found[1] not in LIBRARIES and not found[1].startswith("ours@")):
+        match = re.fullmatch(r"(\S+) ([\w-]+)(?:@(?:w(\d+))?(?:b(\d+))?)?", name)
+        if match is None or (match[1] not in LIBRARIES and not match[1].startswith("ours@")):
             raise ValueError(f"{name!r} is not 'library arrangement@w2b8' with one of {', '.join(LIBRARIES)}")
-        return cls(found[1], found[2], *(None if count is None else int(count) for count in found.group(3, 4)))
+        return cls(match[1], match[2], *(None if count is None else int(count) for count in match.group(3, 4)))
 
 
 def library_of(name: str) -> Library:
@@ -99,7 +99,7 @@ class Target:
     at_least: float | None = None
     figure: str = ""
     at_most: float = 0.0
-    beside: str = ""
+    floor: str = ""
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,10 @@ from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import WORKLOADS, Workload, library_of
 from pufferlib.tuning.bench import machine, overload
 
-__all__ = ["PLAYERS", "RESULTS", "measure", "result_of", "takes_s", "terminable"]
+__all__ = ["RESULTS", "VECTORIZERS", "measure", "result_of", "takes_s", "terminable"]
 
 RESULTS = Path(__file__).parent / "results"
-PLAYERS = Path(__file__).parent / "vectorizers"
+VECTORIZERS = Path(__file__).parent / "vectorizers"
 
 START_S, GRACE_S = 180.0, 5.0  # what making a vectorizer may take, and its end
 START_AND_END_S = 1.5  # what they take on average, two at once
@@ -70,7 +70,7 @@ class Child:
         self._folder = tempfile.TemporaryDirectory()  # PufferLib 3.0 leaves a link where it is imported
         variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [python, PLAYERS / "child.py", library.file, json.dumps(workload.task(name))],
+            [python, VECTORIZERS / "child.py", library.file, json.dumps(workload.task(name))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -92,7 +92,7 @@ class Child:
         self._signal(signal.SIGSTOP)
         return {**about, "start_s": round(monotonic() - self._begun, 2)}
 
-    def turn(self, command: dict[str, Any]) -> dict[str, Any]:
+    def take_turn(self, command: dict[str, Any]) -> dict[str, Any]:
         """Let it go on, have a command carried out, and stop it again."""
         self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
@@ -148,7 +148,7 @@ class Child:
 
 
 @functools.cache  # once a run, whatever happens to the working tree meanwhile
-def _found(venv: str) -> tuple[Path | None, str]:
+def _interpreter(venv: str) -> tuple[Path | None, str]:
     try:
         return python_of(venv), ""
     except NotInstalled as error:
@@ -156,7 +156,7 @@ def _found(venv: str) -> tuple[Path | None, str]:
 
 
 def _python(venv: str) -> Path:
-    python, reason = _found(venv)
+    python, reason = _interpreter(venv)
     if python is None:
         raise Failed("not installed", reason)
     return python
@@ -223,7 +223,9 @@ def _take_turns(
         entry.update(children[entry["name"]].wait_until_ready())
 
     def play(entry: dict[str, Any]) -> None:
-        entry["turns"].append(children[entry["name"]].turn(first_turn if repeat == repeats.start else dict(command)))
+        entry["turns"].append(
+            children[entry["name"]].take_turn(first_turn if repeat == repeats.start else dict(command))
+        )
 
     try:
         waiting: list[dict[str, Any]] = [entry for entry in entries if entry["status"] == "ran"]
@@ -324,7 +326,8 @@ def main() -> None:
     chosen = [
         workload
         for workload in WORKLOADS.values()
-        if (workload.short or not options.short) and any(fnmatch.fnmatch(workload.name, each) for each in patterns)
+        if (workload.short or not options.short)
+        and any(fnmatch.fnmatch(workload.name, pattern) for pattern in patterns)
     ]
     commit = ""
     if options.against:
@@ -351,10 +354,14 @@ def main() -> None:
         print(overload())
     options.results.mkdir(parents=True, exist_ok=True)
     ensure(workload.env_kwargs["recording"] for workload in chosen if "recording" in workload.env_kwargs)
-    chosen = [each for each in chosen if "recording" not in each.env_kwargs or is_there(each.env_kwargs["recording"])]
+    chosen = [
+        workload
+        for workload in chosen
+        if "recording" not in workload.env_kwargs or is_there(workload.env_kwargs["recording"])
+    ]
     for workload in chosen:  # first of all, so that no measurement waits for it
         for name in workload.participants:
-            python, reason = _found(library_of(name).venv)
+            python, reason = _interpreter(library_of(name).venv)
             if commit and python is None:
                 parser.error(f"{name} could not be built: {reason}")
     with terminable(), open(ignored_folder() / "peers.log", "w") as log:
@@ -369,7 +376,7 @@ def main() -> None:
                 facts = {"machine": result["machine"], "version": result["version"], "commit": commit}
                 cell = against.cell_of(result)
                 against.add(options.results / f"against-{commit}.json", facts, cell)
-                print(f"    {against.said(cell)}")
+                print(f"    {against.verdict_text(cell)}")
             else:
                 path.write_text(json.dumps(result, indent=1) + "\n")
             print(f"    {result['took_s']:.0f} s", flush=True)

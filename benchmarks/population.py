@@ -113,7 +113,7 @@ def routing() -> dict[str, Any]:
         first = vec.recv()
         observations = rng.normal(size=first.observations.shape).astype(np.float32)
         batch = first._replace(observations=observations, masks=np.ones_like(first.masks))
-        turns: dict[str, Any] = {}
+        cases: dict[str, Any] = {}
         for count in NUM_POLICIES:
             for order, stack in WAYS if count > 1 else WAYS[:1]:
                 policies = np.arange(NUM_ROWS) * count // NUM_ROWS
@@ -121,25 +121,25 @@ def routing() -> dict[str, Any]:
                     rng.shuffle(policies)
                 router = Router(pool, vec, Fixed([(int(policy),) for policy in policies]), stack=stack, seed=1)
                 router.act(first)
-                turns[f"{count} {order} {'stacked' if stack else 'one by one'}"] = (router.act, batch)
-        found: dict[str, list[float]] = {name: [] for name in turns}
+                cases[f"{count} {order} {'stacked' if stack else 'one by one'}"] = (router.act, batch)
+        times: dict[str, list[float]] = {name: [] for name in cases}
         for _ in range(NUM_REPEATS):
-            for name in rng.permutation(list(turns)).tolist():
-                act, seen = turns[name]
+            for name in rng.permutation(list(cases)).tolist():
+                act, argument = cases[name]
                 start, calls = process_time(), 0
                 while process_time() - start < WINDOW_S:
-                    act(seen)
+                    act(argument)
                     calls += 1
-                found[name].append((process_time() - start) / calls)
-    return found
+                times[name].append((process_time() - start) / calls)
+    return times
 
 
 def one_at_a_time(pool: PolicyPool, layout: Any, action_space: Any) -> Callable[[int], int]:
     """Return what plays cells of the table for a few seconds, an episode at a time, and returns how many episodes."""
     env = GameEnv("leduc_poker")
     actors = {policy: pool.actor(policy, layout, action_space) for policy in range(2 * TABLE)}
-    seen = env.reset()[0]["player_0"]
-    assert np.array_equal(layout.flatten(seen), np.append(seen["action_mask"], seen["state"]))
+    observation = env.reset()[0]["player_0"]
+    assert np.array_equal(layout.flatten(observation), np.append(observation["action_mask"], observation["state"]))
     matchups = cycle((one, TABLE + other) for one in range(TABLE) for other in range(TABLE))
 
     def episode(matchup: tuple[int, int]) -> float:
@@ -148,16 +148,16 @@ def one_at_a_time(pool: PolicyPool, layout: Any, action_space: Any) -> Callable[
         returns = 0.0
         while env.agents:
             actions = dict.fromkeys(env.agents, 0)
-            for agent, seen in observations.items():
-                if seen["action_mask"].any():
-                    row = torch.from_numpy(np.append(seen["action_mask"], seen["state"]))
+            for agent, observation in observations.items():
+                if observation["action_mask"].any():
+                    row = torch.from_numpy(np.append(observation["action_mask"], observation["state"]))
                     distribution, _, _ = actors[policies[agent]](row[None])
                     actions[agent] = int(distribution.sample()[0][0])
             observations, rewards, *_ = env.step(actions)
             returns += rewards[env.possible_agents[0]]
         return returns
 
-    def turn(number: int) -> int:
+    def play_cells(number: int) -> int:
         start, num_episodes = perf_counter(), 0
         with torch.inference_mode():
             while perf_counter() - start < LOOP_S:
@@ -167,7 +167,7 @@ def one_at_a_time(pool: PolicyPool, layout: Any, action_space: Any) -> Callable[
                 num_episodes += CELL_EPISODES
         return num_episodes
 
-    return turn
+    return play_cells
 
 
 def evaluation() -> dict[str, Any]:
@@ -194,15 +194,15 @@ def evaluation() -> dict[str, Any]:
             ways[f"{num_actors} actors"] = partial(evaluated, stack.enter_context(coordinator))
         for way in ways.values():
             way(0)  # actors begin, and fetch weights
-        found: dict[str, list[float]] = {name: [] for name in ways}
+        speeds: dict[str, list[float]] = {name: [] for name in ways}
         cpu: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(NUM_TURNS):
             for name in rng.permutation(list(ways)).tolist():
                 start, cpu_start = perf_counter(), process_time()
                 num_episodes = ways[name](number)
-                found[name].append(num_episodes / (perf_counter() - start))
+                speeds[name].append(num_episodes / (perf_counter() - start))
                 cpu[name].append(num_episodes / (process_time() - cpu_start))
-    return {"episodes_per_s": found, "episodes_per_cpu_s": cpu, "load": os.getloadavg()[1], "nice": os.nice(0)}
+    return {"episodes_per_s": speeds, "episodes_per_cpu_s": cpu, "load": os.getloadavg()[1], "nice": os.nice(0)}
 
 
 def sections(results: dict[str, Any]) -> dict[str, str]:
@@ -211,10 +211,10 @@ def sections(results: dict[str, Any]) -> dict[str, str]:
         "| solver | policies each at NashConv 1.0 | at 0.5 | seconds | MALib's Table 3, policies | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for name, found in results.get("leduc", {}).items():
-        sizes, seconds = found["sizes"], found["seconds"]
+    for name, result in results.get("leduc", {}).items():
+        sizes, seconds = result["sizes"], result["seconds"]
         size, theirs = MALIB.get(name, ("not told", "not told"))
-        reached = sizes.get("0.5", f"never (at {found['size']} still {found['nash_conv']:.1f})")
+        reached = sizes.get("0.5", f"never (at {result['size']} still {result['nash_conv']:.1f})")
         took = f"{seconds['0.5']:.1f}" if "0.5" in seconds else "–"
         other = "never" if size is None else size
         their_s = "–" if theirs is None else theirs
@@ -231,7 +231,7 @@ def sections(results: dict[str, Any]) -> dict[str, str]:
         cells = []
         for order, stack in WAYS:
             took = routed[f"{count} {order} {'stacked' if stack else 'one by one'}"]
-            cells.append(_spread(one, took, "{:.2f}"))
+            cells.append(_ratio_text(one, took, "{:.2f}"))
         rows.append(f"| {count} | {' | '.join(cells)} |")
     if one:
         rows += ["", f"One policy: {median(one) * 1e6:,.0f} µs a batch. {results['machine']}."]
@@ -242,26 +242,26 @@ def _evaluation_table(results: dict[str, Any]) -> str:
     if "evaluation" not in results:
         return ""
     measured = results["evaluation"]
-    found, cpu = measured["episodes_per_s"], measured["episodes_per_cpu_s"]
+    episodes, cpu = measured["episodes_per_s"], measured["episodes_per_cpu_s"]
     alone, first = "one at a time", "1 actors"
     rows = [
         "| evaluated by | episodes/s | beside one at a time | the same by CPU time | beside one actor |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for name, speeds in found.items():
+    for name, speeds in episodes.items():
         cells = [
             {"in process": "`Evaluator` in this process", first: "1 actor"}.get(name, name),
             f"{median(speeds):,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})",
-            _spread(speeds, found[alone], "{:.1f}"),
-            "–" if "actors" in name else _spread(cpu[name], cpu[alone], "{:.1f}"),
-            _spread(speeds, found[first], "{:.2f}") if "actors" in name else "–",
+            _ratio_text(speeds, episodes[alone], "{:.1f}"),
+            "–" if "actors" in name else _ratio_text(cpu[name], cpu[alone], "{:.1f}"),
+            _ratio_text(speeds, episodes[first], "{:.2f}") if "actors" in name else "–",
         ]
         rows.append(f"| {' | '.join(cells)} |")
-    told = f"Niceness {measured['nice']}, load {measured['load']:.1f} over five minutes. {results['machine']}."
-    return "\n".join([*rows, "", told])
+    conditions = f"Niceness {measured['nice']}, load {measured['load']:.1f} over five minutes. {results['machine']}."
+    return "\n".join([*rows, "", conditions])
 
 
-def _spread(numbers: list[float], others: list[float], form: str) -> str:
+def _ratio_text(numbers: list[float], others: list[float], form: str) -> str:
     """Return the median of the ratios within repeats, with min and max."""
     ratios = sorted(number / other for number, other in zip(numbers, others, strict=True))
     return f"{form} ({form}–{form})".format(median(ratios), ratios[0], ratios[-1])
@@ -271,17 +271,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", choices=("leduc", "router", "evaluation"))
     parser.add_argument("--page", action="store_true")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    if not chosen.page:
+    if not options.page:
         results |= {"machine": machine(), "revision": version()}
         with threadpool_limits(1):
             torch.set_num_threads(1)
-            if chosen.only in (None, "leduc"):
+            if options.only in (None, "leduc"):
                 results["leduc"] = {name: leduc(name) for name in SOLVERS}
-            if chosen.only in (None, "router"):
+            if options.only in (None, "router"):
                 results["router"] = routing()
-            if chosen.only in (None, "evaluation"):
+            if options.only in (None, "evaluation"):
                 results["evaluation"] = evaluation()
         with written_whole(RESULT) as part:
             part.write_text(json.dumps(results, indent=1) + "\n")

@@ -14,18 +14,18 @@ __all__ = ["children_cpu_s", "cpu_s", "descendants", "marked", "send_signal", "s
 def descendants(pid: int) -> list[int]:
     """Return the processes that a process has started, those that they have, and all of its process group."""
     parents: dict[int, list[int]] = {}
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
                 _, parent, group, *_ = file.read().rpartition(")")[2].split()
                 parents.setdefault(int(parent), []).append(int(name))
                 if int(group) == pid != int(name):
-                    found.append(int(name))
-    found += [child for child in parents.get(pid, ()) if child not in found]
-    for process in found:
-        found += [child for child in parents.get(process, ()) if child not in found]
-    return found
+                    pids.append(int(name))
+    pids += [child for child in parents.get(pid, ()) if child not in pids]
+    for process in pids:
+        pids += [child for child in parents.get(process, ()) if child not in pids]
+    return pids
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:
@@ -51,13 +51,13 @@ def children_cpu_s() -> float:
 
 def marked(variable: str, value: str) -> list[int]:
     """Return the processes that were started with this variable in their environment, and have not ended."""
-    mark, found = f"{variable}={value}".encode(), []
+    mark, pids = f"{variable}={value}".encode(), []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
                 if mark in file.read().split(b"\0"):
-                    found.append(int(name))
-    return found
+                    pids.append(int(name))
+    return pids
 
 
 def state(pid: int) -> str:
@@ -71,9 +71,9 @@ def state(pid: int) -> str:
 
 def shared_files(pids: list[int]) -> set[str]:
     """Return the files in /dev/shm that these processes have mapped and that still have their names."""
-    found = set()
+    paths = set()
     for pid in pids:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
             names = (line.partition(" /dev/shm/")[2].rstrip("\n") for line in file)
-            found |= {f"/dev/shm/{name}" for name in names if name and not name.endswith(" (deleted)")}
-    return found
+            paths |= {f"/dev/shm/{name}" for name in names if name and not name.endswith(" (deleted)")}
+    return paths

@@ -45,7 +45,7 @@ class MedianRange(NamedTuple):
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """Return how many times as fast the first was, repeat by repeat."""
-    return [own / other for own, other in zip(ours, theirs, strict=True)]
+    return [our / their for our, their in zip(ours, theirs, strict=True)]
 
 
 def sign_test(values: Sequence[float]) -> float:
@@ -78,19 +78,19 @@ def rates(entry: Mapping[str, Any]) -> list[float]:
     """Return a participant's steps per second, repeat by repeat; none if it did not run to the end."""
     if entry["status"] != "ran" or "steps" not in entry["turns"][0]:
         return []
-    return [turn["steps"] / turn["seconds"] for turn in entry["turns"]]
+    return [sample["steps"] / sample["seconds"] for sample in entry["turns"]]
 
 
 def figures(entry: Mapping[str, Any], figure: str) -> list[float]:
     """Return what a participant's turns gave, repeat by repeat; "step_us": microseconds for a step."""
     if figure == "step_us":
         return [1e6 / rate for rate in rates(entry)]
-    return [turn[figure] for turn in entry["turns"]]
+    return [sample[figure] for sample in entry["turns"]]
 
 
 def overheads(entry: Mapping[str, Any], floor: Mapping[str, Any]) -> list[float]:
     """Return the microseconds a step that a participant takes beyond those of the floor, repeat by repeat."""
-    return [own - least for own, least in zip(figures(entry, "step_us"), figures(floor, "step_us"), strict=True)]
+    return [cost - least for cost, least in zip(figures(entry, "step_us"), figures(floor, "step_us"), strict=True)]
 
 
 def counterpart(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -112,7 +112,7 @@ class Verdict(NamedTuple):
     reached: MedianRange | None
     met: bool | None
     note: str
-    beside: MedianRange | None = None
+    floor: MedianRange | None = None
 
 
 def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
@@ -121,13 +121,13 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
     Of several of ours the one with the best median counts, of those compared with the one that comes off best: the
     least median of ratios. Who did not run is named in the note.
     """
-    found = {entry["name"]: entry for entry in entries}
-    ours = [found[name] for name in _names(target.of) if name in found and found[name]["status"] == "ran"]
+    by_name = {entry["name"]: entry for entry in entries}
+    ours = [by_name[name] for name in _names(target.of) if name in by_name and by_name[name]["status"] == "ran"]
     if not ours:
-        reasons = [found[name].get("reason", "") for name in _names(target.of) if name in found]
+        reasons = [by_name[name].get("reason", "") for name in _names(target.of) if name in by_name]
         return Verdict(None, None, f"did not run: {'; '.join(reasons)}" if reasons else "not part of this run")
     if target.figure == "overhead":
-        sides = [found.get(name, NOT_RUN) for name in (*target.over, target.beside)]
+        sides = [by_name.get(name, NOT_RUN) for name in (*target.over, target.floor)]
         if not all(rates(side) for side in sides):
             return Verdict(None, None, "did not run")
         peer, floor = sides
@@ -135,17 +135,17 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
         return Verdict(reached, reached.median <= target.at_most, "")
     if target.figure:
         reached = min(MedianRange.of(figures(entry, target.figure)) for entry in ours)
-        floor = found.get(target.beside, NOT_RUN)
-        beside = MedianRange.of(figures(floor, target.figure)) if floor["status"] == "ran" else None
-        return Verdict(reached, reached.median <= target.at_most, "", beside)
+        floor = by_name.get(target.floor, NOT_RUN)
+        floor_range = MedianRange.of(figures(floor, target.figure)) if floor["status"] == "ran" else None
+        return Verdict(reached, reached.median <= target.at_most, "", floor_range)
     best = max(ours, key=lambda entry: median(rates(entry)))
     note = best["name"] if len(_names(target.of)) > 1 else ""
     if target.rate is not None:
         reached = MedianRange.of([rate / target.rate for rate in rates(best)])
-        steps = f"over {sum(turn['steps'] for turn in best['turns']):,} steps"
+        steps = f"over {sum(sample['steps'] for sample in best['turns']):,} steps"
         return Verdict(reached, reached.median >= (target.at_least or 1), " ".join(filter(None, (note, steps))))
     compared = {
-        name: ratios(rates(best), rates(found[name])) for name in target.over if rates(found.get(name, NOT_RUN))
+        name: ratios(rates(best), rates(by_name[name])) for name in target.over if rates(by_name.get(name, NOT_RUN))
     }
     missing = [name for name in target.over if name not in compared]
     if not compared:

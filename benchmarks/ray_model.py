@@ -74,20 +74,20 @@ def fitted(points: Sequence[tuple[int, int, float]]) -> Cost:
         for terms in map(list, combinations(range(3), count)):
             scaled = rows[:, terms] / seconds[:, None]
             size = np.abs(scaled).max(0)  # a byte's seconds are to a call's as one to a million
-            found = np.linalg.lstsq(scaled / size, np.ones(len(rows)), rcond=None)[0] / size
-            error = float(np.square(scaled @ found - 1).sum())
-            if (found >= 0).all() and error < least:
+            coefficients = np.linalg.lstsq(scaled / size, np.ones(len(rows)), rcond=None)[0] / size
+            error = float(np.square(scaled @ coefficients - 1).sum())
+            if (coefficients >= 0).all() and error < least:
                 best, least = np.zeros(3), error
-                best[terms] = found
+                best[terms] = coefficients
     return Cost(*best.tolist())
 
 
-def simulate(costs: Costs, given: Arrangement, num_calls: int = 2_000) -> Forecast:
+def simulate(costs: Costs, arrangement: Arrangement, num_calls: int = 2_000) -> Forecast:
     """Return what an arrangement reaches by a model's costs, over at least so many calls after a first fifth."""
-    carried = given.envs_per_actor * given.steps_per_call
-    own_s, rest_s = (cost.of(carried, given.obs_nbytes) for cost in costs)
-    turns = -(-given.envs_per_actor // given.side_by_side) * given.steps_per_call
-    cores = [0.0] * (given.cores or 0)  # when each is free
+    carried = arrangement.envs_per_actor * arrangement.steps_per_call
+    driver_s, rest_s = (cost.of(carried, arrangement.obs_nbytes) for cost in costs)
+    turns = -(-arrangement.envs_per_actor // arrangement.side_by_side) * arrangement.steps_per_call
+    cores = [0.0] * (arrangement.cores or 0)  # when each is free
 
     def work(at_s: float, seconds: float) -> float:
         """Return when work is done that can begin at a time."""
@@ -100,15 +100,15 @@ def simulate(costs: Costs, given: Arrangement, num_calls: int = 2_000) -> Foreca
     arrivals: list[float] = []
 
     def send(at_s: float) -> float:
-        sent_s = work(at_s, own_s / 2)
-        heapq.heappush(arrivals, work(sent_s, rest_s) + turns * given.step_s)
+        sent_s = work(at_s, driver_s / 2)
+        heapq.heappush(arrivals, work(sent_s, rest_s) + turns * arrangement.step_s)
         return sent_s
 
     now_s = 0.0
-    for _ in range(given.num_actors):
+    for _ in range(arrangement.num_actors):
         now_s = send(now_s)
-    batch = given.batch_calls or given.num_actors
-    num_batches = max(10, -(-num_calls // batch), 3 * -(-given.num_actors // batch))
+    batch = arrangement.batch_calls or arrangement.num_actors
+    num_batches = max(10, -(-num_calls // batch), 3 * -(-arrangement.num_actors // batch))
     idle_s = began_s = 0.0
     for number in range(-num_batches // 5, num_batches):
         if number == 0:
@@ -116,8 +116,8 @@ def simulate(costs: Costs, given: Arrangement, num_calls: int = 2_000) -> Foreca
         for _ in range(batch):
             arrival_s = heapq.heappop(arrivals)
             idle_s += max(0.0, arrival_s - now_s)
-            now_s = work(max(now_s, arrival_s), own_s / 2)
-        now_s = work(now_s, batch * carried * given.learner_s)
+            now_s = work(max(now_s, arrival_s), driver_s / 2)
+        now_s = work(now_s, batch * carried * arrangement.learner_s)
         for _ in range(batch):
             now_s = send(now_s)
     took_s = now_s - began_s

@@ -54,9 +54,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="of each figure; the median is kept, and the range")
     parser.add_argument("--seconds", type=float, default=0.5, help="that each of them is measured for")
     parser.add_argument("--plot", action="store_true", help="only draw what was measured, and write the tables")
-    asked = parser.parse_args()
-    if not asked.plot:
-        STORED.write_text(json.dumps(measured(asked), indent=1) + "\n")
+    options = parser.parse_args()
+    if not options.plot:
+        STORED.write_text(json.dumps(measured(options), indent=1) + "\n")
     report = json.loads(STORED.read_text())
     plot(report, PICTURE)
     write_page(PAGE, fill(PAGE.read_text(), texts(report)))
@@ -66,7 +66,7 @@ def main() -> None:
 # --------------------------------------------------------------------------------------------------- measuring
 
 
-def measured(asked: Any) -> dict[str, Any]:
+def measured(options: Any) -> dict[str, Any]:
     """Return what is measured: calls on one node, and sleeping environments on one to three."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
@@ -76,7 +76,7 @@ def measured(asked: Any) -> dict[str, Any]:
     report: dict[str, Any] = {
         "machine": machine(), "revision": version(), "ray": ray.__version__,
         "load": os.getloadavg()[0], "cores": available_cpus(),
-        "command": f"python -m benchmarks.ray_scale --repeats {asked.repeats} --seconds {asked.seconds:g}",
+        "command": f"python -m benchmarks.ray_scale --repeats {options.repeats} --seconds {options.seconds:g}",
         "date": time.strftime("%Y-%m-%d"), "calls": [], "nodes": [],
     }  # fmt: skip
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 512 << 20})
@@ -87,13 +87,13 @@ def measured(asked: Any) -> dict[str, Any]:
                 for kind, counts in ENVS.items():
                     for envs in counts:
                         creator = functools.partial(PlainEnv, kind)
-                        figures = played(creator, cluster.address, 1, envs, envs, asked)
+                        figures = played(creator, cluster.address, 1, envs, envs, options)
                         report["calls"].append({"envs": envs, "obs_nbytes": NBYTES[kind], **figures})
                         print(json.dumps(report["calls"][-1]), flush=True)
             for batch_calls, counts in ((num_nodes, SLEEPERS), *([(1, POOLED)] if num_nodes > 1 else [])):
                 for envs in counts:
                     creator = functools.partial(PlainEnv, mean_s=SLEEP_S, kind="sleep")
-                    figures = played(creator, cluster.address, num_nodes, envs, batch_calls * envs, asked)
+                    figures = played(creator, cluster.address, num_nodes, envs, batch_calls * envs, options)
                     where = {"nodes": num_nodes, "envs": envs, "batch_calls": batch_calls}
                     report["nodes"].append({**where, **figures})
                     print(json.dumps(report["nodes"][-1]), flush=True)
@@ -102,7 +102,7 @@ def measured(asked: Any) -> dict[str, Any]:
     return report
 
 
-def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: int, asked: Any) -> dict[str, Any]:
+def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: int, options: Any) -> dict[str, Any]:
     """Return the seconds of a call, that is of a batch over the calls in it; of the driver's thread; and of a step."""
     with pufferlib.make(
         creator,
@@ -119,9 +119,9 @@ def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: i
         vec.send(actions)
         play_for(vec, actions, 0.3)
         vec.stats(reset=True)
-        turns = [play_for(vec, actions, asked.seconds) for _ in range(asked.repeats)]
+        timings = [play_for(vec, actions, options.seconds) for _ in range(options.repeats)]
         step_s = float(vec.stats().step.mean_s)
-    calls, drivers = ([each[column] / batch_size * envs for each in turns] for column in (0, 1))
+    calls, drivers = ([timing[column] / batch_size * envs for timing in timings] for column in (0, 1))
     return {"call_s": spread_of(calls), "driver_s": spread_of(drivers), "step_s": step_s}
 
 
@@ -145,22 +145,24 @@ def spread_of(values: list[float]) -> dict[str, float]:
 def costs_of(report: Mapping[str, Any]) -> Costs:
     """Fit the model to the calls on one node."""
     calls = report["calls"]
-    of = [(each["envs"], each["obs_nbytes"]) for each in calls]
-    own = [each["driver_s"]["median"] for each in calls]
-    rest = [max(1e-9, each["call_s"]["median"] - driver_s) for each, driver_s in zip(calls, own, strict=True)]
-    return Costs(*(fitted([(*at, s) for at, s in zip(of, seconds, strict=True)]) for seconds in (own, rest)))
+    of = [(call["envs"], call["obs_nbytes"]) for call in calls]
+    driver_seconds = [call["driver_s"]["median"] for call in calls]
+    rest = [
+        max(1e-9, call["call_s"]["median"] - driver_s) for call, driver_s in zip(calls, driver_seconds, strict=True)
+    ]
+    return Costs(*(fitted([(*at, s) for at, s in zip(of, seconds, strict=True)]) for seconds in (driver_seconds, rest)))
 
 
 def comparisons(report: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], float, float]]:
     """Yield measured points with sleeping environments: each, its steps a second, and those that are foretold."""
     costs = costs_of(report)
-    for each in report["nodes"]:
-        batch_calls = each["batch_calls"]
-        given = Arrangement(
-            each["nodes"], each["envs"], NBYTES["small"], each["step_s"], batch_calls=batch_calls,
+    for point in report["nodes"]:
+        batch_calls = point["batch_calls"]
+        arrangement = Arrangement(
+            point["nodes"], point["envs"], NBYTES["small"], point["step_s"], batch_calls=batch_calls,
             cores=report["cores"],
         )  # fmt: skip
-        yield each, each["envs"] / each["call_s"]["median"], simulate(costs, given).steps_per_s
+        yield point, point["envs"] / point["call_s"]["median"], simulate(costs, arrangement).steps_per_s
 
 
 def scenarios() -> dict[str, Arrangement]:
@@ -200,18 +202,18 @@ def texts(report: Mapping[str, Any]) -> dict[str, str]:
     )
     errors = [abs(foretold / reached - 1) for _, reached, foretold in comparisons(report)]
     cost = ["| | a call | an environment in it | 1 KiB of rows |", "| --- | ---: | ---: | ---: |"]
-    for name, each in (("the learner's thread", costs.driver), ("Ray and the actor", costs.rest)):
-        cells = (seconds_text(value) for value in (each.call_s, each.env_s, 1024 * each.byte_s))
+    for name, part in (("the learner's thread", costs.driver), ("Ray and the actor", costs.rest)):
+        cells = (seconds_text(value) for value in (part.call_s, part.env_s, 1024 * part.byte_s))
         cost.append(f"| {name} | {' | '.join(cells)} |")
     reached_lines = [
         "| nodes | environments a node | a batch | steps a second (min – max) | foretold | error |",
         "| ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    for each, reached, foretold in comparisons(report):
-        low, high = (each["envs"] / each["call_s"][name] for name in ("max", "min"))
-        batch = "of all" if each["batch_calls"] == each["nodes"] else "of one"
+    for point, reached, foretold in comparisons(report):
+        low, high = (point["envs"] / point["call_s"][name] for name in ("max", "min"))
+        batch = "of all" if point["batch_calls"] == point["nodes"] else "of one"
         figures = f"{reached:,.0f} ({low:,.0f} – {high:,.0f}) | {foretold:,.0f} | {foretold / reached - 1:+.0%}"
-        reached_lines.append(f"| {each['nodes']} | {each['envs']} | {batch} | {figures} |")
+        reached_lines.append(f"| {point['nodes']} | {point['envs']} | {batch} | {figures} |")
     ahead = ["| | " + " | ".join(f"{num:,}" for num in (1, 10, 100, 1000)) + " | learner-bound from |"]
     ahead.append("| --- |" + " ---: |" * 5)
     for name, scenario in scenarios().items():
@@ -238,9 +240,11 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
     FigureCanvasAgg(drawing)
     left, right = drawing.subplots(1, 2)
     for number, nbytes in enumerate(NBYTES.values()):
-        points = [each for each in report["calls"] if each["obs_nbytes"] == nbytes]
-        envs = [each["envs"] for each in points]
-        us = {name: [1e6 * each["call_s"][name] / each["envs"] for each in points] for name in ("median", "min", "max")}
+        points = [point for point in report["calls"] if point["obs_nbytes"] == nbytes]
+        envs = [point["envs"] for point in points]
+        us = {
+            name: [1e6 * point["call_s"][name] / point["envs"] for point in points] for name in ("median", "min", "max")
+        }
         bars = np.abs(np.array([us["min"], us["max"]]) - us["median"])
         left.errorbar(envs, us["median"], bars, fmt="o", color=f"C{number}", capsize=3, label=f"{nbytes:,} bytes")
         grid = np.geomspace(1, max(envs), 50)
@@ -249,7 +253,7 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
     left.set_title("A call of one actor: measured, and as fitted", fontsize=10)
     for number, (name, scenario) in enumerate(scenarios().items()):
         forecasts = over_nodes(costs, scenario)
-        right.plot(SIZES, [each.steps_per_s for each in forecasts], color=f"C{number}", marker=".", label=name)
+        right.plot(SIZES, [forecast.steps_per_s for forecast in forecasts], color=f"C{number}", marker=".", label=name)
         bound = learner_bound(forecasts)
         if bound is not None:
             right.plot(bound, forecasts[SIZES.index(bound)].steps_per_s, color=f"C{number}", marker="s", markersize=9)
@@ -264,8 +268,8 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
 
 
 def total(costs: Costs, envs: float, nbytes: int) -> float:
-    own, rest = (cost.of(envs, nbytes) for cost in costs)
-    return own + rest
+    driver, rest = (cost.of(envs, nbytes) for cost in costs)
+    return driver + rest
 
 
 if __name__ == "__main__":

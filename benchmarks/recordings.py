@@ -59,9 +59,9 @@ def described(space: spaces.Space[Any]) -> tuple[Any, ...]:
     if kind is spaces.Text:
         return "Text", space.min_length, space.max_length, "".join(space.character_list)
     if kind is spaces.Dict:
-        return "Dict", [(key, described(each)) for key, each in space.spaces.items()]
+        return "Dict", [(key, described(part)) for key, part in space.spaces.items()]
     if kind is spaces.Tuple:
-        return "Tuple", [described(each) for each in space.spaces]
+        return "Tuple", [described(part) for part in space.spaces]
     raise TypeError(f"a recording cannot hold a space of {kind.__module__}.{kind.__qualname__}")
 
 
@@ -79,9 +79,9 @@ def built(description: tuple[Any, ...]) -> spaces.Space[Any]:
         least, most, charset = arguments
         return spaces.Text(most, min_length=least, charset=charset)
     if kind == "Dict":
-        return spaces.Dict({key: built(each) for key, each in arguments[0]})
+        return spaces.Dict({key: built(part) for key, part in arguments[0]})
     if kind == "Tuple":
-        return spaces.Tuple([built(each) for each in arguments[0]])
+        return spaces.Tuple([built(part) for part in arguments[0]])
     assert kind == "MultiBinary", kind
     return spaces.MultiBinary(arguments[0])
 
@@ -138,7 +138,9 @@ def record_agents(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, A
         while env.agents and count < steps:
             result = env.step({agent: env.action_space(agent).sample() for agent in env.agents})
             observations, infos = result[0], result[-1]
-            returned.note(observations, infos, *(next(iter(each.values()), None) for each in (observations, infos)))
+            returned.note(
+                observations, infos, *(next(iter(by_agent.values()), None) for by_agent in (observations, infos))
+            )
             results.append((list(env.agents), _copied(result)))
             count += 1
         if env.agents:
@@ -185,12 +187,12 @@ def _copied(value: Any) -> Any:
 def _check(value: Any) -> None:
     kind = type(value)
     if kind in DICTS:
-        for key, each in value.items():
+        for key, item in value.items():
             _check(key)
-            _check(each)
+            _check(item)
     elif kind in (tuple, list):
-        for each in value:
-            _check(each)
+        for item in value:
+            _check(item)
     elif not (kind in ATOMS or isinstance(value, np.generic) or (kind is np.ndarray and value.dtype != object)):
         raise TypeError(f"a recording cannot hold a {kind.__module__}.{kind.__qualname__}: {value!r:.200}")
 
@@ -212,8 +214,8 @@ def load(recording: str) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path.name} is not recorded yet: python -m benchmarks.record {path.stem}")
     with open(path, "rb") as file:
-        found: dict[str, Any] = _fresh(_Unpickler(file).load())
-    return found
+        content: dict[str, Any] = _fresh(_Unpickler(file).load())
+    return content
 
 
 class _Unpickler(pickle.Unpickler):
@@ -232,13 +234,13 @@ def _fresh(value: Any) -> Any:
     """
     kind = type(value)
     if kind in DICTS:
-        items = [(sys.intern(key) if type(key) is str else key, _fresh(each)) for key, each in value.items()]
-        made = copy(value)
-        made.clear()
-        made.update(items)
-        return made
+        items = [(sys.intern(key) if type(key) is str else key, _fresh(item)) for key, item in value.items()]
+        result = copy(value)
+        result.clear()
+        result.update(items)
+        return result
     if kind in (tuple, list):
-        return kind(_fresh(each) for each in value)
+        return kind(_fresh(item) for item in value)
     if kind is str and len(value) < 32:
         return sys.intern(value)
     if kind is np.ndarray:

@@ -24,9 +24,9 @@ class ReplayedEnv(gymnasium.Env[Any, Any]):
     metadata = {"render_modes": []}
 
     def __init__(self, recording: str) -> None:
-        found = load(recording)
-        self.observation_space, self.action_space = built(found["observation"]), built(found["action"])
-        self._episodes = found["episodes"]
+        content = load(recording)
+        self.observation_space, self.action_space = built(content["observation"]), built(content["action"])
+        self._episodes = content["episodes"]
         self._number = 0
         self._results: Any = iter(())
 

@@ -60,8 +60,8 @@ def recorded(results: Any) -> set[str]:
     What was measured in one go is a dict with the machine (or, from the chaos suite, its processor). Revisions are
     commits: releases such as "0.1.0" do not count.
     """
-    found = {_revision(facts) for facts in _facts(results)}
-    return found or {""}
+    revisions = {_revision(facts) for facts in _facts(results)}
+    return revisions or {""}
 
 
 def results_of(name: str, folder: Path = RESULTS) -> list[Any]:
@@ -73,16 +73,16 @@ def results_of(name: str, folder: Path = RESULTS) -> list[Any]:
 
 def revision_text(names: Iterable[str], root: Path = ROOT) -> str:
     """Return the sentences that say at which revisions something was measured, and how old these are."""
-    known, lost = sorted(set(names) - {""}), "" in set(names)
-    if not known:
+    present, missing = sorted(set(names) - {""}), "" in set(names)
+    if not present:
         return "Revision not recorded."
-    counts = {name: commits_since(name, root) for name in known}
-    each = [f"`{name}` ({'not known here' if count is None else count})" for name, count in counts.items()]
+    counts = {name: commits_since(name, root) for name in present}
+    parts = [f"`{name}` ({'not known here' if count is None else count})" for name, count in counts.items()]
     text = (
-        f"Measured at revision{'s' * (len(known) > 1)} {', '.join(each)}; in brackets the commits since to "
+        f"Measured at revision{'s' * (len(present) > 1)} {', '.join(parts)}; in brackets the commits since to "
         f"{' and '.join(f'`{folder}/`' for folder in PROGRAM)}, as git counted them when this page was written."
     )
-    if lost:
+    if missing:
         text += " Of some of it the revision was not recorded."
     if any(count is not None and count > MANY for count in counts.values()):
         text += " **Measured on an older program.**"
@@ -101,19 +101,19 @@ def _facts(results: Any) -> Iterator[dict[str, Any]]:
 
 
 def _revision(facts: dict[str, Any]) -> str:
-    told = str(facts.get("revision", facts.get("version", "")))
-    return told if re.fullmatch(r"[0-9a-f]{7,40}\+?", told) else ""
+    revision = str(facts.get("revision", facts.get("version", "")))
+    return revision if re.fullmatch(r"[0-9a-f]{7,40}\+?", revision) else ""
 
 
-def _git(root: Path, *words: str) -> str:
+def _git(root: Path, *arguments: str) -> str:
     """Return what git prints of the repository whose top is this folder; "" where it fails or there is none."""
     try:
-        top, told = (
+        top, result = (
             subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True)
-            for command in (("rev-parse", "--show-toplevel"), words)
+            for command in (("rev-parse", "--show-toplevel"), arguments)
         )
     except OSError:
         return ""
-    if top.returncode or Path(top.stdout.strip()).resolve() != root.resolve() or told.returncode:
+    if top.returncode or Path(top.stdout.strip()).resolve() != root.resolve() or result.returncode:
         return ""
-    return told.stdout.strip()
+    return result.stdout.strip()

@@ -145,8 +145,8 @@ def size_table(tree: Path) -> Iterable[str]:
         files = [path for path in (tree / package).rglob("*") if path.suffix in (".py", ".pyx", ".cuh", ".h")]
         long = [path for path in files if len(path.read_text().splitlines()) > LONG]
         fullest, count = max(collections.Counter(path.parent for path in files).items(), key=lambda item: item[1])
-        annotations = [each for path in files if path.suffix == ".py" for each in annotations_of(path)]
-        bare = sum(isinstance(each, ast.Name) and each.id == "Any" for each in annotations)
+        annotations = [annotation for path in files if path.suffix == ".py" for annotation in annotations_of(path)]
+        bare = sum(isinstance(annotation, ast.Name) and annotation.id == "Any" for annotation in annotations)
         share = f"{100 * bare / len(annotations):.0f} %" if annotations else "0 %"
         yield (
             f"| {package} | {len(files)} | {len(long)} | {count} in {fullest.relative_to(tree)} | {len(annotations)} "

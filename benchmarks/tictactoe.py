@@ -47,9 +47,9 @@ def moves(board: Board) -> list[int]:
 @cache
 def best_value(board: Board = EMPTY) -> int:
     """Return what the first seat gets where both play perfectly (minimax)."""
-    known = result(board)
-    if known is not None:
-        return known
+    ending = result(board)
+    if ending is not None:
+        return ending
     values = [best_value(after(board, square)) for square in moves(board)]
     return max(values) if on_turn(board) == 1 else min(values)
 
@@ -57,14 +57,14 @@ def best_value(board: Board = EMPTY) -> int:
 @cache
 def boards() -> tuple[Board, ...]:
     """Return all boards on which someone has to move, that can be reached."""
-    found, new = {EMPTY}, [EMPTY]
+    reached, new = {EMPTY}, [EMPTY]
     while new:
         board = new.pop()
-        nexts = {after(board, square) for square in moves(board)} - found
-        nexts = {each for each in nexts if result(each) is None}
-        found |= nexts
+        nexts = {after(board, square) for square in moves(board)} - reached
+        nexts = {successor for successor in nexts if result(successor) is None}
+        reached |= nexts
         new += nexts
-    return tuple(sorted(found))
+    return tuple(sorted(reached))
 
 
 def chance() -> Play:
@@ -74,7 +74,9 @@ def chance() -> Play:
 
 def perfect() -> Play:
     """Return play of any of the moves that keep what perfect play is worth, at random."""
-    return _even(lambda board: [each for each in moves(board) if best_value(after(board, each)) == best_value(board)])
+    return _even(
+        lambda board: [square for square in moves(board) if best_value(after(board, square)) == best_value(board)]
+    )
 
 
 def _even(chosen: Callable[[Board], list[int]]) -> Play:
@@ -89,8 +91,8 @@ def play_of(actor: Actor, layout: Layout) -> Play:
     """Return what a policy does on each board. layout: of PettingZoo's observations."""
     rows = []
     for board in boards():
-        squares, own = np.array(board).reshape(3, 3), on_turn(board)
-        planes = np.stack([squares == own, squares == 3 - own], axis=-1)
+        squares, seat = np.array(board).reshape(3, 3), on_turn(board)
+        planes = np.stack([squares == seat, squares == 3 - seat], axis=-1)
         mask = squares.reshape(-1) == 0
         rows.append(layout.flatten({"observation": planes.astype(np.int8), "action_mask": mask.astype(np.int8)}))
     with torch.inference_mode():
@@ -100,15 +102,17 @@ def play_of(actor: Actor, layout: Layout) -> Play:
 
 def value(first: Play, second: Play) -> float:
     """Return what the first seat gets on average."""
-    known: dict[Board, float] = {}
+    values: dict[Board, float] = {}
 
     def of(board: Board) -> float:
         over = result(board)
         if over is not None:
             return float(over)
-        if board not in known:
+        if board not in values:
             chances: Any = (first if on_turn(board) == 1 else second)[board]
-            known[board] = sum(float(chances[each]) * of(after(board, each)) for each in moves(board) if chances[each])
-        return known[board]
+            values[board] = sum(
+                float(chances[square]) * of(after(board, square)) for square in moves(board) if chances[square]
+            )
+        return values[board]
 
     return of(EMPTY)

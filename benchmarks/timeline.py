@@ -83,31 +83,31 @@ def play(backend: str, batch_size: int) -> dict[str, Any]:
 
 def draw(played: dict[str, dict[str, Any]]) -> None:
     """Draw a panel for each plan: a lane for each worker, and one for the learner."""
-    left, width, lane = 90, 690, 18
-    panel = 26 + (NUM_WORKERS + 1) * (lane + 4) + 16
+    left, width, row_height = 90, 690, 18
+    panel = 26 + (NUM_WORKERS + 1) * (row_height + 4) + 16
     drawing = Drawing(left + width + 40, panel * len(played) + 34)
     for number, (name, plan) in enumerate(played.items()):
         top = 24 + panel * number
-        said = f"{name}: batches of {plan['batch_size']} of {NUM_ENVS}, {plan['steps_per_s']:,.0f} steps/s"
-        drawing.text(8, top, said, bold=True)
+        title = f"{name}: batches of {plan['batch_size']} of {NUM_ENVS}, {plan['steps_per_s']:,.0f} steps/s"
+        drawing.text(8, top, title, bold=True)
         for index in range(NUM_WORKERS + 1):
-            y = top + 10 + index * (lane + 4)
-            drawing.box(left, y, width, lane, fill="#f2f2f2", line="none")
+            y = top + 10 + index * (row_height + 4)
+            drawing.box(left, y, width, row_height, fill="#f2f2f2", line="none")
             drawing.text(8, y + 13, f"worker {index}" if index < NUM_WORKERS else "learner")
         for env_id, begin, end in plan["steps"]:
-            worker, place = divmod(env_id, NUM_ENVS // NUM_WORKERS)
+            worker, env_index = divmod(env_id, NUM_ENVS // NUM_WORKERS)
             bar(
                 drawing,
                 left,
                 width,
                 begin,
                 end,
-                top + 10 + worker * (lane + 4),
-                lane,
-                "#2a9d8f" if place % 2 else "#8ac5bd",
+                top + 10 + worker * (row_height + 4),
+                row_height,
+                "#2a9d8f" if env_index % 2 else "#8ac5bd",
             )
         for begin, end in plan["thoughts"]:
-            bar(drawing, left, width, begin, end, top + 10 + NUM_WORKERS * (lane + 4), lane, "#e76f51")
+            bar(drawing, left, width, begin, end, top + 10 + NUM_WORKERS * (row_height + 4), row_height, "#e76f51")
     bottom = panel * len(played) + 16
     for ms in range(0, round(SHOWN_S * 1000) + 1, 25):
         drawing.text(left + width * ms / 1000 / SHOWN_S, bottom, f"{ms} ms", anchor="middle")

@@ -76,11 +76,11 @@ CONTESTANTS = {
 
 def run(contestant: Contestant, settings: Settings, python: Path, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     """Return what a contestant tells of one run. Raises Failed."""
-    told = {"settings": asdict(settings), "options": contestant.options[settings.env], "launched": time.time()}
+    task = {"settings": asdict(settings), "options": contestant.options[settings.env], "launched": time.time()}
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                [python, "-m", f"trainers.{contestant.script}", json.dumps(told)],
+                [python, "-m", f"trainers.{contestant.script}", json.dumps(task)],
                 capture_output=True,
                 text=True,
                 cwd=folder,  # not here: what each imports is what its virtual environment holds
@@ -97,10 +97,10 @@ def run(contestant: Contestant, settings: Settings, python: Path, timeout_s: flo
 def agree(runs: Sequence[Mapping[str, Any]]) -> None:
     """Raise Failed unless runs of one seed had the same settings, network, threads and torch."""
     for name in ("settings", "num_parameters", "torch_threads"):
-        told = {json.dumps(each[name], sort_keys=True) for each in runs}
-        if len(told) > 1:
-            raise Failed(f"they do not do the same: {name} is {' and '.join(sorted(told))}")
-    torches = {each["versions"]["torch"] for each in runs}
+        values = {json.dumps(result[name], sort_keys=True) for result in runs}
+        if len(values) > 1:
+            raise Failed(f"they do not do the same: {name} is {' and '.join(sorted(values))}")
+    torches = {result["versions"]["torch"] for result in runs}
     if len(torches) > 1:
         raise Failed(f"they have different versions of torch: {', '.join(sorted(torches))}")
 
@@ -110,21 +110,21 @@ def table(entries: Sequence[Mapping[str, Any]]) -> str:
 
     entries: name and runs of each. Times as fast: the median of the ratios of runs with the same seed.
     """
-    base = {each["settings"]["seed"]: each["steps_per_s"] for each in entries[0]["runs"]}
+    base = {result["settings"]["seed"]: result["steps_per_s"] for result in entries[0]["runs"]}
     lines = [
         f"| contestant | steps/s | {entries[0]['name']} is … times as fast | final return | set-up, s |",
         "|" + " --- |" * 5,
     ]
     for entry in entries:
-        runs = [each for each in entry["runs"] if each["settings"]["seed"] in base]
-        ratios = [base[each["settings"]["seed"]] / each["steps_per_s"] for each in runs]
+        runs = [result for result in entry["runs"] if result["settings"]["seed"] in base]
+        ratios = [base[result["settings"]["seed"]] / result["steps_per_s"] for result in runs]
         ahead = sum(ratio > 1 for ratio in ratios)
-        held = "" if entry is entries[0] else f"{MedianRange.of(ratios):.2f}, ahead in {ahead} of {len(ratios)}"
-        returns = [each["final_return"] for each in runs]
+        ratio_text = "" if entry is entries[0] else f"{MedianRange.of(ratios):.2f}, ahead in {ahead} of {len(ratios)}"
+        returns = [result["final_return"] for result in runs]
         lines.append(
-            f"| {entry['name']} | {MedianRange.of([each['steps_per_s'] for each in runs]):,.0f} | {held} "
+            f"| {entry['name']} | {MedianRange.of([result['steps_per_s'] for result in runs]):,.0f} | {ratio_text} "
             f"| mean {mean(returns):.1f} ({min(returns):.1f} – {max(returns):.1f}) "
-            f"| {median([each['setup_s'] for each in runs]):.1f} |"
+            f"| {median([result['setup_s'] for result in runs]):.1f} |"
         )
     return "\n".join(lines)
 
@@ -172,20 +172,20 @@ def main() -> None:
     if overload():
         print(overload())
     path = options.results / "train.json"
-    kept = json.loads(path.read_text())["environments"] if path.exists() else []
+    environments = json.loads(path.read_text())["environments"] if path.exists() else []
     for env in options.only:
         in_form = [name for name in CONTESTANTS if not options.short or env in CONTESTANTS[name].short]
         names = options.contestants or in_form
         seeds = range(1, 1 + (options.seeds or (SHORT_SEEDS[env] if options.short else 5)))
         measured = _measured(env, names, seeds, options.short, options.ours)
         print(f"\n{table(measured['contestants'])}\n", flush=True)
-        kept = [*(each for each in kept if each["env"] != env), measured]
+        environments = [*(entry for entry in environments if entry["env"] != env), measured]
         facts = {
             "machine": machine(),
             "revision": version(),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "command": shlex.join(["python", "-m", "benchmarks.train", *sys.argv[1:]]),
-            "environments": kept,
+            "environments": environments,
         }
         options.results.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(facts, indent=1) + "\n")

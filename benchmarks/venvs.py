@@ -69,28 +69,28 @@ def python_of(name: str, again: bool = False) -> Path:
     """
     venv, folder = _venv(name), ignored_folder() / name
     python, note = folder / "bin" / "python", folder / "made.json"
-    wanted = venv.described()
-    made = json.loads(note.read_text()) if note.exists() else {"wanted": {}, "installed": "", "failed": ""}
-    if made["wanted"] == wanted and not (made["failed"] and again):
-        if made["failed"]:
-            raise NotInstalled(made["failed"])
+    description = venv.described()
+    record = json.loads(note.read_text()) if note.exists() else {"wanted": {}, "installed": "", "failed": ""}
+    if record["wanted"] == description and not (record["failed"] and again):
+        if record["failed"]:
+            raise NotInstalled(record["failed"])
         return python
     print(f"making {folder}", flush=True)
-    installed, failed = made["installed"], ""
+    installed, failed = record["installed"], ""
     try:
-        if installed != wanted["installs"]:
+        if installed != description["installs"]:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             installed = ""
             _run([python311(), "-m", "venv", folder])
             for arguments in venv.installs:
                 _run([python, "-m", "pip", "install", "--quiet", *arguments])
-            installed = wanted["installs"]
+            installed = description["installs"]
         if venv.finish is not None:
             venv.finish(python)
     except NotInstalled as error:
         failed = str(error)
-    note.write_text(json.dumps({"wanted": wanted, "installed": installed, "failed": failed}))
+    note.write_text(json.dumps({"wanted": description, "installed": installed, "failed": failed}))
     if failed:
         raise NotInstalled(failed)
     return python
@@ -123,10 +123,10 @@ def _run(command: Sequence[str | Path]) -> None:
 
 def python311() -> str:
     """Return the Python that all are measured with."""
-    found = shutil.which("python3.11")
-    if found is None:
+    python = shutil.which("python3.11")
+    if python is None:
         raise NotInstalled("there is no python3.11 on the PATH")
-    return found
+    return python
 
 
 # ------------------------------------------------------------------------------------- what needs more than pip
@@ -191,11 +191,13 @@ def _copy_pufferlib_30(python: Path) -> None:
         options = ["--quiet", "--no-deps", "--no-clean", "--no-build-isolation", "--no-binary", ":all:"]
         command = [python, "-m", "pip", "download", *options, "--dest", folder, "pufferlib==3.0.0"]
         subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env={**os.environ, "TMPDIR": folder})
-        found = [path.parent for path in Path(folder).rglob("pufferlib/vector.py")]
-        if not found:
+        folders = [path.parent for path in Path(folder).rglob("pufferlib/vector.py")]
+        if not folders:
             raise NotInstalled("pip could not fetch the source distribution of pufferlib 3.0.0")
         (site,) = (python.parent.parent / "lib").glob("python*/site-packages")
-        shutil.copytree(found[0], site / "pufferlib", ignore=shutil.ignore_patterns("ocean", "resources", "extensions"))
+        shutil.copytree(
+            folders[0], site / "pufferlib", ignore=shutil.ignore_patterns("ocean", "resources", "extensions")
+        )
 
 
 OURS = (

@@ -29,7 +29,7 @@ import torch
 
 from benchmarks.gpu import Case, Figure, figure, timed
 
-__all__ = ["beside", "environment", "why_not", "wrapped"]
+__all__ = ["environment", "figures_of", "why_not", "wrapped"]
 
 NEEDED = {"warp_drive": "rl-warp-drive", "gym": "gym", "numba": "numba", "yaml": "pyyaml"}  # module: package
 MOST_SCRATCH_NBYTES = 2**31  # which it makes on the host first, a copy of each array an environment
@@ -43,29 +43,31 @@ def why_not(device: torch.device) -> str:
     return f"not installed: {', '.join(lacking)} (see benchmarks/warpdrive.py)" if lacking else ""
 
 
-def beside(cases: Sequence[Case], settings: dict[str, Any], device: torch.device) -> tuple[list[dict[str, Any]], str]:
+def figures_of(
+    cases: Sequence[Case], settings: dict[str, Any], device: torch.device
+) -> tuple[list[dict[str, Any]], str]:
     """Return the figures of those cases that fit into ``settings["warpdrive_s"]``, and what is to be said of them."""
     reason = why_not(device)
     if reason:
         return [], f"left out: {reason}"
-    asked = json.dumps({"cases": [asdict(case) for case in cases], "settings": settings, "device": str(device)})
+    request = json.dumps({"cases": [asdict(case) for case in cases], "settings": settings, "device": str(device)})
     command = [sys.executable, "-B", "-m", "benchmarks.warpdrive"]
     with tempfile.TemporaryFile("w+") as out:
         start_s = time.perf_counter()
         try:
             status = subprocess.run(
-                command, input=asked, stdout=out, text=True, timeout=settings["warpdrive_s"]
+                command, input=request, stdout=out, text=True, timeout=settings["warpdrive_s"]
             ).returncode
             end = f"; it ended with {status}" if status else ""
         except subprocess.TimeoutExpired:
             end = "; then its time was up"
         seconds = time.perf_counter() - start_s
         out.seek(0)
-        said = [json.loads(line) for line in out if line.startswith("{") and line.endswith("}\n")]  # it prints more
-    found = [each for each in said if "way" in each]
-    failures = "".join(f"; {each['failed']}" for each in said if "failed" in each)
+        lines = [json.loads(line) for line in out if line.startswith("{") and line.endswith("}\n")]  # it prints more
+    figures = [line for line in lines if "way" in line]
+    failures = "".join(f"; {line['failed']}" for line in lines if "failed" in line)
     version = metadata.version("rl-warp-drive")
-    return found, f"{version}: {len(found)} of {len(cases)} cases in {seconds:.0f} s{failures}{end}"
+    return figures, f"{version}: {len(figures)} of {len(cases)} cases in {seconds:.0f} s{failures}{end}"
 
 
 def environment(case: Case) -> Any:
@@ -73,13 +75,13 @@ def environment(case: Case) -> Any:
     if case.env == "tag/grid":
         from example_envs.tag_gridworld.tag_gridworld import CUDATagGridWorld
 
-        given = dict(case.env_kwargs)
-        return CUDATagGridWorld(use_full_observation=given.pop("full_observation"), **given)
+        options = dict(case.env_kwargs)
+        return CUDATagGridWorld(use_full_observation=options.pop("full_observation"), **options)
     from example_envs.tag_continuous.tag_continuous import TagContinuous
 
-    given = dict(case.env_kwargs)
-    full, num_nearest = given.pop("full_observation"), given.pop("num_nearest")
-    return TagContinuous(use_full_observation=full, num_other_agents_observed=num_nearest, seed=None, **given)
+    options = dict(case.env_kwargs)
+    full, num_nearest = options.pop("full_observation"), options.pop("num_nearest")
+    return TagContinuous(use_full_observation=full, num_other_agents_observed=num_nearest, seed=None, **options)
 
 
 def wrapped(case: Case) -> Any:
@@ -121,14 +123,14 @@ def _scratch_nbytes(case: Case) -> int:
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
-    settings, device = asked["settings"], torch.device(asked["device"])
+    request = json.load(sys.stdin)
+    settings, device = request["settings"], torch.device(request["device"])
     import numba.cuda
 
     torch.cuda.set_device(device)
     numba.cuda.select_device(device.index or 0)
     logging.getLogger().setLevel(logging.ERROR)
-    for case in (Case(**each) for each in asked["cases"]):
+    for case in (Case(**fields) for fields in request["cases"]):
         if _scratch_nbytes(case) > MOST_SCRATCH_NBYTES:
             print(
                 json.dumps({"failed": f"{case.text} left out for {_scratch_nbytes(case):,} bytes of pairs"}), flush=True

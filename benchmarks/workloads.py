@@ -116,7 +116,7 @@ def _learners() -> Iterator[Workload]:
             (
                 Target("< 1 % CPU in the parent", f"ours {ours}", figure="parent_cpu", at_most=0.01),
                 Target("< 1 % CPU in all workers", f"ours {ours}", figure="workers_cpu", at_most=0.01),
-                Target(late, f"ours {ours}", figure="late_us", at_most=100, beside=floor),
+                Target(late, f"ours {ours}", figure="late_us", at_most=100, floor=floor),
             ),
             kind="idle",
             window_s=1.0,
@@ -359,10 +359,10 @@ def _grid() -> Iterator[Workload]:
 
 
 def _all(*groups: Iterator[Workload]) -> dict[str, Workload]:
-    found = [workload for group in groups for workload in group]
-    names: Sequence[str] = [workload.name for workload in found]
+    workloads = [workload for group in groups for workload in group]
+    names: Sequence[str] = [workload.name for workload in workloads]
     assert len(set(names)) == len(names)
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, workloads, strict=True))
 
 
 WORKLOADS = _all(

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from trainers.settings import Settings
 
-__all__ = ["ENVS", "Outcome", "tell", "told"]
+__all__ = ["ENVS", "Outcome", "print_result", "read_task"]
 
 
 def breakout() -> gymnasium.Env[Any, Any]:
@@ -50,15 +50,15 @@ class Outcome:
     curve: Sequence[tuple[int, float]] = ()
 
 
-def told() -> tuple[Settings, dict[str, Any], float]:
+def read_task() -> tuple[Settings, dict[str, Any], float]:
     """Return the settings, the contestant's own options, and the Unix time at which the process was launched."""
-    given = json.loads(sys.argv[1])
-    settings = Settings(**{**given["settings"], "channels": tuple(given["settings"]["channels"])})
+    task = json.loads(sys.argv[1])
+    settings = Settings(**{**task["settings"], "channels": tuple(task["settings"]["channels"])})
     torch.set_num_threads(settings.torch_threads)
-    return settings, given["options"], given["launched"]
+    return settings, task["options"], task["launched"]
 
 
-def tell(outcome: Outcome, settings: Settings, launched: float) -> None:
+def print_result(outcome: Outcome, settings: Settings, launched: float) -> None:
     """Print a line of JSON, the last that a contestant prints."""
     seconds = outcome.ended - outcome.began
     facts = {

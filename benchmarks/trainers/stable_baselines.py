@@ -14,7 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from torch import Tensor, nn
-from trainers.contestant import ENVS, Outcome, tell, told
+from trainers.contestant import ENVS, Outcome, print_result, read_task
 from trainers.network import convolutions, features
 from trainers.settings import Settings
 
@@ -71,7 +71,7 @@ def policy_kwargs(settings: Settings, images: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    settings, options, launched = told()
+    settings, options, launched = read_task()
     vectorizer = VECTORIZERS[options["vectorizer"]]
     env = make_vec_env(ENVS[settings.env], n_envs=settings.num_envs, seed=settings.seed, vec_env_cls=vectorizer)
     images = len(env.observation_space.shape) == 3
@@ -102,7 +102,7 @@ def main() -> None:
     outcome = Outcome(
         began, ended, model.num_timesteps, num_parameters, sum(returns) / len(returns), versions, curve.points
     )
-    tell(outcome, settings, launched)
+    print_result(outcome, settings, launched)
     env.close()
 
 

@@ -136,13 +136,13 @@ def idle(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 
 
 def versions() -> dict[str, str]:
     """Return the versions of what matters here and is installed here."""
-    found = {}
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 if __name__ == "__main__":

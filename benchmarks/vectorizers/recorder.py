@@ -26,17 +26,17 @@ def main() -> None:
     for variable, value in (("SDL_VIDEODRIVER", "dummy"), ("SDL_AUDIODRIVER", "dummy"), ("MUJOCO_GL", "disable")):
         os.environ.setdefault(variable, value)
     warnings.simplefilter("ignore")
-    env = made(name)
+    env = make_env(name)
     recording = (record_agents if hasattr(env, "possible_agents") else record)(env)
     recording["notes"]["versions"] = versions()
     store(recording, path)
     episodes = recording["episodes"]
-    told = {key: value for key, value in recording["notes"].items() if value and key != "versions"}
+    notes = {key: value for key, value in recording["notes"].items() if value and key != "versions"}
     steps = sum(len(results) for _, results in episodes)
-    print(f"{name}: {steps} steps in {len(episodes)} episodes {json.dumps(told) if told else ''}")
+    print(f"{name}: {steps} steps in {len(episodes)} episodes {json.dumps(notes) if notes else ''}")
 
 
-def made(name: str) -> Any:
+def make_env(name: str) -> Any:
     """Return an environment: as players step it, or as ``make test-envs`` plays it."""
     if name in {**REAL_ENVS, **GAMES}:
         return Task("", name, {}, 1, 1, 1).env_creator()
