@@ -1,12 +1,12 @@
-"""Learners of other libraries over their own vectorizers and over ours: the same code, steps/s side by side.
+"""Compare learners of other libraries over their own vectorizers and over ours: the same code, steps/s of both.
 
     make test-adapters && python -m benchmarks.adapters              some 15 minutes on a quiet machine
     python -m benchmarks.adapters --only sb3 --python sb3=PYTHON     one library, in a Python that has it
     python -m benchmarks.adapters --repeats 3 --steps 2000           the short form, some 6 minutes
 
-Every run is a process of its own; runs take turns, repeat by repeat, and ratios are taken within a repeat. Steps per
-second include the learner (adapter_learners.py), which is most of it. Writes benchmarks/results/adapters.json, where
-libraries that were left out keep what they had, and what docs/adapters.md says of them.
+Each run has its own process; runs take turns, repeat by repeat, and ratios are taken within a repeat. Steps per second
+include the learner (adapter_learners.py), which takes most of the time. Writes benchmarks/results/adapters.json, in
+which libraries that were not run keep their earlier results, and the section of docs/adapters.md.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LIBRARIES = {
     "skrl": "skrl",
 }
 KINDS = ("ours", "theirs", "ours-processes", "theirs-processes")
-PLACES = {"": "in this process", "-processes": "in processes"}  # by what a kind ends with
+PLACES = {"": "in this process", "-processes": "in processes"}  # by the suffix of a kind
 TIMEOUT_S = 900
 
 
 def run(python: Path, library: str, kind: str, num_envs: int, num_workers: int, num_steps: int) -> dict[str, Any]:
-    """Return what one run tells. Raises RuntimeError with its last words."""
+    """Return the result of one run. Raises RuntimeError with the end of its standard error."""
     command = [python, "-W", "ignore", "-m", "benchmarks.adapter_learners", library, kind]
     done = subprocess.run(
         [*command, *map(str, (num_envs, num_workers, num_steps))],
@@ -63,12 +63,12 @@ def run(python: Path, library: str, kind: str, num_envs: int, num_workers: int, 
 
 
 def text(libraries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what docs/adapters.md says of them, in words and in a table. libraries: what ``main`` writes of each."""
+    """Return the section of docs/adapters.md: sentences and a table. libraries: the entries that ``main`` writes."""
     return f"{summary(libraries)}\n\n{table(libraries)}"
 
 
 def summary(libraries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return in words who is faster, and what was not measured."""
+    """Return sentences that say which side is faster and which libraries were not measured."""
     sentences = []
     for suffix, where in PLACES.items():
         sides: dict[str, list[str]] = {
@@ -96,7 +96,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def table(libraries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a Markdown table, and on what it was measured."""
+    """Return a Markdown table, and the machine load and versions it was measured with."""
     lines = [
         "| library | environments | ours, steps/s | theirs, steps/s | times as fast | times as fast, by CPU time |",
         "|" + " --- |" * 6,
@@ -111,7 +111,7 @@ def table(libraries: Mapping[str, Mapping[str, Any]]) -> str:
                 _range_text(ratios(ours, theirs), ".2f"),
                 "–",
             ]
-            if not suffix:  # all that is done is done by one process
+            if not suffix:  # one process does all the work
                 cells[-1] = _range_text(
                     ratios(facts["steps_per_cpu_s"]["ours"], facts["steps_per_cpu_s"]["theirs"]), ".2f"
                 )
@@ -132,7 +132,7 @@ def _range_text(values: Sequence[float], form: str) -> str:
 
 
 def without_python(arguments: Sequence[str]) -> str:
-    """Return the command with these arguments, but for where interpreters are, which is this machine's own affair."""
+    """Return the command with these arguments, without the interpreters' paths, which belong to this machine."""
     command = shlex.join(["python", "-m", "benchmarks.adapters", *arguments])
     return re.sub(r" --python( \w+=\S+)+", "", command)
 

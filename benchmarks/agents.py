@@ -1,4 +1,4 @@
-"""Environments of several agents, under PettingZoo's parallel interface, whose steps cost next to nothing."""
+"""Environments of several agents under PettingZoo's parallel interface, whose steps cost almost nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pettingzoo import ParallelEnv
 
 try:
     from benchmarks.recordings import built, load
-except ImportError:  # in a player, which has the files of this folder on its path
+except ImportError:  # in a player, whose path holds the files of this folder
     from recordings import built, load  # type: ignore[import-not-found,no-redef]
 
 __all__ = ["ReplayedAgents", "ReturningAgents"]
 
 
 class _Spaces(ParallelEnv):  # type: ignore[misc,type-arg]
-    """Spaces by agent, the same objects each time, as PettingZoo asks for."""
+    """A ParallelEnv that returns the same space objects each time, as PettingZoo requires."""
 
     metadata = {"render_modes": []}
     render_mode = None
@@ -31,7 +31,7 @@ class _Spaces(ParallelEnv):  # type: ignore[misc,type-arg]
 
 
 class ReturningAgents(_Spaces):
-    """Agents that live for a whole episode; each step returns the same objects.
+    """An environment whose agents live for a whole episode and whose steps return the same objects.
 
     info: whether each agent's info has an entry. episode_length: steps until all agents terminate. busy_s: the CPU time
     of a step.
@@ -73,7 +73,7 @@ class ReturningAgents(_Spaces):
 
 
 class ReplayedAgents(_Spaces):
-    """Agents that come and go as they did in a recording; else as replayed.ReplayedEnv."""
+    """An environment whose agents appear and leave as in a recording; otherwise like replayed.ReplayedEnv."""
 
     def __init__(self, recording: str) -> None:
         content = load(recording)

@@ -1,11 +1,11 @@
-"""How good does Atari get? Publish a run of examples/atari.toml, which takes hours, in docs/reference.md.
+"""Publish a run of examples/atari.toml, which takes hours, in docs/reference.md.
 
     puffer train examples.atari:game --config examples/atari.toml
-    puffer train --resume runs/RUN                           where it was stopped, any number of times
+    puffer train --resume runs/RUN                           continues a stopped run, any number of times
     python -m benchmarks.atari runs/RUN
 
-Plays the policy for 30 episodes, with sampled actions, and keeps what came of it with the run's curve in
-benchmarks/runs/atari-pong.json. `python -m benchmarks.reference` then has it on its page.
+Plays the policy for 30 episodes with sampled actions, and writes their returns and the run's curve to
+benchmarks/results/atari-pong.json. `python -m benchmarks.reference` then puts them on its page.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results" / "atari-pong.json"
 PICTURE = FOLDER.parent / "docs" / "curves" / "reference-atari.png"
 NUM_EPISODES = 30
-NUM_POINTS = 200  # of the curve that is kept
-PUBLISHED = {  # after 10 million steps, by their own pages
+NUM_POINTS = 200  # of the stored curve
+PUBLISHED = {  # after 10 million steps, according to the projects' pages
     "RL Baselines3 Zoo (Stable-Baselines3)": 20.989,
     "CleanRL, ppo_atari.py": 20.36,
 }
 
 
 def lines(run: dict[str, Any]) -> list[str]:
-    """Return what docs/reference.md says of it."""
+    """Return the lines of docs/reference.md on this run."""
     return [
         "## Atari",
         "",

@@ -16,7 +16,7 @@ OURS, THEIRS, ROWS = "#d9efec", "#fbe3dc", "#fff3c9"
 
 
 def draw_path() -> None:
-    """Learner to the left, a worker to the right, the memory that both see between them; numbers as in design.md, 8."""
+    """Draw the learner, a worker to its right, and the shared memory between them; numbers as in design.md, 8."""
     drawing = Drawing(700, 330)
     for x, width, title in ((10, 190, "your process"), (255, 190, "shared memory"), (500, 190, "a worker process")):
         drawing.box(x, 10, width, 310, fill="#fafafa", line="#bbb")
@@ -49,7 +49,7 @@ def draw_path() -> None:
 
 
 def draw_blocks() -> None:
-    """Three blocks of a pool of 6 environments in batches of 3: one with the learner, one full, one being filled."""
+    """Draw three blocks of a pool of 6 environments in batches of 3: one with the learner, one full, one filling."""
     drawing = Drawing(700, 235)
     slots = (("5", "0", "3"), ("1", "4", "2"), ("0", "5", ""))
     titles = ("received", "full: the next batch", "being filled")

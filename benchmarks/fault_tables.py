@@ -1,4 +1,4 @@
-"""Make the tables of docs/faults.md of what benchmarks/faults.py saw; benchmarks/report.py calls it."""
+"""Make the tables of docs/faults.md from the results of benchmarks/faults.py; benchmarks/report.py calls it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Trial = Mapping[str, Any]
 
 
 def fault_sections(path: Path) -> dict[str, str]:
-    """Return the text of each section, Markdown, by its name: the machine, and a table for each case."""
+    """Return the Markdown of each section by its name: the machine, and a table for each case."""
     names = [f"fault_{case.replace('-', '_')}" for case in CASES]
     if not path.exists():
         return dict.fromkeys(("fault_machine", *names), "Nothing has been tried yet: `python -m benchmarks.faults`.")
@@ -53,14 +53,14 @@ def _versions(entries: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _case_table(case: str, entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return the table of one thing that goes wrong: a line a participant, several where it was not always the same."""
+    """Return the table of one fault: a row for each participant, several where its trials ended differently."""
     killed = case.startswith("parent")
     heads = ("", "what the user sees", "after", "the program then", "left behind")
     rows = []
     for entry in entries:
         groups: dict[tuple[str, str], list[Trial]] = {}
         for trial in entry.get(case, ()):
-            alike = re.sub(r"\d+", "", _symptom(trial, case))  # whichever environment or process it was
+            alike = re.sub(r"\d+", "", _symptom(trial, case))  # without the numbers of environments and processes
             groups.setdefault((alike, _end(trial)), []).append(trial)
         for (_, end), trials in groups.items():
             share = f" ({len(trials)} of {len(entry[case])})" if len(groups) > 1 else ""
@@ -72,7 +72,7 @@ def _case_table(case: str, entries: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _symptom(trial: Trial, case: str) -> str:
-    """Return what the user sees."""
+    """Return the symptom that the user sees."""
     what = trial["what"]
     printed = "; what was raised is printed" if case == "raise" and trial.get("cause_shown") else ""
     if what in ("not applicable", "not installed", "not handled"):
@@ -91,7 +91,7 @@ def _symptom(trial: Trial, case: str) -> str:
 
 
 def _end(trial: Trial) -> str:
-    """Return what becomes of the program."""
+    """Return how the program ends."""
     if "ended_by" not in trial:
         return ""
     code = trial["exit_code"]
@@ -113,7 +113,7 @@ def _seconds(time: float) -> str:
 
 
 def _most_left(trials: Sequence[Trial]) -> str:
-    """Return what was left behind at worst."""
+    """Return the most that any trial left behind."""
     if "left" not in trials[0]:
         return ""
     processes = max(trial["left"] for trial in trials)
