@@ -1,4 +1,4 @@
-"""Draw what benchmarks.gpu and benchmarks.gpu_train have measured."""
+"""Draw the results of benchmarks.gpu and benchmarks.gpu_train."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MARKERS = "os^Dv"
 
 
 def plot_kernels(path: Path, folder: Path) -> Path:
-    """Draw a file of benchmarks.gpu into a PNG of the same name in a folder; return it.
+    """Draw a file of benchmarks.gpu into a PNG of the same name in a folder; return its path.
 
-    Steps a second over environments, a line for each number of agents. A panel is an environment, played one way; bars
-    reach from the least to the greatest of repeats. Dotted lines are one environment in NumPy on one core, dashed ones
-    WarpDrive.
+    It plots steps per second over environments, with a line for each number of agents and a panel for each environment
+    and way to play; bars reach from the least to the greatest repeat. Dotted lines are one environment in NumPy on one
+    core, dashed ones WarpDrive.
     """
     results = json.loads(path.read_text())
     figures = results["figures"]
@@ -61,7 +61,7 @@ def plot_kernels(path: Path, folder: Path) -> Path:
 
 
 def plot_training(path: Path, folder: Path) -> Path:
-    """Draw a file of benchmarks.gpu_train into a PNG of the same name in a folder; return it."""
+    """Draw a file of benchmarks.gpu_train into a PNG of the same name in a folder; return its path."""
     results = json.loads(path.read_text())
     drawing = Figure(figsize=(13, 7.5), layout="constrained")
     FigureCanvasAgg(drawing)
@@ -111,7 +111,7 @@ def plot_training(path: Path, folder: Path) -> Path:
 
 
 def _where(results: dict[str, Any]) -> str:
-    """Return where results were measured."""
+    """Return the device and machine of the results."""
     device = "CPU, no GPU" if results["device"] == "host" else results["device"]
     return f"{device} ({results['machine'].partition(';')[0]})"
 
@@ -122,7 +122,7 @@ def _plain(panel: Any) -> None:
 
 
 def _line(panel: Any, figures: Sequence[dict[str, Any]], way: str, label: str | None, **look: Any) -> None:
-    """Draw medians over numbers of environments, with bars from the least to the greatest."""
+    """Draw medians over numbers of environments, with bars from the least to the greatest repeat."""
     points = sorted((row for row in figures if row["way"] == way), key=lambda row: row["num_envs"])
     if points:
         middle = [row["median"] for row in points]

@@ -1,17 +1,17 @@
-"""What `make gpu` does on a machine with a GPU and no network: the kernels are proved, then measured, in ten minutes.
+"""Run `make gpu` on a machine with a GPU and no network: test the kernels, then measure them, in ten minutes.
 
     make gpu                                 all stages into gpu-results/, within 540 s
     make gpu LIMIT=60 OUT=folder             less time: every stage gets its share
     make gpu STAGES="check speed"            some stages
-    make gpu DEVICE=host                     all that can run without a GPU
+    make gpu DEVICE=host                     all that runs without a GPU
 
-Nothing is installed: gymnasium, farama-notifications and pettingzoo are taken from a folder of wheels (WHEELS=wheels)
-where the machine lacks them. Stages come by their worth, each with a share of what time is left; what a stage finds is
-a line of JSON in ``lines.jsonl`` as it comes, so that nothing of it is lost where the program is killed. The folder
-gets at most 8 files: lines.jsonl, summary.md, log.txt, gpu.json, gpu_train.json, sanitizers.txt and profile.txt.
+Nothing is installed: if the machine lacks gymnasium, farama-notifications and pettingzoo, they are imported from a
+folder of wheels (WHEELS=wheels). The most useful stages come first, and each gets a share of the time that is left. A
+stage appends each finding to ``lines.jsonl`` at once as a line of JSON, so none is lost if the program is killed. The
+folder gets at most 8 files: lines.jsonl, summary.md, log.txt, gpu.json, gpu_train.json, sanitizers.txt and profile.txt.
 
-A stage is done, failed, cut short (its time was up, and what it had found stands), or not available: where the machine
-refuses its tool, in the tool's own words. The exit status is 1 where a stage has failed.
+A stage ends as done, failed, cut short (its time was up; its findings stay), or not available (the machine refuses its
+tool; the tool's message is quoted). The exit status is 1 if a stage has failed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["STAGES", "Run", "main", "summary"]
 ROOT = Path(__file__).parent.parent
 NEEDED = ("gymnasium", "farama_notifications")  # modules that may come as wheels
 PACKAGES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "numpy", "gymnasium", "pettingzoo", "rl-warp-drive", "hypothesis")
-# What has tests marked gpu, and imports no more than is there: by what they are worth.
+# Files with tests marked gpu that import only what a GPU machine has, the most useful first.
 TESTS = tuple(
     str(next(ROOT.glob(f"tests/*/test_{name}.py")).relative_to(ROOT))
     for name in (
@@ -53,21 +53,24 @@ TESTS = tuple(
     )
 )
 TOOLS = ("memcheck", "racecheck", "synccheck")
-FAULT = 9  # the exit status of compute-sanitizer that has found one
-# What tools say that a machine keeps from the device's counters or its debugger.
+FAULT = 9  # the exit status of compute-sanitizer when it finds a fault
+# Messages of tools that a machine denies access to the device's counters or its debugger.
 REFUSED = re.compile(
     r"^.*(device not supported|no supported|not supported on|librarynotloaded|failed to initialize|err_nvgpuctrperm"
     r"|insufficient permissions|permission denied|unable to find|operation not permitted).*$",
     re.IGNORECASE | re.MULTILINE,
 )
-ENV = {"PYTHONUNBUFFERED": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no machine need have what a plugin imports
+ENV = {
+    "PYTHONUNBUFFERED": "1",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+}  # a plugin may import packages that the machine lacks
 TIME_UP, KILLED = 124, 137  # exit statuses of ``timeout``
-GRACE_S = 3.0  # in which what has to end ends by itself
+GRACE_S = 3.0  # for a process to end by itself
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a stage ended. words: why, where it is not done."""
+    """The end of a stage. words: the reason, unless it is done."""
 
     status: str  # "done", "failed", "cut short", "not available"
     words: str = ""
@@ -78,7 +81,7 @@ DONE = Outcome("done")
 
 @dataclass
 class Run:
-    """What stages have in common: where they play, where what they find goes, and what their processes are given."""
+    """The settings that stages share: device, output folder, and the environment of their processes."""
 
     device: str
     out: Path
@@ -89,15 +92,13 @@ class Run:
         return self.out / "lines.jsonl"
 
     def python(self, *arguments: str, limit_s: float) -> tuple[int, str]:
-        """Run Python as ``call`` runs commands."""
+        """Run Python with these arguments by ``call``."""
         return self.call([sys.executable, *arguments], limit_s)
 
     def call(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
-        """Run a command in the repository; return its exit status and what it said, which is logged.
+        """Run a command in the repository; return its exit status and its output, which is also logged.
 
-        The status is TIME_UP where its time was.
-
-        ``timeout`` ends it, also at once where this process has been killed.
+        The status is TIME_UP if its time ran out. ``timeout`` ends it, and at once if this process is killed.
         """
         limited = ["timeout", "-k", f"{GRACE_S}", f"{max(1.0, limit_s):.1f}", *command]
         with tempfile.TemporaryFile("w+") as output:
@@ -115,19 +116,19 @@ class Run:
                 text = output.read()
                 with open(self.out / "log.txt", "a") as log:
                     print(f"$ {' '.join(command)}", text, f"exit status {process.returncode}", sep="\n", file=log)
-        # ``timeout`` says KILLED of who did not end when asked, and of who was killed for want of memory, say.
+        # ``timeout`` returns KILLED for a process that ignored SIGTERM, and for one killed otherwise (out of memory).
         late = time.monotonic() - start_s >= limit_s
         status = 128 - status if status < 0 else status
         return (TIME_UP if status == KILLED and late else status), text
 
 
 def end_with_parent() -> None:
-    """Ask Linux to terminate this process as soon as its parent has ended."""
+    """Make Linux terminate this process as soon as its parent ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def outcome_of(status: int, text: str) -> Outcome:
-    """Return how a stage ended whose program ended with this status."""
+    """Return the outcome of a stage from its program's exit status and output."""
     if status == 0:
         return DONE
     if status == TIME_UP:
@@ -140,7 +141,7 @@ def outcome_of(status: int, text: str) -> Outcome:
 
 
 def build(run: Run, limit_s: float) -> Outcome:
-    """Compile the compiled path and the host's kernels in place, where they are not for this Python."""
+    """Compile the compiled path and the host's kernels in place, unless they exist for this Python."""
     names = ("pufferlib._native.step_loop", "cuda_ext._host")
     probe = "import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, sys.argv[1:]))"
     if run.python("-c", probe, *names, limit_s=limit_s)[0] == 0:
@@ -150,7 +151,7 @@ def build(run: Run, limit_s: float) -> Outcome:
 
 
 def versions(run: Run, limit_s: float) -> Outcome:
-    """Note the device, its driver, and the versions of what is there."""
+    """Record the device, its driver, and the versions of the installed packages."""
     facts = {}
     for package in PACKAGES:
         try:
@@ -168,7 +169,7 @@ def versions(run: Run, limit_s: float) -> Outcome:
 
 
 def check(run: Run, limit_s: float) -> Outcome:
-    """Run the tests marked gpu in their short form; on the host those that can run there."""
+    """Run the short form of the tests marked gpu; on the host, those that can run there."""
     options = ["-p", "benchmarks.gpu_stages", "--lines", str(run.lines), f"--device={run.device}"]
     plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "-m", "gpu and not long"]
     single_threaded = replace(
@@ -188,7 +189,7 @@ def check(run: Run, limit_s: float) -> Outcome:
 
 
 def sanitize(run: Run, limit_s: float) -> Outcome:
-    """Have compute-sanitizer watch every kernel play a little, its three tools one after another."""
+    """Run every kernel for a few steps under compute-sanitizer, with its three tools one after another."""
     results = {}
     deadline_s = time.monotonic() + limit_s
     for index, tool in enumerate(TOOLS):
@@ -218,7 +219,7 @@ def watched(run: Run, tool: str, limit_s: float) -> Outcome:
 
 
 def joined(results: Mapping[str, Outcome]) -> Outcome:
-    """Return one outcome of several: the worst, with the words of all."""
+    """Merge several outcomes into the worst status, with the words of all."""
     order = ("failed", "cut short", "not available", "done")
     worst = min((result.status for result in results.values()), key=order.index)
     words = [f"{name}: {result.status}{f' ({result.words})' * bool(result.words)}" for name, result in results.items()]
@@ -227,17 +228,17 @@ def joined(results: Mapping[str, Outcome]) -> Outcome:
 
 
 def speed(run: Run, limit_s: float) -> Outcome:
-    """Measure how fast kernels play: benchmarks/gpu.py."""
+    """Measure the speed of the kernels with benchmarks/gpu.py."""
     return measured(run, "benchmarks.gpu", "gpu.json", limit_s)
 
 
 def train(run: Run, limit_s: float) -> Outcome:
-    """Measure training on the device: benchmarks/gpu_train.py."""
+    """Measure training on the device with benchmarks/gpu_train.py."""
     return measured(run, "benchmarks.gpu_train", "gpu_train.json", limit_s)
 
 
 def measured(run: Run, module: str, file: str, limit_s: float) -> Outcome:
-    own_s = 0.85 * limit_s  # the rest is for what it has begun by then
+    own_s = 0.85 * limit_s  # the rest is for the case that has begun by then
     options = [
         "--device",
         run.device,
@@ -258,7 +259,7 @@ def measured(run: Run, module: str, file: str, limit_s: float) -> Outcome:
 
 
 def profile(run: Run, limit_s: float) -> Outcome:
-    """Have ncu look at three kernels."""
+    """Profile three kernels with ncu."""
     if run.device == "host":
         return Outcome("not available", "ncu looks at devices")
     if shutil.which("ncu") is None:
@@ -276,7 +277,7 @@ def profile(run: Run, limit_s: float) -> Outcome:
 
 
 def kernels_of(text: str) -> Iterable[dict[str, str]]:
-    """Yield the measures of each kernel that ncu's page of details has."""
+    """Yield the measures of each kernel on ncu's page of details."""
     kernel: dict[str, str] = {}
     for line in text.splitlines():
         head = re.match(r"\s+(\w*kernel_\w*)\s.*\(\d+, \d+, \d+\)", line)
@@ -293,7 +294,7 @@ def kernels_of(text: str) -> Iterable[dict[str, str]]:
         yield kernel
 
 
-# By their worth: what they do, and their share of the time.
+# The most useful first: the function of a stage, and its share of the time.
 STAGES: dict[str, tuple[Callable[[Run, float], Outcome], float]] = {
     "build": (build, 40),
     "versions": (versions, 10),
@@ -309,7 +310,7 @@ STAGES: dict[str, tuple[Callable[[Run, float], Outcome], float]] = {
 
 
 def summary(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return what came of all stages as Markdown: how each ended, and each figure beside its target."""
+    """Return a Markdown summary of all stages: how each ended, and each figure next to its target."""
     rows = ["| stage | | seconds | |", "| --- | --- | ---: | --- |"]
     for line in lines:
         if line["of"] == "stage":
@@ -340,7 +341,7 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(rows)
 
 
-# ------------------------------------------------------------------------------------------- hooks of pytest, for check
+# ------------------------------------------------------------------------------------------ pytest's hooks, for check
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -353,7 +354,7 @@ def pytest_configure(config: Any) -> None:
 
 
 class Reporter:
-    """Tells how each test ended as it ends."""
+    """A pytest plugin that writes each test's outcome as it ends."""
 
     def __init__(self, lines: Path | None) -> None:
         self.lines = lines
@@ -371,7 +372,7 @@ class Reporter:
 
 
 def unpacked(wheels: Path, folder: Path) -> Path | None:
-    """Unpack wheels into a folder, where the machine lacks what is needed; return it, None where nothing is lacking."""
+    """Unpack the wheels into a folder if the machine lacks a package; return the folder, None if nothing is lacking."""
     if all(importlib.util.find_spec(module) is not None for module in NEEDED):
         return None
     files = sorted(wheels.glob("*.whl"))
@@ -432,7 +433,7 @@ def main() -> int:
 
 
 def tell(run: Run, stage: str, ended: Outcome, seconds: float) -> str:
-    """Note how a stage ended, and return it."""
+    """Record how a stage ended; return its status."""
     append(run.lines, of="stage", stage=stage, status=ended.status, words=ended.words, seconds=round(seconds, 1))
     print(f"{stage}: {ended.status}{f', {ended.words}' * bool(ended.words)} ({seconds:.0f} s)", flush=True)
     return ended.status

@@ -1,21 +1,21 @@
-"""Training that never leaves the device, from end to end: where its time goes, and what is learnt in how many seconds.
+"""Measure training that stays on the device: where its time goes, and the returns over the seconds of training.
 
     python -m benchmarks.gpu_train                              on a GPU
     python -m benchmarks.gpu_train --device host --short        the same program on the CPU, within 3 minutes
-    python -m benchmarks.gpu_train --cases tag/grid:2000x5 --limit 60    one case, a minute at most
+    python -m benchmarks.gpu_train --cases tag/grid:2000x5 --limit 60    one case, at most a minute
     python -m benchmarks.gpu_train --plot                       draws all results again
 
-An iteration of cleanrl_demo.ppo_cuda is timed as a whole, and its parts by themselves: playing a rollout, the
-environments of one alone (sending actions that lie there, taking over rows), and the update; inference is what playing
-takes beyond environments. On a GPU each is a CUDA graph, timed by events, on the host clocks are read; parts take
-turns, and medians of repeats stand with the least and the greatest. Beside it: the share of an iteration in which the
-host launches, and bytes that cross the bus in a step, by our counter and, on a GPU, by the memory copies that
-torch.profiler sees.
+An iteration of cleanrl_demo.ppo_cuda is timed as a whole, and its parts separately: playing a rollout, the environments
+of a rollout alone (sending actions that are ready, storing rows), and the update. Inference is the time of playing
+beyond the environments. On a GPU each part is a CUDA graph timed by events, on the host it is timed by clocks. Parts
+take turns; the figures are medians of repeats, with the least and the greatest. Two more figures are the share of an
+iteration in which the host launches, and the bytes that cross the bus per step, by our counter and, on a GPU, by the
+memory copies that torch.profiler sees.
 
-Then 12 agents play continuous Tag, learning with one network for all: on the device, over our pool on the CPU
-(cleanrl_demo.ppo), and in a loop that steps one environment after another as Gymnasium's SyncVectorEnv does (the same
-trainer on backend "serial"). Ways take turns, seed by seed. Cases with a target come first; for which there is no time
-is said. Writes benchmarks/results/gpu-train-<device>.json and docs/pictures/gpu-train-<device>.png, and with
+Then 12 agents learn continuous Tag with one network for all: on the device, over our pool on the CPU
+(cleanrl_demo.ppo), and in a loop that steps one environment after another, like Gymnasium's SyncVectorEnv (the same
+trainer on backend "serial"). The three take turns, seed by seed. Cases with a target come first; cases without time
+left are listed. Writes benchmarks/results/gpu-train-<device>.json and docs/pictures/gpu-train-<device>.png, and with
 ``--lines`` a line of JSON for each figure as it comes; with ``--limit`` it draws nothing.
 """
 
@@ -68,15 +68,15 @@ TARGETS = {("tag/grid", 2_000, 5): 2e7, ("tag/grid", 2_000, 1_000): 2e6, ("tag/g
 TAG_12: Mapping[str, Any] = {**GAMES["tag/continuous"], "num_runners": 10}
 WAYS = ("device", "pool", "one after another")
 TEAMS = ("tagger", "runner")
-FOR_LEARNING = ("tensorboard", "threadpoolctl")  # which keep its curves, and make processes
+FOR_LEARNING = ("tensorboard", "threadpoolctl")  # packages that store its curves and make its processes
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Iterations of a case. Seconds are medians of one; rates are steps of environments a second.
+    """The figures of a case. Seconds are medians per iteration; rates are environment steps per second.
 
-    launch_share: of an iteration, in which the host launches; None on the host. *_nbytes_per_step: of all environments
-    together; by_profiler is None on the host.
+    launch_share: the share of an iteration in which the host launches; None on the host. *_nbytes_per_step: of all
+    environments together; by_profiler is None on the host.
     """
 
     env: str
@@ -104,7 +104,7 @@ def cases(envs: Sequence[str], settings: Mapping[str, Any]) -> list[Case]:
 
 
 def split(whole_s: float, playing_s: float, environments_s: float, update_s: float) -> dict[str, float]:
-    """Return the seconds of each part of an iteration; what is not in its parts is the rest, 0 at least."""
+    """Return the seconds of each part of an iteration; ``rest_s`` is the remainder, at least 0."""
     inference_s = max(0.0, playing_s - environments_s)
     return {
         "whole_s": whole_s,
@@ -116,7 +116,7 @@ def split(whole_s: float, playing_s: float, environments_s: float, update_s: flo
 
 
 def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
-    """Return what iterations of a case take."""
+    """Return the figures of a case's iterations."""
     config = ppo_cuda.Config(
         env=case.env,
         env_kwargs=case.env_kwargs,
@@ -160,12 +160,12 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
 
             return call
 
-        for part in parts * (3 if where.type == "cuda" else 0):  # so that each is captured
+        for part in parts * (3 if where.type == "cuda" else 0):  # so that each graph is captured
             part()
         timings = in_turns([steps(part) for part in parts], settings, where)
         seconds = [ROLLOUT_LENGTH / median(rates) for rates in timings]
         vec.stats(reset=True)  # type: ignore[call-arg]
-        iterate.play()  # launched one by one: a graph that is replayed goes past our counter
+        iterate.play()  # launched one by one: our counter does not see a replayed graph
         counted: Any = vec.stats()
         rates = [rate * case.num_envs for rate in timings[0]]
         on_gpu = where.type == "cuda"
@@ -188,9 +188,9 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
 def in_turns(
     parts: Sequence[Callable[[], int]], settings: Mapping[str, Any], device: torch.device
 ) -> list[list[float]]:
-    """Return steps a second of each part, of all repeats, in which parts take turns, so that a load meets all alike.
+    """Return the steps per second of each part in each repeat. Parts take turns, so a load affects all alike.
 
-    A part plays some steps, and returns their number.
+    A part plays some steps and returns their number.
     """
     once = {**settings, "repeats": 1, "most_s": settings["most_s"] / settings["repeats"]}
     rates, num_calls = [], []
@@ -207,7 +207,7 @@ def in_turns(
 
 
 def launching_s(iterate: Callable[[], Any], device: torch.device) -> float:
-    """Return the seconds in which the host launches an iteration: those that a call takes which waits for nothing."""
+    """Return the seconds in which the host launches an iteration: the duration of a call that does not wait."""
     times = []
     for _ in range(5):
         torch.cuda.synchronize(device)
@@ -218,7 +218,7 @@ def launching_s(iterate: Callable[[], Any], device: torch.device) -> float:
 
 
 def profiled(iterate: Callable[[], Any], device: torch.device) -> dict[str, float]:
-    """Return the bytes that cross the bus in a step, each way, by the copies that the profiler sees."""
+    """Return the bytes that cross the bus per step in each direction, by the copies that the profiler sees."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with tempfile.TemporaryDirectory() as folder:
         with torch.profiler.profile(activities=activities) as profile:
@@ -231,7 +231,7 @@ def profiled(iterate: Callable[[], Any], device: torch.device) -> dict[str, floa
 
 
 def memcpy_nbytes(trace: Mapping[str, Any]) -> dict[str, int]:
-    """Return the bytes of all copies between host and device in a trace of torch.profiler."""
+    """Return the bytes of all copies between host and device in a torch.profiler trace."""
     totals = {"HtoD": 0, "DtoH": 0}
     for event in trace["traceEvents"]:
         for way in totals:
@@ -240,11 +240,11 @@ def memcpy_nbytes(trace: Mapping[str, Any]) -> dict[str, int]:
     return totals
 
 
-# --------------------------------------------------------------------------------------------- reward against seconds
+# ------------------------------------------------------------------------------------------------ returns over seconds
 
 
 def learnt(way: str, seed: int, device: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the curves of a run: seconds, steps and each team's mean return, all of one length."""
+    """Return the curves of a run: seconds, steps and each team's mean return, all of the same length."""
     common: dict[str, Any] = {
         "env": "tag/continuous",
         "env_kwargs": TAG_12,
@@ -280,7 +280,7 @@ def learnt(way: str, seed: int, device: str, settings: Mapping[str, Any]) -> dic
 
 
 def team_curve(run_folder: Path, team: str) -> Curve:
-    """Return the mean return of a team's agents, which one trainer tells of the team, the other of each of them."""
+    """Return the mean return of a team's agents; one trainer records it by team, the other by agent."""
     try:
         return read(run_folder, f"{RETURN_OF}{team}")
     except NoScalar:
@@ -290,9 +290,9 @@ def team_curve(run_folder: Path, team: str) -> Curve:
 
 
 def reached(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what each way has come to when the fastest of all runs was done: medians, the least and the greatest.
+    """Return what each way had reached when the fastest run ended: the median, the least and the greatest.
 
-    A run that had told nothing by then counts with what it told first.
+    A run without a record by then counts with its first record.
     """
     at_s = min((run["seconds"][-1] for run in runs), default=0.0)
     rows = []
@@ -309,7 +309,7 @@ def reached(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-# ------------------------------------------------------------------------------------------------- what is made of it
+# ------------------------------------------------------------------------------------------------------------- results
 
 
 def table(results: Mapping[str, Any]) -> str:
