@@ -13,7 +13,7 @@ a few seconds; the figures are medians of repeats, with the least and the greate
 of a copy on the device, the sampler next to torch's, the time to hand CuPy the arguments of a launch, WarpDrive's
 environments of the same sizes if it is installed (benchmarks/warpdrive.py), and last the environment in NumPy on the
 CPU. First of all, the kernel is compared with its reference. Cases with a target come first; cases without time left
-are listed. Writes benchmarks/results/gpu-<device>.json, and with ``--lines`` a line of JSON for each figure as it comes.
+are listed. Writes benchmarks/results/gpu-<device>.json, and with ``--lines`` each figure at once as a line of JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keep what `make leaks` saw grow, and write its table in benchmarks/README.md.
+"""Store the growth that `make leaks` measures, and write its table in benchmarks/README.md.
 
     python -m benchmarks.leaks
 
@@ -26,7 +26,7 @@ COUNTED = ("descriptors", "threads", "children", "zombies", "worker_descriptors"
 
 
 def add(arguments: Sequence[str], growth: Mapping[str, float], results: Path = RESULTS) -> None:
-    """Put a run of tests/helpers/leaks.py into the results, in place of an earlier one of the same words."""
+    """Add a run of tests/helpers/leaks.py to the results, in place of an earlier one with the same arguments."""
     runs = json.loads(results.read_text())["runs"] if results.exists() else []
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     facts = {"machine": machine(), "revision": version(), "date": day, "load": round(os.getloadavg()[0], 1)}
@@ -37,7 +37,7 @@ def add(arguments: Sequence[str], growth: Mapping[str, float], results: Path = R
 
 
 def section(results: Mapping[str, Any]) -> str:
-    """Return the figures as Markdown: what was done, for how long, and what was held more after it than before."""
+    """Return the figures as Markdown: the run, its duration, and the resources held after it beyond those before."""
     rows = []
     for run in results["runs"]:
         growth = run["seen"]

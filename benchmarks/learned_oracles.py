@@ -1,14 +1,14 @@
-"""PSRO whose responses are learnt by playing: how far from an equilibrium, by time and episodes.
+"""Measure PSRO with learned responses: the distance from an equilibrium, by time and episodes.
 
     python -m benchmarks.learned_oracles [--only kuhn_poker|leduc_poker] [--minutes 20] [--page]
 
-Each response is tabular DQN (cleanrl_demo/oracles.py) over a VecEnv of ``GameEnv``s, against opponents that the
-meta-solver's mixture draws for each episode, and goes on from the seat's last one; payoffs are sampled. NashConv is
-exact (``ExactOracle.nash_conv``), and no part of learning; measuring it is in the times. One process, one thread: its
-CPU time is what it would take on a core of its own, and bounds the run (--minutes); wall time says how busy the machine
-was. A game ends before, where NashConv is as low as ``GAMES`` says.
-Writes benchmarks/results/learned_oracles.json after each iteration, then the picture and the table of
-docs/population.md; --page writes only these.
+A response is tabular DQN (cleanrl_demo/oracles.py) over a VecEnv of ``GameEnv``s, against opponents drawn for each
+episode from the meta-solver's mixture; it starts from the seat's last response. Payoffs are sampled. NashConv is exact
+(``ExactOracle.nash_conv``) and not part of the learning, but its computation counts in the times. The program is one
+process with one thread: its CPU time is the time on an idle core, and limits the run (--minutes); the wall time shows
+how busy the machine was. A game ends earlier if NashConv reaches the last of its ``levels``. Writes
+benchmarks/results/learned_oracles.json after each iteration, then the picture and the table of docs/population.md;
+--page writes only these.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PICTURE = FOLDER.parent / "docs" / "pictures" / "learned-oracles.svg"
 
 @dataclass(frozen=True)
 class Setting:
-    """How a game is played. total_steps: of a response. levels: of NashConv that are reported; the last ends a run."""
+    """The settings of a game. total_steps: of a response. levels: of NashConv to report; the last one ends a run."""
 
     solver: Solver
     total_steps: int
@@ -59,7 +59,7 @@ GAMES: Mapping[str, Setting] = {
     "leduc_poker": Setting(solvers.alpha_rank, 40_000, 200, (3.0, 2.0, 1.5, 1.0), 1.5),
 }
 NUM_ENVS = 256
-# NashConv by episodes on Leduc: digitised curves of aicenter/openspiel_reproductions, and arXiv:2103.00187.
+# NashConv by episodes on Leduc, from digitised curves of aicenter/openspiel_reproductions and arXiv:2103.00187.
 PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "PSRO's paper": {5_000: 4.98, 62_000: 2.07, 310_000: 0.98, 1_900_000: 0.796, 3_000_000: 0.90},
     "NFSP": {957_000: 0.99, 5_500_000: 0.584, 9_200_000: 0.506, 24_800_000: 0.334},
@@ -67,7 +67,7 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
 
 
 def curve(game: str, seed: int, budget_s: float) -> Iterator[dict[str, float]]:
-    """Yield each iteration's NashConv, policies a seat, seconds, CPU seconds, and episodes so far."""
+    """Yield the NashConv, policies per seat, seconds, CPU seconds and episodes so far of each iteration."""
     setting, start, cpu_start = GAMES[game], perf_counter(), process_time()
     env = partial(GameEnv, game, observation="index")
     with pufferlib.make(env, num_envs=NUM_ENVS, seed=seed, as_torch=True) as vec:
@@ -80,7 +80,7 @@ def curve(game: str, seed: int, budget_s: float) -> Iterator[dict[str, float]]:
             nonlocal evaluated
             evaluated += evaluator(table)
 
-        table = PayoffTable(2, [[exact.initial(seat)] for seat in (0, 1)])  # uniform play, as others begin
+        table = PayoffTable(2, [[exact.initial(seat)] for seat in (0, 1)])  # uniform play, the usual start
         for iteration in psro(oracle, table, setting.solver, evaluate=evaluate, measure=exact.nash_conv):
             assert iteration.nash_conv is not None
             cpu_s = process_time() - cpu_start
@@ -97,7 +97,7 @@ def curve(game: str, seed: int, budget_s: float) -> Iterator[dict[str, float]]:
 
 
 def config_of(setting: Setting, seed: int) -> dqn.Config:
-    """Return what responses are learnt with."""
+    """Return the configuration of the learner of responses."""
     return dqn.Config(
         policy="pufferlib.population.games:Logits",
         total_steps=setting.total_steps,
@@ -112,7 +112,7 @@ def config_of(setting: Setting, seed: int) -> dqn.Config:
 
 
 def sections(results: Mapping[str, Any]) -> dict[str, str]:
-    """Return the table, Markdown, by its name."""
+    """Return the Markdown table by its name."""
     lines = [
         "| game | NashConv | policies each | episodes | of them to learn | CPU seconds | wall seconds |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -129,7 +129,7 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def draw(results: Mapping[str, Any], out: Path) -> None:
-    """Draw NashConv on Leduc by episodes, beside what others have published, and by CPU time."""
+    """Draw NashConv on Leduc by episodes, next to published curves, and by CPU time."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -179,7 +179,7 @@ def main() -> None:
     print(sections(results)["learned"])
     for game, points in results["curves"].items():
         lowest, target = min(point["nash_conv"] for point in points), GAMES[game].target
-        assert lowest <= target, f"{game}: NashConv came down to {lowest}, and {target} is wanted"
+        assert lowest <= target, f"{game}: the lowest NashConv was {lowest}, above the target of {target}"
 
 
 if __name__ == "__main__":

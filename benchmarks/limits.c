@@ -1,11 +1,11 @@
-// What two processes cost each other at least. limits.py compiles this and runs it:
+// Measure the least cost of communication between processes. limits.py compiles and runs this:
 //
-//   limits copy BYTES SECONDS                seconds that a memcpy takes
-//   limits yield SECONDS                     seconds that a sched_yield takes
+//   limits copy BYTES SECONDS                seconds of a memcpy
+//   limits yield SECONDS                     seconds of a sched_yield
 //   limits trip HOW HERE THERE SECONDS       seconds of a round trip between processes on these two CPUs
-//   limits wake HOW HERE THERE COUNT         median of COUNT times until a process that sleeps runs
-//   limits batch WORKERS SECONDS             seconds to give each worker a round and hear that all are done
-//   limits first HOW WORKERS SECONDS         the same once, by pipe or futex, after all have slept so many seconds
+//   limits wake HOW HERE THERE COUNT         median of COUNT times until a sleeping process runs
+//   limits batch WORKERS SECONDS             seconds to start a round of all workers and wait until all are done
+//   limits first HOW WORKERS SECONDS         the same once, by pipe or futex, after all have slept for SECONDS
 //
 // HOW is pipe, eventfd, futex or flag. Prints one number.
 
@@ -26,9 +26,9 @@
 #include <unistd.h>
 
 enum { MOST_WORKERS = 64, YIELDS = 50, CHECK_EVERY = 64, WARM_UP_ROUNDS = 1000 };
-static const long PAUSE_NS = 1000000;  // until a process that waits is asleep, and its CPU too
+static const long PAUSE_NS = 1000000;  // until a waiting process and its CPU are asleep
 
-// A word on a cache line of its own: it counts rounds, and says whether somebody sleeps until it changes.
+// A word on its own cache line: a count of rounds, and whether a process sleeps until the count changes.
 typedef struct {
     _Alignas(64) atomic_uint rounds;
     atomic_uint asleep;
@@ -57,14 +57,14 @@ static void on_cpu(int cpu) {
     }
 }
 
-// Wait until a word is at least `round`: yield at most so many times, then sleep.
+// Wait until a word is at least `round`: yield at most `yields` times, then sleep.
 static void await(Word *word, unsigned round, int yields) {
     for (int i = 0; i < yields; i++) {
         if ((int)(atomic_load(&word->rounds) - round) >= 0) return;
         sched_yield();
     }
     for (;;) {
-        atomic_store(&word->asleep, 1);  // before the look, or who changes the word might see nobody to wake
+        atomic_store(&word->asleep, 1);  // before the load, or the process that changes the word may see no sleeper
         unsigned current = atomic_load(&word->rounds);
         if ((int)(current - round) >= 0) break;
         syscall(SYS_futex, &word->rounds, FUTEX_WAIT, current, NULL, NULL, 0);
@@ -72,7 +72,7 @@ static void await(Word *word, unsigned round, int yields) {
     atomic_store(&word->asleep, 0);
 }
 
-// Add a round to a word; wake who sleeps on it, if this is the round that is waited for.
+// Add a round to a word; wake the process that sleeps on it if it waits for this round.
 static void ring(Word *word, unsigned waited_for) {
     unsigned rounds = atomic_fetch_add(&word->rounds, 1) + 1;
     if (rounds == waited_for && atomic_load(&word->asleep))
@@ -96,7 +96,7 @@ static void end(const pid_t *children, int count) {
 
 typedef struct {
     const char *how;
-    int fds[2][2];  // of each direction, the end to read from and the end to write to
+    int fds[2][2];  // for each direction, the end to read and the end to write
 } Link;
 
 static Link connect_by(const char *how) {
@@ -146,7 +146,7 @@ static double trip(const char *how, int parent_cpu, int child_cpu, double second
     double begun = 0, ended = 0;
     unsigned count = 0;
     for (unsigned round = 1; !begun || (ended = now()) - begun < seconds;) {
-        if (round > CHECK_EVERY && !begun) begun = now();  // what came before was warming up
+        if (round > CHECK_EVERY && !begun) begun = now();  // the rounds before were the warm-up
         for (int i = 0; i < CHECK_EVERY; i++, round++) {
             tell(&link, 0, round);
             hear(&link, 1, round);
@@ -255,7 +255,7 @@ static double copy(size_t bytes, double seconds) {
     do {
         for (int i = 0; i < at_once; i++) {
             memcpy(to, from, bytes);
-            __asm__ volatile("" : : "r"(to) : "memory");  // somebody might read it
+            __asm__ volatile("" : : "r"(to) : "memory");  // keeps the copy: its result may be read
         }
         count += at_once;
     } while ((ended = now()) - begun < seconds);

@@ -1,12 +1,12 @@
-"""CartPole beside EnvPool's, which is written in C++: both through ``step``, with actions of NumPy every step.
+"""Compare CartPole with EnvPool's, written in C++: both through ``step``, with NumPy actions in every step.
 
     python -m benchmarks.native                 2 minutes; --short: half of that, fewer repeats
 
-``classic/cartpole`` on ``backend="cuda", device="host"`` with as many threads as there are CPUs, and with one;
-EnvPool's CartPole-v1 in its own process and virtual environment, with 1, 2, 4, … threads up to twice the CPUs. Both
-observe float32 (4,), get the same int32 actions, reset in the step after an ending, and truncate after 500 steps; the
-results say what was seen of that. Turns of half a second are interleaved; a ratio is taken within a repeat, with
-EnvPool's thread count that is the best by its median. Writes benchmarks/results/native.json and the table in
+Our side is ``classic/cartpole`` on ``backend="cuda", device="host"`` with as many threads as CPUs, and with one.
+EnvPool's CartPole-v1 runs in its own process and virtual environment, with 1, 2, 4, … threads up to twice the CPUs.
+Both observe float32 (4,), get the same int32 actions, reset in the step after an ending, and truncate after 500 steps;
+the results record that both did so. Turns of half a second are interleaved. A ratio is taken within a repeat, to the
+thread count of EnvPool with the best median. Writes benchmarks/results/native.json and the table in
 benchmarks/README.md.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Step = Callable[[Array], Any]  # from actions, int32 (num_envs,), to Gymnasium's five of a vector environment
+Step = Callable[[Array], Any]  # takes actions, int32 (num_envs,); returns the five values of a Gymnasium VectorEnv
 
 ROOT = Path(__file__).parent.parent
 NUM_ENVS = (32, 256, 4096)
@@ -41,7 +41,7 @@ def actions_of(num_envs: int) -> list[Array]:
 
 
 def played(step: Step, tables: list[Array], seconds: float) -> float:
-    """Return steps of environments a second."""
+    """Return the environment steps per second."""
     calls, start_s = 0, time.perf_counter()
     while (now_s := time.perf_counter()) < start_s + seconds:
         for actions in tables:
@@ -51,7 +51,7 @@ def played(step: Step, tables: list[Array], seconds: float) -> float:
 
 
 def described(step: Step, tables: list[Array]) -> dict[str, Any]:
-    """Return what 1,000 steps show: dtypes, shapes, and that a new episode takes a step in which nothing is earned."""
+    """Return facts of 1,000 steps: dtypes, shapes, and whether a reset takes a step, with which rewards."""
     lengths, since, before = [], np.zeros(len(tables[0]), int), np.ones(len(tables[0]), bool)
     rewards_of_resets, still = set(), True
     for k in range(1000):
@@ -62,7 +62,7 @@ def described(step: Step, tables: list[Array]) -> dict[str, Any]:
         since = np.where(before, 0, since + 1)
         lengths += since[over & ~before].tolist()
         before = over
-    first = len(lengths) // 10  # what had begun before
+    first = len(lengths) // 10  # without episodes that had begun before
     return {
         "observations": f"{observations.dtype} {observations.shape}",
         "rewards": f"{rewards.dtype}, of resets {sorted(rewards_of_resets)}",
@@ -91,7 +91,7 @@ def ours(num_envs: int, threads: int | None) -> Iterator[Step]:
 def envpools(num_envs: int, threads: int) -> Iterator[Step]:
     import envpool
 
-    warnings.simplefilter("ignore")  # of its spaces' precision
+    warnings.simplefilter("ignore")  # about the precision of its spaces
     vec = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=num_envs, num_threads=threads, seed=1)
     vec.reset()
     yield vec.step
@@ -99,7 +99,7 @@ def envpools(num_envs: int, threads: int) -> Iterator[Step]:
 
 
 class Child:
-    """EnvPool in a process of its own, which plays when it is told to."""
+    """EnvPool in its own process, which plays on command."""
 
     def __init__(self, python: Path, num_envs: int, threads: int) -> None:
         command = [str(python), "-W", "ignore", __file__, "--child", str(num_envs), str(threads)]
@@ -116,7 +116,7 @@ class Child:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit("EnvPool's process has ended; what it said stands above")
+            raise SystemExit("EnvPool's process has ended; its output is above")
         return json.loads(line)
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Child:
 
 
 def child(num_envs: int, threads: int) -> None:
-    """Be EnvPool's process: say what it shows, then for each line of seconds, steps a second."""
+    """Run EnvPool's process: print its facts, then, for each line of seconds read, the steps per second."""
     import envpool
 
     tables = actions_of(num_envs)
@@ -134,11 +134,11 @@ def child(num_envs: int, threads: int) -> None:
             print(played(step, tables, float(line)), flush=True)
 
 
-# ------------------------------------------------------------------------------------------------- the measuring
+# ----------------------------------------------------------------------------------------------------- measuring
 
 
 def measured(python: Path, num_envs: int, cpus: int, turn_s: float, num_repeats: int) -> dict[str, Any]:
-    """Return the rates of all at one number of environments, a list of repeats each, and what was shown."""
+    """Return the rates of all sides at one number of environments, a list over repeats each, and their facts."""
     tables, sides = actions_of(num_envs), {}
     with contextlib.ExitStack() as stack:
         for threads in dict.fromkeys((cpus, 1)):
@@ -170,13 +170,13 @@ def best(rates: dict[str, list[float]], prefix: str) -> str:
 
 
 def ratios(rates: dict[str, list[float]], first: str) -> list[float]:
-    """Return how many times EnvPool at its best a side is, a number a repeat."""
+    """Return the ratios of a side's rates to those of EnvPool's best thread count, one for each repeat."""
     return [one / other for one, other in zip(rates[first], rates[best(rates, "EnvPool")], strict=True)]
 
 
 def table(results: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
-    from benchmarks.ratios import MedianRange  # not above, as in EnvPool's Python there is no such package
+    from benchmarks.ratios import MedianRange  # not above: EnvPool's Python lacks this package
 
     lines = [
         f"{results['machine']}; EnvPool {results['figures'][0]['envpool']['version']}; {results['day']}.",

@@ -1,12 +1,12 @@
-"""What packing a nested observation and unpacking a nested action cost, beside the same in other libraries.
+"""Measure packing a nested observation and unpacking a nested action, here and in other libraries.
 
     python -m benchmarks.nested [--pufferlib07 PYTHON]
 
-The observation is the one of ``envs.py`` with 12 leaves. PYTHON is an interpreter that has PufferLib 0.7.3. Prints a
-table, and writes benchmarks/results/nested.json.
+The observation is the one of ``envs.py`` with 12 leaves. PYTHON is an interpreter with PufferLib 0.7.3. Prints a table,
+and writes benchmarks/results/nested.json.
 
-All take turns, in another order in each repeat, and ratios are taken within a repeat: what else the machine does meets
-both sides of a ratio. PufferLib's turns are in a process of their own, the others in this one.
+All take turns, in a different order in each repeat, and ratios are taken within a repeat, so other load on the machine
+affects both sides of a ratio. PufferLib runs in its own process, the others in this one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ import numpy as np
 
 FOLDER = Path(__file__).parent / "results"
 WINDOW_S = 0.1  # of one turn
-CALLS = 200  # between two looks at the clock
+CALLS = 200  # between two reads of the clock
 
-Timer = Callable[[], float]  # plays for a while and returns seconds for a call
+Timer = Callable[[], float]  # calls a function for WINDOW_S and returns the seconds per call
 
 
 def timer_of(call: Callable[..., Any], *arguments: Any) -> Timer:
-    """Return what calls a function again and again."""
+    """Return a timer of a function."""
 
     def timer() -> float:
         start, count = perf_counter(), 0
@@ -48,7 +48,7 @@ def timer_of(call: Callable[..., Any], *arguments: Any) -> Timer:
 
 
 def packers() -> dict[str, Timer]:
-    """Return who writes one observation into a row that is there already; Gymnasium's makes a new one."""
+    """Return timers that write one observation into an existing row; Gymnasium's makes a new one."""
     from gymnasium import spaces
 
     from benchmarks.envs import observation_space
@@ -68,7 +68,7 @@ def packers() -> dict[str, Timer]:
 
 
 def unpackers() -> dict[str, Timer]:
-    """Return who makes of one flat action the nested one."""
+    """Return timers that build the nested action from a flat one."""
     from gymnasium import spaces
 
     from pufferlib.layout import action_layout
@@ -97,9 +97,9 @@ def unpackers() -> dict[str, Timer]:
 
 @contextlib.contextmanager
 def pufferlib07_timer(python: str) -> Iterator[Timer]:
-    """Give the turns of PufferLib 0.7.3, which another interpreter has."""
+    """Yield a timer of PufferLib 0.7.3, which runs in another interpreter."""
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # or it would find ours
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # or it would import ours
     with subprocess.Popen([python, __file__, "--as-pufferlib07"], env=environment, **pipes) as process:
         assert process.stdin is not None and process.stdout is not None
         commands, answers = process.stdin, process.stdout
@@ -113,7 +113,7 @@ def pufferlib07_timer(python: str) -> Iterator[Timer]:
 
 
 def answer_as_pufferlib07() -> None:
-    """Take a turn for each line that comes in: its compiled ``flatten``, stored as its environments do."""
+    """Time PufferLib's compiled ``flatten``, stored as by its environments, for each line on standard input."""
     from envs import observation_space
 
     import pufferlib.emulation
@@ -132,7 +132,7 @@ def answer_as_pufferlib07() -> None:
 
 
 def measure(timers: dict[str, Timer], repeats: int) -> dict[str, list[float]]:
-    """Return the nanoseconds of each participant, repeat by repeat, after a turn that does not count."""
+    """Return the nanoseconds of each participant in each repeat, after a turn that does not count."""
     for timer in timers.values():
         timer()
     measured: dict[str, list[float]] = {name: [] for name in timers}
@@ -145,7 +145,7 @@ def measure(timers: dict[str, Timer], repeats: int) -> dict[str, list[float]]:
 
 
 def table(title: str, measured: dict[str, list[float]]) -> str:
-    """Return the medians, and how many times as long as the first each took, as Markdown."""
+    """Return a Markdown table of the medians and of the ratios to the first participant."""
     best, *_ = measured
     lines = [f"| {title} | ns, median (least – most) | times {best}, median (least – most) |", "| --- | --- | --- |"]
     for name, values in measured.items():

@@ -1,12 +1,12 @@
-"""Does the demo trainer pass all of Ocean? Ten seeds, of which it was tuned on none of the second five.
+"""Run the demo trainer on all of Ocean with ten seeds; it was not tuned on the second five.
 
     python -m benchmarks.ocean                     all of them, on serial and on a pool: about half an hour
     python -m benchmarks.ocean --seeds 1 101       some of them
-    python -m benchmarks.ocean --ratio --seeds 1   only compare what a pool costs with serial, and write nothing
+    python -m benchmarks.ocean --ratio --seeds 1   only compare the cost of a pool with serial, and write nothing
 
-One training at a time, since seconds are told, and serial and pool in turns, so that both see the same machine. What is
-in benchmarks/results/ocean.json already is left out, so that a run that was stopped goes on. Writes that file,
-docs/ocean_scores.md, docs/curves/ocean.png and docs/pictures/ocean.svg. Needs pufferlib[train,pettingzoo].
+It trains one task at a time, since it reports seconds, and alternates serial and pool, so that both see the same
+machine. Runs that benchmarks/results/ocean.json already holds are skipped, so a stopped run can go on. Writes that
+file, docs/ocean_scores.md, docs/curves/ocean.png and docs/pictures/ocean.svg. Needs pufferlib[train,pettingzoo].
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ TUNED = (1, 2, 3, 4, 5)  # the settings were chosen with these
 SEEDS = (*TUNED, 101, 102, 103, 104, 105)
 BACKENDS = ("serial", "pool")
 WIDTH = 72  # columns of the picture
-NUM_POINTS = 60  # of a curve that is kept
-# What PufferLib's blog says of the original, after 30,000 steps each.
+NUM_POINTS = 60  # of a stored curve
+# Scores of the original by PufferLib's blog, after 30,000 steps each.
 ORIGINAL = {"bandit": 0.904, "memory": 0.979, "multiagent": 1.0, "password": 1.0, "spaces": 0.972, "squared": 0.971,
             "stochastic": 0.998, "continuous": 0.907}  # fmt: skip
 Key = tuple[str, str, int]  # environment, backend, seed
 
 
 def runs_of(task: Task) -> Path:
-    """Return where the run of a task is kept until its curve is read."""
+    """Return the folder of a task's run, which exists until its curve is read."""
     return Path(tempfile.gettempdir()) / f"puffer-ocean-{task.env.replace('/', '-')}-{task.backend}-{task.seed}"
 
 
 def train(task: Task) -> Callable[[Any], Any]:
-    """Be the demo trainer, whose curves are kept."""
+    """Return the demo trainer of a task, with a run folder that stores its curves."""
     return demo.train(task, runs=str(runs_of(task)))
 
 
 def curve_of(task: Task) -> list[list[float]]:
-    """Return the score of the last hundred episodes over the steps of a run, and forget the run."""
+    """Return the score of the last hundred episodes over the steps of a run, and delete the run."""
     (run,) = runs_of(task).iterdir()
     curve = read(run, "charts/score")
     shutil.rmtree(runs_of(task))
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--ratio", action="store_true", help="compare seconds of training on a pool with serial's")
-    parser.add_argument("--again", action="store_true", help="do what is in the results anew")
+    parser.add_argument("--again", action="store_true", help="run again what the results hold already")
     parser.add_argument("--results", type=Path, default=FOLDER / "results" / "ocean.json", metavar="FILE")
     options = parser.parse_args()
     options.seeds = list(dict.fromkeys(options.seeds))
@@ -168,7 +168,7 @@ def main() -> None:
         return ratio(every)
     due = [task for task in every if options.again or (task.env, task.backend, task.seed) not in runs]
     for task in due:
-        shutil.rmtree(runs_of(task), ignore_errors=True)  # of one that was stopped
+        shutil.rmtree(runs_of(task), ignore_errors=True)  # left by a stopped run
     for examination, verdict in examined([Examination(task, "benchmarks.ocean:train") for task in due]):
         task = examination.task
         print(f"{task.env:20} {task.backend:8} {task.seed:4}  {verdict.score}  {verdict.seconds:.1f} s {verdict.error}")
@@ -191,9 +191,9 @@ def main() -> None:
 
 
 def ratio(every: Sequence[Task]) -> None:
-    """Train on each backend in turns; print the seconds of each, by the clock and of CPUs, and the ratio of the sums.
+    """Train on each backend in turns; print the wall and CPU seconds of each, and the ratio of the sums.
 
-    CPU seconds are those of the whole process and of its workers, which play one more episode after training.
+    CPU seconds are those of the process and its workers, including one episode that they play after training.
     """
     costs: dict[str, list[Any]] = {name: [] for name in BACKENDS}  # (seconds, CPU seconds) of each training
     print(f"{machine()}\nload before: {os.getloadavg()[0]:.1f}")
@@ -217,14 +217,14 @@ def ratio(every: Sequence[Task]) -> None:
 
 
 def write(path: Path, facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> None:
-    """Write the results, a run a line."""
+    """Write the results, one run per line."""
     lines = ",\n".join(f"    {json.dumps(runs[key])}" for key in sorted(runs))
     with written_whole(path) as part:
         part.write_text(f'{{\n  "facts": {json.dumps(facts)},\n  "runs": [\n{lines}\n  ]\n}}\n')
 
 
 def terminal(runs: Mapping[Key, Mapping[str, Any]], seed: int) -> None:
-    """Take the picture of `puffer ocean --jobs 1 --seed SEED` at its end."""
+    """Draw the terminal of `puffer ocean --jobs 1 --seed SEED` at its end."""
     examinations = [Examination(task) for task in tasks(seeds=[seed])]
     by_key = {
         (examination.task.env, examination.task.backend, examination.task.seed): examination

@@ -1,9 +1,9 @@
-"""Time the whole of `puffer ocean` from outside, as somebody waits for it: processes, imports and all.
+"""Time the `puffer ocean` command as a whole, including processes and imports.
 
     python -m benchmarks.ocean_suite               three times with its defaults: five minutes
     python -m benchmarks.ocean_suite --jobs 1      one training at a time
 
-Writes benchmarks/results/ocean_suite.json and the table in benchmarks/README.md. CPU seconds are those of all its
+Writes benchmarks/results/ocean_suite.json and the table in benchmarks/README.md. CPU seconds are those of all
 processes. Needs pufferlib[train].
 """
 
@@ -34,7 +34,7 @@ REPEATS = 3
 
 
 def run(command: Sequence[str]) -> dict[str, Any]:
-    """Run a command to its end; return its wall and CPU seconds, the load before, its exit code and its last line."""
+    """Run a command; return its wall and CPU seconds, the load before, its exit code and its last line."""
     load, cpu_s, start_s = os.getloadavg()[0], children_cpu_s(), perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
     wall_s = perf_counter() - start_s
@@ -49,7 +49,7 @@ def run(command: Sequence[str]) -> dict[str, Any]:
 
 
 def section(results: Mapping[str, Any]) -> str:
-    """Return the figures as Markdown: medians, least and greatest."""
+    """Return the figures as Markdown: medians, least and greatest values."""
     rows = []
     for command, runs in results["runs"].items():
         wall_s, cpu_s, load = (MedianRange.of([run[key] for run in runs]) for key in ("wall_s", "cpu_s", "load"))
