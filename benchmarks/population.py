@@ -1,18 +1,18 @@
-"""How large populations have to be for Leduc poker, by solver; what many policies in one batch cost; evaluations.
+"""Measure population sizes on Leduc poker by solver, the cost of many policies in one batch, and evaluations.
 
     python -m benchmarks.population [--only leduc|router|evaluation] [--page]
 
-Leduc: exact best responses, both players add one policy in each iteration, from uniform play on, until the population's
-NashConv is 0.5 or less. Seconds are those of the process on one core (CPU time), all of it: the game's enumeration too.
-Router: ``Router.act`` on one batch of 1,024 rows, MLPs of two layers of 64, for 1 to 64 policies: in blocks of
-neighbouring rows or scattered, stacked or one after another. All take turns, in another order in each repeat; ratios
-are taken within a repeat, of CPU time.
-Evaluation: a table of 40 policies a seat, 20 episodes of Leduc poker a cell, MLPs of two layers of 64, a tenth of the
-table a turn: by ``Evaluator`` in this process, over a coordinator's 1 to 4 actors of Ray, and as MALib does it: one
-environment, one episode after another, and in each step the policy looked up whose turn it is, which computes one row.
-(Without what MALib pays for Ray: a call for weights and one for actions, each step.) That one plays cells of the table
-for a few seconds. All take turns, in another order in each repeat; ratios are taken within a repeat, of wall time, as
-actors are to be compared.
+Leduc: with exact best responses, both players add one policy in each iteration, starting from uniform play, until the
+population's NashConv is 0.5 or less. Seconds are the CPU time of the process, including the game's enumeration.
+Router: ``Router.act`` on one batch of 1,024 rows with MLPs of two layers of 64, for 1 to 64 policies: in blocks of
+neighbouring rows or scattered, stacked or one after another. All take turns, in a different order in each repeat;
+ratios of CPU time are taken within a repeat.
+Evaluation: a table of 40 policies per seat, 20 episodes of Leduc poker per cell, MLPs of two layers of 64, a tenth of
+the table in a turn: by ``Evaluator`` in this process, over 1 to 4 Ray actors of a coordinator, and as in MALib: one
+environment, one episode after another, with a lookup of the acting policy in each step, which computes one row (without
+MALib's two Ray calls in each step, for weights and for actions). This last one plays cells of the table for a few
+seconds. All take turns, in a different order in each repeat; ratios are taken within a repeat, of wall time, since
+actors are compared.
 Writes benchmarks/results/population.json and the tables of docs/population.md; --page writes only these.
 """
 
@@ -59,7 +59,7 @@ __all__ = ["evaluation", "leduc", "routing", "sections"]
 RESULT = Path(__file__).parent / "results" / "population.json"
 PAGE = Path(__file__).parent.parent / "docs" / "population.md"
 LEVELS = (1.0, 0.5)
-MOST = {"last": 120}  # policies after which is given up; self-play has a cycle
+MOST = {"last": 120}  # policies at which the run gives up; self-play cycles
 SOLVERS: dict[str, Any] = {
     "alpha_rank": solvers.alpha_rank,
     "projected_replicator": solvers.projected_replicator,
@@ -75,7 +75,7 @@ WAYS = (("blocks", True), ("scattered", True), ("blocks", False), ("scattered", 
 
 
 def leduc(name: str) -> dict[str, Any]:
-    """Return at which sizes a population's NashConv was as low as each of the levels, and the seconds until then."""
+    """Return the population's size, and the seconds, at which its NashConv reached each of the levels."""
     start = process_time()
     oracle, solver = ExactOracle("leduc_poker"), SOLVERS[name]
     evaluate = None if name in ("uniform", "last") else oracle.evaluate
@@ -93,7 +93,7 @@ def leduc(name: str) -> dict[str, Any]:
 
 
 class Rows(pufferlib.PufferEnv):
-    """Nothing but a row."""
+    """An environment of one row that does nothing."""
 
     single_observation_space = spaces.Box(-1, 1, (16,), np.float32)
     single_action_space = spaces.Discrete(6)
@@ -103,7 +103,7 @@ class Rows(pufferlib.PufferEnv):
 
 
 def routing() -> dict[str, Any]:
-    """Return seconds a call for each number of policies and way, one list over the repeats."""
+    """Return the seconds per call for each number of policies and way, a list over the repeats each."""
     rng = np.random.default_rng(1)
     with pufferlib.make(Rows, num_envs=NUM_ROWS, seed=1) as vec:
         pool = PolicyPool()
@@ -135,7 +135,7 @@ def routing() -> dict[str, Any]:
 
 
 def one_at_a_time(pool: PolicyPool, layout: Any, action_space: Any) -> Callable[[int], int]:
-    """Return what plays cells of the table for a few seconds, an episode at a time, and returns how many episodes."""
+    """Return a function that plays cells of the table for LOOP_S, one episode at a time, and returns their number."""
     env = GameEnv("leduc_poker")
     actors = {policy: pool.actor(policy, layout, action_space) for policy in range(2 * TABLE)}
     observation = env.reset()[0]["player_0"]
@@ -171,7 +171,7 @@ def one_at_a_time(pool: PolicyPool, layout: Any, action_space: Any) -> Callable[
 
 
 def evaluation() -> dict[str, Any]:
-    """Return episodes a second, and a second of this process's CPU time, of each way; one list over the turns."""
+    """Return the episodes per second, and per CPU second of this process, of each way, a list over the turns each."""
     rng = np.random.default_rng(1)
     torch.manual_seed(1)
     pool = PolicyPool()
@@ -193,7 +193,7 @@ def evaluation() -> dict[str, Any]:
             coordinator = Coordinator(pool, env, num_actors=num_actors, num_envs=EVALUATION_ENVS, start_timeout=600.0)
             ways[f"{num_actors} actors"] = partial(evaluated, stack.enter_context(coordinator))
         for way in ways.values():
-            way(0)  # actors begin, and fetch weights
+            way(0)  # starts the actors, which fetch weights
         speeds: dict[str, list[float]] = {name: [] for name in ways}
         cpu: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(NUM_TURNS):
@@ -206,7 +206,7 @@ def evaluation() -> dict[str, Any]:
 
 
 def sections(results: dict[str, Any]) -> dict[str, str]:
-    """Return the tables, Markdown, by their names."""
+    """Return the Markdown tables by their names."""
     lines = [
         "| solver | policies each at NashConv 1.0 | at 0.5 | seconds | MALib's Table 3, policies | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -262,7 +262,7 @@ def _evaluation_table(results: dict[str, Any]) -> str:
 
 
 def _ratio_text(numbers: list[float], others: list[float], form: str) -> str:
-    """Return the median of the ratios within repeats, with min and max."""
+    """Return the median, minimum and maximum of the ratios within repeats as text."""
     ratios = sorted(number / other for number, other in zip(numbers, others, strict=True))
     return f"{form} ({form}–{form})".format(median(ratios), ratios[0], ratios[-1])
 

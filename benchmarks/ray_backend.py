@@ -1,12 +1,12 @@
-"""What backend="ray" costs, beside Ray used by hand: with environments that sleep, and with some that do nothing.
+"""Measure the cost of backend="ray" and of Ray used by hand, with environments that sleep and that do nothing.
 
     python -m benchmarks.ray_backend [--repeats 5] [--seconds 3] [--out FILE]
 
-*sleep*: 32 environments whose steps sleep 5 ms on average, in two actors, each with one process an environment on its
-node; batches hold the first 8 or 16 to finish, or all. The ideal is 32 / mean. *overhead*: environments that cost
-nothing, in two actors; seconds of a batch over its environments. By hand, that is an actor for each environment, one
-call a step: ``ray.get`` of all calls, or ``ray.wait`` for the first half. Writes benchmarks/results/ray.json, and of
-that the table in benchmarks/README.md.
+*sleep*: 32 environments whose steps sleep 5 ms on average, in two actors, each with one process per environment on its
+node; batches hold the first 8 or 16 environments to finish, or all. The ideal is 32 / mean. *overhead*: environments
+that cost nothing, in two actors; the figure is the time of a batch divided by its environments. By hand means an actor
+for each environment and one call for each step: ``ray.get`` of all calls, or ``ray.wait`` for the first half. Writes
+benchmarks/results/ray.json, and from that the table in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ BY_HAND = (2, 8, 16)  # actors of one environment
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="of each figure; the median is kept, and the range")
-    parser.add_argument("--seconds", type=float, default=3.0, help="that each of them is measured for")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="of each figure; the results hold the median and the range"
+    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each repeat")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    system_config = {"worker_niceness": 0}  # as where pufferlib starts a Ray of its own
+    system_config = {"worker_niceness": 0}  # as when pufferlib starts Ray itself
     ray.init("local", include_dashboard=False, logging_level=logging.ERROR, num_cpus=4, _system_config=system_config)
     report: dict[str, Any] = {
         "machine": machine(),
@@ -82,7 +84,7 @@ def spread_of(values: list[float]) -> dict[str, float]:
 
 
 def share_of_ideal(spread: float, batch_size: int, options: Any) -> dict[str, float]:
-    """Return the share of 32 / mean that is reached."""
+    """Return the share of 32 / mean that an arrangement reaches."""
     creator = functools.partial(PlainEnv, mean_s=MEAN_S, spread=spread, kind="sleep", episode_length=10**9)
     shares = []
     with pufferlib.make(
@@ -100,12 +102,12 @@ def share_of_ideal(spread: float, batch_size: int, options: Any) -> dict[str, fl
         for _ in range(options.repeats):
             vec.stats(reset=True)
             num, seconds = play_for(vec, actions, options.seconds)
-            shares.append(num * batch_size / seconds / (32 / MEAN_S))  # a step takes longer than it is to sleep
+            shares.append(num * batch_size / seconds / (32 / MEAN_S))  # a step takes longer than its sleep
     return spread_of(shares)
 
 
 def backend_us(num: int, options: Any) -> dict[str, float]:
-    """Return the microseconds of an environment's step."""
+    """Return the microseconds per step of an environment."""
     num_envs = NUM_ACTORS * num
     with pufferlib.make(PlainEnv, backend="ray", num_envs=num_envs, num_workers=NUM_ACTORS, seed=1) as vec:
         actions = np.zeros(num_envs, np.int64)
@@ -117,7 +119,7 @@ def backend_us(num: int, options: Any) -> dict[str, float]:
 
 
 def play_for(vec: pufferlib.VecEnv, actions: Any, seconds: float) -> tuple[int, float]:
-    """Receive batches and answer them; return how many there were, and in how many seconds."""
+    """Receive batches and answer them; return their number and the seconds."""
     num, start_s = 0, time.perf_counter()
     while time.perf_counter() - start_s < seconds:
         vec.recv()
@@ -130,7 +132,7 @@ def play_for(vec: pufferlib.VecEnv, actions: Any, seconds: float) -> tuple[int, 
 
 
 class Alone:
-    """An actor as one writes it first: one environment."""
+    """A simple actor that holds one environment."""
 
     def __init__(self) -> None:
         self.env = PlainEnv()
@@ -182,7 +184,7 @@ def wait_for_half(actors: list[Any], seconds: float) -> tuple[int, float]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return the figures as they stand in the README."""
+    """Return the table of the README."""
     how = f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`."
     lines = [how, "", "| | median (min – max) |", "| --- | --- |"]
     for entry in report["sleep"]:

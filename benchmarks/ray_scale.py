@@ -1,13 +1,13 @@
-"""What backend="ray" costs a call and a byte, and what follows for clusters that nobody has here.
+"""Measure the cost of a call and a byte with backend="ray", and predict the speed of large clusters from it.
 
     python -m benchmarks.ray_scale [--repeats 3] [--seconds 0.5] [--plot]
 
 Measures calls to actors of 1 to 128 environments, on one to three nodes of one machine, through Ray alone; fits
-``ray_model`` to those on one node; compares what it foretells with what two and three nodes reach, with environments
-that sleep; and simulates 1 to 1,000 nodes whose actors step through Ray. (With ``local_workers`` what ships sends small
+``ray_model`` to those on one node; compares its forecasts with the speed of two and three nodes, with environments that
+sleep; and simulates 1 to 1,000 nodes whose actors step through Ray. (With ``local_workers`` the backend sends small
 calls around Ray, which is not simulated.) Writes benchmarks/results/ray_scale.json, and from it
-docs/benchmarks/ray_scale.png and the tables of docs/ray.md. Two to four minutes. --plot: only draw and write what was
-measured already.
+docs/benchmarks/ray_scale.png and the tables of docs/ray.md. Takes two to four minutes; --plot only draws and writes
+from existing results.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ STORED = RESULTS / "ray_scale.json"
 PICTURE = PLOTS / "ray_scale.png"
 PAGE = ROOT / "docs" / "ray.md"
 NBYTES = {"small": 32, "large": 4 * 84 * 84}  # of an observation
-ENVS = {"small": (1, 2, 4, 8, 16, 32, 64, 128), "large": (1, 8, 32, 128)}  # an actor, that calls are measured with
+ENVS = {"small": (1, 2, 4, 8, 16, 32, 64, 128), "large": (1, 8, 32, 128)}  # per actor, for measured calls
 SLEEP_S = 1e-3
 NUM_NODES = (1, 2, 3)
-SLEEPERS = (1, 8, 32, 128)  # environments an actor, whose steps sleep
-POOLED = (8, 32)  # the same in a pool, one actor's rows a batch
-SIZES = (1, 2, 4, 6, 10, 20, 40, 60, 100, 200, 400, 600, 1000)  # nodes that are simulated
-BOUND = 0.9  # of its time, from which on the learner is what everybody waits for
+SLEEPERS = (1, 8, 32, 128)  # environments per actor, whose steps sleep
+POOLED = (8, 32)  # the same in a pool with one actor's rows in a batch
+SIZES = (1, 2, 4, 6, 10, 20, 40, 60, 100, 200, 400, 600, 1000)  # simulated nodes
+BOUND = 0.9  # of the learner's time, from which on it is the bottleneck
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="of each figure; the median is kept, and the range")
-    parser.add_argument("--seconds", type=float, default=0.5, help="that each of them is measured for")
-    parser.add_argument("--plot", action="store_true", help="only draw what was measured, and write the tables")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="of each figure; the results hold the median and the range"
+    )
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each repeat")
+    parser.add_argument("--plot", action="store_true", help="only draw the existing results, and write the tables")
     options = parser.parse_args()
     if not options.plot:
         STORED.write_text(json.dumps(measured(options), indent=1) + "\n")
@@ -67,7 +69,7 @@ def main() -> None:
 
 
 def measured(options: Any) -> dict[str, Any]:
-    """Return what is measured: calls on one node, and sleeping environments on one to three."""
+    """Measure calls on one node, and sleeping environments on one to three; return the report."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
     import ray
@@ -82,7 +84,7 @@ def measured(options: Any) -> dict[str, Any]:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 512 << 20})
     try:
         for num_nodes in NUM_NODES:
-            cluster.add_node(num_cpus=1, object_store_memory=512 << 20)  # an actor's, as the head has no CPU
+            cluster.add_node(num_cpus=1, object_store_memory=512 << 20)  # for an actor: the head has no CPU
             if num_nodes == 1:
                 for kind, counts in ENVS.items():
                     for envs in counts:
@@ -103,7 +105,7 @@ def measured(options: Any) -> dict[str, Any]:
 
 
 def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: int, options: Any) -> dict[str, Any]:
-    """Return the seconds of a call, that is of a batch over the calls in it; of the driver's thread; and of a step."""
+    """Return the seconds per call (of a batch over its calls), of the driver's thread per call, and of a step."""
     with pufferlib.make(
         creator,
         backend="ray",
@@ -126,7 +128,7 @@ def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: i
 
 
 def play_for(vec: pufferlib.VecEnv, actions: Any, seconds: float) -> tuple[float, float]:
-    """Return the seconds of a batch, and those of them in which this thread had a core."""
+    """Return the seconds of a batch, and the CPU seconds of this thread among them."""
     num, start_s, own_s = 0, time.perf_counter(), time.thread_time()
     while time.perf_counter() - start_s < seconds or num < 3:
         vec.recv()
@@ -154,7 +156,7 @@ def costs_of(report: Mapping[str, Any]) -> Costs:
 
 
 def comparisons(report: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], float, float]]:
-    """Yield measured points with sleeping environments: each, its steps a second, and those that are foretold."""
+    """Yield each measured point with sleeping environments, its steps per second, and the forecast of these."""
     costs = costs_of(report)
     for point in report["nodes"]:
         batch_calls = point["batch_calls"]
@@ -166,7 +168,7 @@ def comparisons(report: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], 
 
 
 def scenarios() -> dict[str, Arrangement]:
-    """Return what is simulated over nodes, by name. A node has 16 cores, and a batch the first half of the answers."""
+    """Return the simulated scenarios by name. A node has 16 cores; a batch holds the first half of the answers."""
     node = Arrangement(1, 256, NBYTES["small"], 1e-3, side_by_side=16, learner_s=1e-6)
     return {
         "256 envs an actor": node,
@@ -178,7 +180,7 @@ def scenarios() -> dict[str, Arrangement]:
 
 
 def over_nodes(costs: Costs, scenario: Arrangement) -> list[Forecast]:
-    """Return what is foretold of a scenario with each number of nodes."""
+    """Return the forecast of a scenario for each number of nodes."""
     return [
         simulate(costs, scenario._replace(num_actors=num, batch_calls=max(1, num // 2)), num_calls=4 * num + 400)
         for num in SIZES
@@ -186,11 +188,11 @@ def over_nodes(costs: Costs, scenario: Arrangement) -> list[Forecast]:
 
 
 def learner_bound(forecasts: list[Forecast]) -> int | None:
-    """Return the number of nodes from which on the driver's thread has no time left; None: more than were simulated."""
+    """Return the least number of nodes at which the driver's thread is the bottleneck; None: more than simulated."""
     return next((num for num, forecast in zip(SIZES, forecasts, strict=True) if forecast.busy >= BOUND), None)
 
 
-# ------------------------------------------------------------------------------------------------------ telling
+# ------------------------------------------------------------------------------------------------------- report
 
 
 def texts(report: Mapping[str, Any]) -> dict[str, str]:
@@ -231,7 +233,7 @@ def texts(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def plot(report: Mapping[str, Any], path: Path) -> None:
-    """Draw a call's cost over its environments, measured and fitted, and what is foretold over nodes."""
+    """Draw the cost of a call over its environments, measured and fitted, and the forecasts over nodes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

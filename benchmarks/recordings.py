@@ -1,17 +1,17 @@
-"""Recordings of what real environments returned, in files that any version of NumPy and Gymnasium reads.
+"""Recordings of the results of real environments, in files that every version of NumPy and Gymnasium can read.
 
 A recording is a dict:
 
     agents       None, or the names of all possible agents of a PettingZoo environment
-    observation  the space of observations as ``described`` returns it; with agents, a dict of one for each
-    action       the same of actions
-    episodes     a list of (what ``reset`` returned, what each ``step`` returned); with agents each of these is a pair:
-                 ``env.agents`` after the call, and what it returned
-    notes        which objects the environment returned again instead of new ones, and where it was recorded
+    observation  the observation space as returned by ``described``; with agents, a dict of one per agent
+    action       the same for the action space
+    episodes     a list of (the result of ``reset``, the results of ``step``); with agents each result is a pair:
+                 ``env.agents`` after the call, and its return value
+    notes        the objects that the environment returned again instead of new ones, and the versions of packages
 
-Results are copied when they are returned, so an object that an environment returns again is recorded once a step.
-``benchmarks/record.py`` writes recordings; ``replayed.py`` and ``agents.py`` replay them. Imports NumPy and Gymnasium
-only, as it is imported in the virtual environment of every library.
+Results are copied when they are returned, so an object that an environment returns again is recorded in each step.
+``benchmarks/record.py`` writes recordings; ``replayed.py`` and ``agents.py`` replay them. Imports only NumPy and
+Gymnasium, since the virtual environments of all libraries import it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DICTS = (dict, OrderedDict, defaultdict)
 
 
 def path_of(recording: str) -> Path:
-    """Return the file of a recording: its name's, or the path itself."""
+    """Return the file of a recording, which is given by its name or by the path of a .pickle file."""
     return Path(recording) if recording.endswith(".pickle") else FOLDER / f"{recording}.pickle"
 
 
@@ -46,7 +46,7 @@ def path_of(recording: str) -> Path:
 
 
 def described(space: spaces.Space[Any]) -> tuple[Any, ...]:
-    """Return a space as numbers, strings and arrays. Raises TypeError for a class that is none of Gymnasium's."""
+    """Describe a space by numbers, strings and arrays. Raises TypeError for classes other than Gymnasium's."""
     kind = type(space)
     if kind is spaces.Box:
         return "Box", space.low, space.high, np.dtype(space.dtype).str
@@ -66,7 +66,7 @@ def described(space: spaces.Space[Any]) -> tuple[Any, ...]:
 
 
 def built(description: tuple[Any, ...]) -> spaces.Space[Any]:
-    """Return the space that was described."""
+    """Return the space of a description."""
     kind, *arguments = description
     if kind == "Box":
         low, high, dtype = arguments
@@ -90,9 +90,9 @@ def built(description: tuple[Any, ...]) -> spaces.Space[Any]:
 
 
 def record(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, Any]:
-    """Play a Gymnasium environment with actions that its own space draws, and return the recording.
+    """Play a Gymnasium environment with actions drawn from its space, and return the recording.
 
-    An episode that is not over after the last step is recorded as truncated there.
+    An episode that is not over after the last step is recorded as truncated by it.
     """
     env.action_space.seed(seed)
     episodes: list[Any] = []
@@ -124,7 +124,7 @@ def record(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, Any]:
 
 
 def record_agents(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, Any]:
-    """Play a PettingZoo ParallelEnv likewise, its living agents with actions of their own."""
+    """Play a PettingZoo ParallelEnv, each living agent with actions from its space, and return the recording."""
     agents = list(env.possible_agents)
     for number, agent in enumerate(agents):
         env.action_space(agent).seed(seed + number)
@@ -158,7 +158,7 @@ def record_agents(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, A
 
 
 class _Again:
-    """Notes which objects an environment returns in one step and again in the next, and which arrays are views."""
+    """A record of the objects that an environment returns in two consecutive steps, and of non-contiguous arrays."""
 
     def __init__(self, *names: str) -> None:
         self._names = names
@@ -179,7 +179,7 @@ class _Again:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a result. Raises TypeError for what another virtual environment could not read."""
+    """Return a copy of a result. Raises TypeError for types that another virtual environment might lack."""
     _check(value)
     return deepcopy(value)
 
@@ -201,7 +201,7 @@ def _check(value: Any) -> None:
 
 
 def store(recording: dict[str, Any], path: Path) -> None:
-    """Write a recording, whole or not at all."""
+    """Write a recording atomically."""
     part = path.with_suffix(".part")
     part.write_bytes(pickle.dumps(recording, protocol=4))
     part.rename(path)
@@ -209,7 +209,7 @@ def store(recording: dict[str, Any], path: Path) -> None:
 
 @functools.cache
 def load(recording: str) -> dict[str, Any]:
-    """Return a recording, read once a process. Raises FileNotFoundError, with the command that makes it."""
+    """Return a recording, read once per process. Raises FileNotFoundError with the command that makes it."""
     path = path_of(recording)
     if not path.exists():
         raise FileNotFoundError(f"{path.name} is not recorded yet: python -m benchmarks.record {path.stem}")
@@ -219,7 +219,7 @@ def load(recording: str) -> dict[str, Any]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds what NumPy 2 keeps in ``numpy._core`` where NumPy 1 has it."""
+    """An unpickler that finds the contents of NumPy 2's ``numpy._core`` in NumPy 1, too."""
 
     def find_class(self, module: str, name: str) -> Any:
         if np.__version__.startswith("1."):
@@ -228,9 +228,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _fresh(value: Any) -> Any:
-    """Return what was read as an environment makes it: keys interned as those in a program, dtypes NumPy's own objects.
+    """Return a value as an environment would make it: with interned keys, and NumPy's dtype objects, not copies.
 
-    Compiled code may compare either by identity first, so a recording must not be slower there than what it replays.
+    Compiled code may compare both by identity first, and a replay must not be slower than its environment there.
     """
     kind = type(value)
     if kind in DICTS:
