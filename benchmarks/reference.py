@@ -1,12 +1,12 @@
-"""Is it as good? Returns of cleanrl_demo/ppo.py beside those of Stable-Baselines3's PPO, at equal steps.
+"""Compare the returns of cleanrl_demo/ppo.py with those of Stable-Baselines3's PPO after equal steps.
 
     python -m benchmarks.reference                       all tasks, 5 seeds each: about an hour on two cores
-    python -m benchmarks.reference --only cartpole       one of them
+    python -m benchmarks.reference --only cartpole       one task
 
-Both have the same environments, network and settings (trainers/settings.py: REFERENCE), and what is compared are 100
-fresh episodes with sampled actions. Not speed: runs go on beside one another, one a core. Those that are in
-benchmarks/results/reference.json already are left out, so that a run that was stopped goes on. Writes that file,
-docs/reference.md and docs/curves/reference-*.png. Ours is the Python that runs this; it needs pufferlib[dev].
+Both have the same environments, network and settings (trainers/settings.py: REFERENCE); the returns are those of 100
+fresh episodes with sampled actions. Speed is not compared: runs share the machine, one on each core. Runs that
+benchmarks/results/reference.json already holds are skipped, so a stopped run can go on. Writes that file,
+docs/reference.md and docs/curves/reference-*.png. Our trainer runs in this Python, which needs pufferlib[dev].
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cleanrl_demo.plot import Curve, band_of, draw, interval_radius
 from pufferlib.tuning.bench import machine
 
 TIMEOUT_S = 3600
-NUM_POINTS = 60  # of a curve that is kept
+NUM_POINTS = 60  # of a stored curve
 DOCS = FOLDER.parent / "docs"
 SEEDS = (1, 2, 3, 4, 5)
 OURS, SB3 = "ours", "SB3"
@@ -66,7 +66,7 @@ def interval(returns: Sequence[float]) -> tuple[float, float]:
 
 
 def rows(runs: Mapping[Key, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of the tasks that both have run with the same seeds."""
+    """Yield the lines of a table of the tasks that both have run with the same seeds."""
     yield "| task | steps | ours: mean return | SB3: mean return | no worse |"
     yield "|" + " --- |" * 5
     for task, name in TASKS.items():
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--again", action="store_true", help="do what is in the results anew")
+    parser.add_argument("--again", action="store_true", help="run again what the results hold already")
     parser.add_argument("--results", type=Path, default=FOLDER / "results" / "reference.json", metavar="FILE")
     options = parser.parse_args()
     stored = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
@@ -186,7 +186,7 @@ def _settings(stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _thinned(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a contestant told, with fewer points of its curve: a picture shows no more."""
+    """Return a contestant's result with fewer points in its curve, as many as a picture shows."""
     curve = result["curve"]
     chosen = sorted({round(i) for i in np.linspace(0, len(curve) - 1, NUM_POINTS)}) if curve else []
     return {**result, "curve": [[int(curve[i][0]), round(float(curve[i][1]), 3)] for i in chosen]}

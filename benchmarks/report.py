@@ -1,8 +1,8 @@
-"""Make tables and plots of results, in benchmarks/README.md, docs/benchmarks.md, docs/faults.md and README.md.
+"""Write the tables and plots of results into benchmarks/README.md, docs/benchmarks.md, docs/faults.md and README.md.
 
     python -m benchmarks.report
 
-Text around ``<!-- begin NAME -->`` … ``<!-- end NAME -->`` stays as it is; what stands between is written anew.
+It replaces the text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``; text around these marks stays.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 PAGES = (Path(__file__).parent / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
 PLOTS = ROOT / "docs" / "benchmarks"
-COMMON_PACKAGES = ("Gymnasium", "NumPy")  # whose versions are told with each library's
-NO_PEERS = (*OURS, *FLOORS)  # neither we nor the floor are libraries that one could take instead
+COMMON_PACKAGES = ("Gymnasium", "NumPy")  # reported with the version of each library
+NO_PEERS = (*OURS, *FLOORS)  # not alternatives that a user could choose
 
-NATIVE = "its own native environments"  # said of a library that steps no others
-LEFT_OUT = "not in these runs"  # said of a participant that nobody asked to run, as with --short
+NATIVE = "its own native environments"  # of a library that steps no others
+LEFT_OUT = "not in these runs"  # of a participant that was not run, as with --short
 
 Result = Mapping[str, Any]
 
 
 def load(folder: Path) -> dict[str, Result]:
-    """Return the results of workloads that exist, by name, in the order of workloads."""
+    """Return the existing results by name, in the order of the workloads."""
     results = {}
     for name in WORKLOADS:
         path = folder / f"{name}.json"
@@ -50,7 +50,7 @@ def load(folder: Path) -> dict[str, Result]:
 
 
 def sections(results: Mapping[str, Result]) -> dict[str, str]:
-    """Return the text of each section, Markdown, by its name."""
+    """Return the Markdown of each section by its name."""
     if not results:
         nothing = "Nothing has been measured yet: `python -m benchmarks.peers`."
         names = ("machine", "targets", "workloads", "grid", "losses", "missing")
@@ -71,7 +71,7 @@ def sections(results: Mapping[str, Result]) -> dict[str, str]:
 
 
 def machine_text(results: Mapping[str, Result]) -> str:
-    """Return what was measured on, with which command, and how busy the machine was with other things."""
+    """Return the lines on the machine, its load, the dates, the commands and the libraries' versions."""
     all_results = list(results.values())
     dates = sorted(result["date"][:10] for result in all_results)
     versions = sorted({result["version"] for result in all_results})
@@ -88,7 +88,7 @@ def machine_text(results: Mapping[str, Result]) -> str:
 
 
 def targets_table(results: Mapping[str, Result]) -> str:
-    """Return what had to be reached, and what was."""
+    """Return the table of targets and of the ratios or figures reached."""
     rows = []
     for name, workload in WORKLOADS.items():
         for target in workload.targets:
@@ -103,7 +103,7 @@ def targets_table(results: Mapping[str, Result]) -> str:
 
 
 def workload_text(result: Result) -> str:
-    """Return the table of one workload: everybody's figures, and how they compare with ours on the same games."""
+    """Return the table of one workload: the figures of all participants, compared with ours on the same games."""
     workload, entries = result["workload"], result["participants"]
     played = workload["kind"] == "play"
     several = any(Participant.of(entry["name"]).library == "ours-old" for entry in entries)
@@ -129,7 +129,7 @@ def workload_text(result: Result) -> str:
 
 
 def grid_table(results: Mapping[str, Result]) -> str:
-    """Return, for each delay and number of environments, how many times the best peer our best makes."""
+    """Return the ratio of our best to the best peer, by delay and number of environments."""
     cells = {name: result for name, result in results.items() if "kind" in _cell(result)}
     if not cells:
         return "The grid has not been measured yet: `python -m benchmarks.peers --only 'grid-*'`."
@@ -144,16 +144,16 @@ def grid_table(results: Mapping[str, Result]) -> str:
 
 
 def losses_table(results: Mapping[str, Result]) -> str:
-    """Return where somebody was faster than our best arrangement, the worst first.
+    """Return the table of participants that were faster than our best arrangement, the fastest first.
 
-    We are compared on the same games, but for those who have native ones of their own, as their rows say.
+    Both step the same games, except for libraries with native games, whose rows say so.
     """
     rows = []
     for result in results.values():
         for entry in result["participants"] if result["workload"]["kind"] == "play" else ():
             best = counterpart(entry, result["participants"])
             library, arrangement, *_ = Participant.of(entry["name"])
-            # Steps alone, which nothing is done with, are what overheads are measured from.
+            # "steps" stores nothing: it is only the floor of overheads.
             if best is None or library in OURS or (library in FLOORS and arrangement == "steps") or not rates(entry):
                 continue
             median_range = MedianRange.of(ratios(rates(best), rates(entry)))
@@ -166,7 +166,7 @@ def losses_table(results: Mapping[str, Result]) -> str:
 
 
 def missing_table(results: Mapping[str, Result]) -> str:
-    """Return what could not be installed or run and why, and what these runs left out of the workloads' whole field."""
+    """Return the table of participants that could not be installed or run, with reasons, or were left out."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, result in results.items():
         present = {entry["name"] for entry in result["participants"]}
@@ -186,14 +186,14 @@ def missing_table(results: Mapping[str, Result]) -> str:
     return table(("participant", "what happened", "in"), rows)
 
 
-# ------------------------------------------------------------------------------------------------- what they share
+# -------------------------------------------------------------------------------------------------------- shared
 
 
 def _figure_text(scale: float, form: str) -> Callable[[MedianRange], str]:
     return lambda median_range: format(MedianRange(*(scale * value for value in median_range)), form)
 
 
-# What turns give beside steps per second: the heading, and how it is written.
+# Figures of turns other than steps per second: the heading, and the formatting.
 COLUMNS: dict[str, dict[str, tuple[str, Callable[[MedianRange], str]]]] = {
     "play": {},
     "wait": {
@@ -224,7 +224,7 @@ def _figure(figure: str, entry: Mapping[str, Any]) -> str:
 
 
 def speed_text(results: Mapping[str, Result]) -> str:
-    """Return the README's picture, Markdown; "" until all that it shows is measured."""
+    """Return the Markdown of the README's picture; "" until all its workloads are measured."""
     if not all(name in results for name in SPEED):
         return ""
     return (
@@ -244,7 +244,7 @@ def best_against_peers(result: Result) -> tuple[str, MedianRange] | None:
 
 
 def _named(entry: Mapping[str, Any]) -> str:
-    """Return a participant's name, with a note if it does not step the games that the others step."""
+    """Return a participant's name, with a note if it steps only its own games."""
     name: str = entry["name"]
     return f"{name} ({NATIVE})" if LIBRARIES[Participant.of(name).library].own_games else name
 
@@ -299,7 +299,7 @@ def _without_counts(name: str) -> str:
 
 
 def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
-    """Draw what there are results for; return the files."""
+    """Draw the plots of all existing results; return their paths."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -328,7 +328,7 @@ OTHERS = "#4f7396"
 
 
 def draw_points(results: Mapping[str, Result], names: Sequence[str], path: Path, title: str) -> Path | None:
-    """Draw a panel a workload: medians as points, on a logarithmic scale, with lines from least to greatest."""
+    """Draw a panel per workload: medians as points on a logarithmic scale, with lines from least to greatest."""
     from matplotlib import pyplot
     from matplotlib.ticker import EngFormatter, NullFormatter
 
@@ -373,7 +373,7 @@ def draw_points(results: Mapping[str, Result], names: Sequence[str], path: Path,
 
 
 def draw_grid(results: Mapping[str, Result], path: Path) -> Path | None:
-    """Draw the grid: how many times the best peer our best makes; red where it is less than one."""
+    """Draw the grid of the ratios of our best to the best peer; red below 1."""
     import numpy as np
     from matplotlib import pyplot
 
@@ -407,7 +407,7 @@ def draw_grid(results: Mapping[str, Result], path: Path) -> Path | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where results lie")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="the folder of results")
     options = parser.parse_args()
     results = load(options.results)
     texts = sections(results)
@@ -416,7 +416,7 @@ def main() -> None:
     for page in (*PAGES, FAULTS_PAGE):
         write_page(page, fill(page.read_text(), texts))
         print(page.relative_to(ROOT))
-    for page in sorted((ROOT / "docs").glob("*.md")):  # which say how old their results are
+    for page in sorted((ROOT / "docs").glob("*.md")):  # these name the age of their results
         if MARK.search(page.read_text()):
             write_page(page, page.read_text())
     for path in draw(results, PLOTS):

@@ -1,11 +1,11 @@
-"""Does self-play learn? Past selves of cleanrl_demo.ppo_selfplay against chance, and against the last of them.
+"""Measure whether self-play learns: past selves of cleanrl_demo.ppo_selfplay against chance and the newest self.
 
     python -m benchmarks.selfplay [--only tictactoe|connect_four|tag] [--page]
 
-Trains as ``GAMES`` says, with one seed, and has each past self play each seat against who plays at random, and against
-the newest self: means of returns over ``NUM_EPISODES`` episodes. What the newest self gets in tic-tac-toe against
-perfect play is computed, not sampled. Writes benchmarks/results/selfplay.json, and the
-picture and the table of docs/population.md; --page writes only these.
+Trains with the settings in ``GAMES`` and one seed. Each past self then plays each seat against a random opponent and
+against the newest self; the figures are mean returns over ``NUM_EPISODES`` episodes. The newest self's return against
+perfect play in tic-tac-toe is computed, not sampled. Writes benchmarks/results/selfplay.json, and the picture and the
+table of docs/population.md; --page writes only these.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NUM_EPISODES = 200
 
 
 def board_game(name: str, **changes: Any) -> ppo_selfplay.Config:
-    """Return settings of one of PettingZoo's classic games, with the family's defaults."""
+    """Return the settings of one of PettingZoo's classic games, with the family's defaults."""
     env = f"pettingzoo.classic.{name}:env"
     settings = {**family_settings(env, ppo_selfplay.Config)[1], **changes}
     return ppo_selfplay.Config(env=env, backend="serial", eval_episodes=32, runs=None, **settings)
@@ -52,7 +52,7 @@ GAMES: Mapping[str, ppo_selfplay.Config] = {
     "tag": ppo_selfplay.Config(
         env="tag/grid",
         env_kwargs={"num_taggers": 2, "grid_length": 7, "episode_length": 40},
-        backend="cuda",  # of which device="cpu" is the host
+        backend="cuda",  # with device="cpu": on the host
         teams=True,
         meet="uniform",
         num_envs=128,
@@ -65,7 +65,7 @@ GAMES: Mapping[str, ppo_selfplay.Config] = {
 
 
 def played(config: ppo_selfplay.Config) -> dict[str, Any]:
-    """Train, and return returns by seat and rival, a list over the past selves of which the last is the newest."""
+    """Train, and return the returns by seat and rival, each a list over the past selves up to the newest."""
     start, cpu_start, learners = perf_counter(), process_time(), list[ppo_selfplay.Learner]()
 
     def make(*args: Any) -> ppo_selfplay.Learner:
@@ -108,14 +108,14 @@ def played(config: ppo_selfplay.Config) -> dict[str, Any]:
 
 
 def against_perfect(actor: Actor) -> list[float]:
-    """Return what a policy gets in each seat of tic-tac-toe where the other one plays perfectly."""
+    """Return the value of a policy in each seat of tic-tac-toe against perfect play."""
     ours, perfect = tictactoe.play_of(actor, actor.layout), tictactoe.perfect()
     values = [tictactoe.value(ours, perfect), -tictactoe.value(perfect, ours)]
     return [round(value, 3) for value in values]
 
 
 def sections(results: Mapping[str, Any]) -> dict[str, str]:
-    """Return the table, Markdown, by its name."""
+    """Return the Markdown table by its name."""
     lines = [
         "| game | seat | rival | chance gets | first self | newest self | steps | CPU seconds |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -134,7 +134,7 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def draw(results: Mapping[str, Any], out: Path) -> None:
-    """Draw what past selves get in each seat, by the steps they had learnt for."""
+    """Draw the returns of past selves in each seat, by the steps of their training."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,12 +1,12 @@
-"""Do taggers and runners that were trained together play better than chance, against opponents that play at random?
+"""Measure whether taggers and runners trained together play better than chance against random opponents.
 
     python -m benchmarks.tag_learning                      both games, five seeds, on the host
     python -m benchmarks.tag_learning --device cuda
 
-A policy for each team (cleanrl_demo.ppo_cuda --separate). Taggers are judged by the share of random runners that they
-tag, runners by the share of them that random taggers do not tag: means over episodes, with their standard errors. What
-a team gains over random players is to be three standard errors of its mean over the seeds.
-Writes benchmarks/results/tag-learning-<device>.json.
+Each team has its own policy (cleanrl_demo.ppo_cuda --separate). The score of taggers is the share of random runners
+that they tag, that of runners the share of them that random taggers do not tag: means over episodes, with their
+standard errors. A team's gain over random players must be three standard errors of its mean over the seeds. Writes
+benchmarks/results/tag-learning-<device>.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pufferlib.tuning.bench import machine
 
 RESULTS = Path(__file__).parent / "results"
 NUM_EPISODES = 1_000
-NUM_ERRORS = 3.0  # standard errors that a difference has to have
+NUM_ERRORS = 3.0  # the least difference, in standard errors
 GAMES: Mapping[str, Mapping[str, Any]] = {
     "tag/grid": {"num_taggers": 2, "grid_length": 7, "episode_length": 40},
     "tag/continuous": {
@@ -52,7 +52,7 @@ GAMES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """The share that a team reaches against random opponents, trained and at random; errors are standard errors."""
+    """The scores of a team, trained and at random, against random opponents; errors are standard errors."""
 
     game: str
     team: str
@@ -64,14 +64,14 @@ class Comparison:
 
     @property
     def num_errors(self) -> float:
-        """How many standard errors of the difference the trained team is better by."""
+        """The trained team's lead in standard errors of the difference."""
         return (self.trained - self.random) / max(1e-9, math.hypot(self.trained_error, self.random_error))
 
 
 def tagged(actor: Actor | None, game: str, team: str, seed: int, device: str) -> np.ndarray[Any, Any]:
-    """Play an episode in each of many environments; return the share of runners that were tagged in each.
+    """Play an episode in each of NUM_EPISODES environments; return the share of runners tagged in each.
 
-    actor: plays the agents of a team, all others play at random; None: those too.
+    actor: plays the agents of a team, and all others play at random; None: all play at random.
     """
     with pufferlib.make(
         game, backend="cuda", device=device, num_envs=NUM_EPISODES, env_kwargs=GAMES[game], autoreset_mode="disabled"
@@ -97,7 +97,7 @@ def tagged(actor: Actor | None, game: str, team: str, seed: int, device: str) ->
 
 
 def compared(actor: Actor, game: str, seed: int, device: str) -> list[Comparison]:
-    """Return what each team reaches."""
+    """Return the comparison of each team."""
     comparisons = []
     for team in ("tagger", "runner"):
         shares = [tagged(policy, game, team, 1_000 + seed, device) for policy in (actor, None)]
@@ -127,7 +127,7 @@ def trained(game: str, seed: int, device: str, total_steps: int) -> Actor:
 
 
 def improvements(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Return what each team gains over chance, the mean over seeds, and how many standard errors of it that is."""
+    """Return the mean gain of each team over chance, over the seeds, and that gain in its standard errors."""
     rows = []
     for game, team in dict.fromkeys((comparison.game, comparison.team) for comparison in comparisons):
         differences = [

@@ -1,10 +1,10 @@
-"""Draw what workers and learner do at each moment, with a synchronous batch and on a pool: the picture of docs/how.md.
+"""Draw the work of workers and learner over time, with synchronous batches and on a pool, for docs/how.md.
 
     python -m benchmarks.timeline
 
-plays both, with steps that sleep for 5 ms on average, exponentially distributed, and a learner that thinks for 2 ms.
-Writes docs/pictures/timeline.svg and benchmarks/results/timeline.json. Steps are timed where they happen, in the
-environment, by the system's monotonic clock, which all processes of a machine share; shares are those of vec.stats().
+It plays both, with steps that sleep for 5 ms on average, exponentially distributed, and a learner that takes 2 ms.
+Writes docs/pictures/timeline.svg and benchmarks/results/timeline.json. The environment times its steps by the system's
+monotonic clock, which all processes of a machine share; the shares are those of vec.stats().
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEP_S, LEARNER_S, SHOWN_S, PLAYED_S = 0.005, 0.002, 0.15, 4.0
 
 
 class Sleeper(gymnasium.Env):
-    """Steps that sleep, and say from when to when."""
+    """An environment whose steps sleep, and report their beginning and end in the info."""
 
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -47,14 +47,14 @@ class Sleeper(gymnasium.Env):
 
 
 def play(backend: str, batch_size: int) -> dict[str, Any]:
-    """Return the moments of the shown part, in seconds since its beginning, and what stats() says of all."""
+    """Play, and return the steps of the drawn part, in seconds since its beginning, and stats() of the whole."""
     options = dict(num_envs=NUM_ENVS, num_workers=NUM_WORKERS, batch_size=batch_size, seed=1)
     with pufferlib.make(Sleeper, backend=backend, **options) as vec:
         steps: list[tuple[int, float, float]] = []
         thoughts: list[tuple[float, float]] = []
         actions = np.zeros(batch_size, np.int64)
         vec.async_reset()
-        for _ in range(20):  # until all goes its way
+        for _ in range(20):  # warm-up
             vec.recv()
             vec.send(actions)
         vec.stats(reset=True)
@@ -82,7 +82,7 @@ def play(backend: str, batch_size: int) -> dict[str, Any]:
 
 
 def draw(played: dict[str, dict[str, Any]]) -> None:
-    """Draw a panel for each plan: a lane for each worker, and one for the learner."""
+    """Draw a panel for each plan, with a row for each worker and one for the learner."""
     left, width, row_height = 90, 690, 18
     panel = 26 + (NUM_WORKERS + 1) * (row_height + 4) + 16
     drawing = Drawing(left + width + 40, panel * len(played) + 34)
@@ -115,7 +115,7 @@ def draw(played: dict[str, dict[str, Any]]) -> None:
 
 
 def bar(drawing: Drawing, left: int, width: int, begin: float, end: float, y: float, height: int, fill: str) -> None:
-    """Draw from when to when, as far as that is shown."""
+    """Draw the part of an interval that lies within the panel."""
     x0, x1 = (left + width * min(max(moment / SHOWN_S, 0), 1) for moment in (begin, end))
     drawing.box(x0, y, max(x1 - x0, 0.5), height, fill=fill, line="#ffffff")
 

@@ -1,4 +1,4 @@
-"""cleanrl_demo/ppo.py, told to do what the others do. Its options: those of pufferlib.make."""
+"""Train with cleanrl_demo/ppo.py and the settings of all contestants. Options: those of pufferlib.make."""
 
 from __future__ import annotations
 

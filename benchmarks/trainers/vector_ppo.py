@@ -1,6 +1,6 @@
-"""PPO as CleanRL writes it, one script over Gymnasium's own vector environments.
+"""Train with PPO in the style of CleanRL, one script over Gymnasium's vector environments.
 
-Its option: vectorizer, sync or async. What a truncated episode might still have brought is added to its last reward.
+Option: vectorizer, sync or async. The value of a truncated episode's last observation is added to its last reward.
 Source: Schulman et al., arXiv:1707.06347 and arXiv:1506.02438.
 """
 
@@ -21,14 +21,14 @@ from trainers.settings import Settings
 
 
 def make(settings: Settings, vectorizer: str) -> VectorEnv[Any, Any, Any]:
-    """Return the environments, whose finished ones are reset within the same step."""
+    """Return the vector environment, which resets finished environments within the same step."""
     creators = [ENVS[settings.env]] * settings.num_envs
     kind = {"sync": SyncVectorEnv, "async": AsyncVectorEnv}[vectorizer]
     return RecordEpisodeStatistics(kind(creators, autoreset_mode=AutoresetMode.SAME_STEP))
 
 
 def learn(env: VectorEnv[Any, Any, Any], agent: Agent, optimizer: torch.optim.Optimizer, settings: Settings) -> int:
-    """Train until ``total_steps`` are reached; return how many there were."""
+    """Train for at least ``total_steps`` steps; return their number."""
     length, num_envs = settings.rollout_length, settings.num_envs
     space = env.single_observation_space
     dtype = torch.uint8 if space.dtype == np.uint8 else torch.float32
@@ -89,7 +89,7 @@ def loss_of(
     advantages: Tensor,
     returns: Tensor,
 ) -> Tensor:
-    """Return PPO's loss of a minibatch."""
+    """Return PPO's loss on a minibatch."""
     inputs = features(observations)
     distribution = Categorical(logits=agent.actor(inputs), validate_args=False)
     ratios = (distribution.log_prob(actions) - old_log_probs).exp()
@@ -102,7 +102,7 @@ def loss_of(
 
 
 def evaluate(env: VectorEnv[Any, Any, Any], agent: Agent, settings: Settings) -> float:
-    """Return the mean return of ``eval_episodes``, of which each environment plays its share."""
+    """Return the mean return of ``eval_episodes`` episodes, shared equally among the environments."""
     share, rest = divmod(settings.eval_episodes, settings.num_envs)
     remaining = share + (np.arange(settings.num_envs) < rest)
     returns: list[float] = []

@@ -1,8 +1,8 @@
-"""Play a real environment, and write a recording of what it returned.
+"""Play a real environment and record its results.
 
-    python recorder.py NAME FILE        a name that players know, or one of an example of a family of pufferlib's
+    python recorder.py NAME FILE        a name that players know, or that of an example of one of pufferlib's families
 
-Run by benchmarks/record.py in a virtual environment that has the environment.
+benchmarks/record.py runs it in a virtual environment that has the environment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def make_env(name: str) -> Any:
-    """Return an environment: as players step it, or as ``make test-envs`` plays it."""
+    """Return an environment as players step it or as ``make test-envs`` plays it."""
     if name in {**REAL_ENVS, **GAMES}:
         return Task("", name, {}, 1, 1, 1).env_creator()
     from pufferlib.emulation.pettingzoo_rows import as_parallel

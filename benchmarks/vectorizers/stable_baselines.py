@@ -1,4 +1,4 @@
-"""Stable-Baselines3's vector environments; processes are forked, or each would import torch, as it does by default."""
+"""Play Stable-Baselines3's vector environments; processes are forked, since by default each would import torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tianshou's vector environments, with ``wait_num`` where a batch holds some of them.
+"""Play Tianshou's vector environments, with ``wait_num`` for batches of some environments.
 
-They do not reset by themselves: that is done here as its collectors do it.
+They do not reset by themselves: the player resets them as Tianshou's collectors do.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""One library with environments of which one breaks down: a program of a user's, which plays until it is told.
+"""Play one library like a user's program, until one of its environments breaks.
 
     python victim.py FILE TASK FOLDER PATIENCE_S
 
-FILE: that of a library, without .py; TASK: a Task as JSON; PATIENCE_S: how long after the fault something may be said.
-Writes ready.json into the folder once it plays, and seen.json when an exception arrives, when an info says that an
-environment was restarted, or when neither has come by then. Exceptions then end it, uncaught.
-Run by benchmarks/faults.py in the library's virtual environment.
+FILE: of a library, without .py; TASK: a Task as JSON; PATIENCE_S: how long to wait for a report of the fault. Writes
+ready.json into the folder once it plays, and seen.json when an exception arrives, when an info reports the restart of
+an environment, or when neither has come after PATIENCE_S. An exception then ends it, uncaught. benchmarks/faults.py
+runs it in the library's virtual environment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from child import versions
 from player import NotHandled, Player, Task
 
 WARM_UP_BATCHES = 20
-AND_ON_S = 1.0  # for how long a library that has mended itself plays on
+AND_ON_S = 1.0  # of play after a library has recovered
 
 
 def main() -> None:
@@ -51,9 +51,9 @@ def main() -> None:
 
 
 def play(player: Player, begun: Path, patience_s: float) -> dict[str, Any]:
-    """Play until a second after a restart, or until nothing was said of the fault for patience_s."""
+    """Play until a second after a restart, or until the fault was not reported for patience_s."""
     seen: dict[str, Any] = {}
-    least, until = sys.maxsize, float("inf")  # rows of a batch since it was said; when to end
+    least, until = sys.maxsize, float("inf")  # rows of a batch since the fault; when to end
     while (now := time.monotonic()) < until:
         rows = player.recv()
         restarted = [info["restarted"] for info in player.infos() if "restarted" in info]
@@ -69,8 +69,8 @@ def play(player: Player, begun: Path, patience_s: float) -> dict[str, Any]:
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Write a file that is there as a whole or not at all."""
-    with suppress(FileNotFoundError):  # the folder is gone: nobody listens any more
+    """Write a file atomically: readers see all of it or none."""
+    with suppress(FileNotFoundError):  # the folder is gone: nothing reads the file any more
         path.with_suffix(".new").write_text(json.dumps(content))
         os.rename(path.with_suffix(".new"), path)
 
