@@ -105,7 +105,7 @@ def agree(runs: Sequence[Mapping[str, Any]]) -> None:
             raise Failed(f"the runs differ: {name} is {' and '.join(sorted(values))}")
     torches = {result["versions"]["torch"] for result in runs}
     if len(torches) > 1:
-        raise Failed(f"they have different versions of torch: {', '.join(sorted(torches))}")
+        raise Failed(f"the runs have different versions of torch: {', '.join(sorted(torches))}")
 
 
 def table(entries: Sequence[Mapping[str, Any]]) -> str:
