@@ -63,7 +63,7 @@ def draw_blocks() -> None:
             drawing.text(x + 20, y + 19, f"slot {slot}")
             drawing.text(x + 200, y + 19, f"environment {env_id}" if env_id else "who is done next", anchor="end")
     drawing.text(120, 180, "valid until the second recv", anchor="middle")
-    drawing.text(120, 196, "after it; then filled anew", anchor="middle")
+    drawing.text(120, 196, "after it; then filled again", anchor="middle")
     drawing.text(350, 180, "recv returns it as it is:", anchor="middle")
     drawing.text(350, 196, "its arrays are the batch", anchor="middle")
     drawing.text(580, 180, "environment 3 is at work;", anchor="middle")

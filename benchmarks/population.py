@@ -213,7 +213,7 @@ def sections(results: dict[str, Any]) -> dict[str, str]:
     ]
     for name, result in results.get("leduc", {}).items():
         sizes, seconds = result["sizes"], result["seconds"]
-        size, theirs = MALIB.get(name, ("not told", "not told"))
+        size, theirs = MALIB.get(name, ("not published", "not published"))
         reached = sizes.get("0.5", f"never (at {result['size']} still {result['nash_conv']:.1f})")
         took = f"{seconds['0.5']:.1f}" if "0.5" in seconds else "–"
         other = "never" if size is None else size
@@ -245,7 +245,7 @@ def _evaluation_table(results: dict[str, Any]) -> str:
     episodes, cpu = measured["episodes_per_s"], measured["episodes_per_cpu_s"]
     alone, first = "one at a time", "1 actors"
     rows = [
-        "| evaluated by | episodes/s | beside one at a time | the same by CPU time | beside one actor |",
+        "| evaluated by | episodes/s | ratio to one at a time | the same by CPU time | ratio to one actor |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, speeds in episodes.items():

@@ -202,19 +202,19 @@ def texts(report: Mapping[str, Any]) -> dict[str, str]:
         f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`; "
         f"{report['date']}."
     )
-    errors = [abs(foretold / reached - 1) for _, reached, foretold in comparisons(report)]
+    errors = [abs(forecast / reached - 1) for _, reached, forecast in comparisons(report)]
     cost = ["| | a call | an environment in it | 1 KiB of rows |", "| --- | ---: | ---: | ---: |"]
     for name, part in (("the learner's thread", costs.driver), ("Ray and the actor", costs.rest)):
         cells = (seconds_text(value) for value in (part.call_s, part.env_s, 1024 * part.byte_s))
         cost.append(f"| {name} | {' | '.join(cells)} |")
     reached_lines = [
-        "| nodes | environments a node | a batch | steps a second (min – max) | foretold | error |",
+        "| nodes | environments a node | a batch | steps a second (min – max) | forecast | error |",
         "| ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    for point, reached, foretold in comparisons(report):
+    for point, reached, forecast in comparisons(report):
         low, high = (point["envs"] / point["call_s"][name] for name in ("max", "min"))
         batch = "of all" if point["batch_calls"] == point["nodes"] else "of one"
-        figures = f"{reached:,.0f} ({low:,.0f} – {high:,.0f}) | {foretold:,.0f} | {foretold / reached - 1:+.0%}"
+        figures = f"{reached:,.0f} ({low:,.0f} – {high:,.0f}) | {forecast:,.0f} | {forecast / reached - 1:+.0%}"
         reached_lines.append(f"| {point['nodes']} | {point['envs']} | {batch} | {figures} |")
     ahead = ["| | " + " | ".join(f"{num:,}" for num in (1, 10, 100, 1000)) + " | learner-bound from |"]
     ahead.append("| --- |" + " ---: |" * 5)
@@ -260,7 +260,7 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
         if bound is not None:
             right.plot(bound, forecasts[SIZES.index(bound)].steps_per_s, color=f"C{number}", marker="s", markersize=9)
     right.set(xscale="log", yscale="log", xlabel="nodes of 16 cores, steps of 1 ms", ylabel="steps a second")
-    right.set_title("Actors stepping through Ray, foretold; a square: the learner's thread is full", fontsize=10)
+    right.set_title("Actors stepping through Ray, forecast; a square: the learner's thread is full", fontsize=10)
     for panel in (left, right):
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)

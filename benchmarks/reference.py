@@ -91,7 +91,7 @@ def _number_text(value: float) -> str:
 def page(facts: Mapping[str, Any], runs: Mapping[Key, Mapping[str, Any]]) -> str:
     """Return docs/reference.md."""
     lines = [
-        "# Returns beside Stable-Baselines3's",
+        "# Returns next to Stable-Baselines3's",
         "",
         "`python -m benchmarks.reference` made this page. Both trainers have the same environments, network and",
         "settings (`REFERENCE` in [benchmarks/trainers/settings.py](../benchmarks/trainers/settings.py)), and nothing",
