@@ -42,11 +42,11 @@ class ReturningAgents(_Spaces):
         self.agents: list[str] = []
         self.observation_spaces = {agent: spaces.Box(-1, 1, (8,), np.float32) for agent in self.possible_agents}
         self.action_spaces = {agent: spaces.Discrete(4) for agent in self.possible_agents}
-        every = self.possible_agents
-        observations = {agent: np.full(8, index / num_agents, np.float32) for index, agent in enumerate(every)}
-        infos = {agent: {"distance": index + 0.5} if info else {} for index, agent in enumerate(every)}
-        rewards, on, off = dict.fromkeys(every, 1.0), dict.fromkeys(every, False), dict.fromkeys(every, True)
-        step = (list(every), (observations, rewards, on, on, infos))
+        agents = self.possible_agents
+        observations = {agent: np.full(8, index / num_agents, np.float32) for index, agent in enumerate(agents)}
+        infos = {agent: {"distance": index + 0.5} if info else {} for index, agent in enumerate(agents)}
+        rewards, on, off = dict.fromkeys(agents, 1.0), dict.fromkeys(agents, False), dict.fromkeys(agents, True)
+        step = (list(agents), (observations, rewards, on, on, infos))
         last: Any = ([], (observations, rewards, off, on, infos))
         self._begin = (observations, infos)
         self._episode = [step] * (episode_length - 1) + [last]

@@ -22,7 +22,7 @@ WIDTH = 100  # columns
 CONFIG = ppo.Config(num_envs=16, total_steps=20_000, eval_episodes=1, runs=None)
 
 
-class Taken(Exception):
+class PictureWritten(Exception):
     """Raised once the picture is written, to end the training early."""
 
 
@@ -34,11 +34,11 @@ class Camera(Report):
         if num_steps > 0.75 * self.total_steps:
             dashboard = self.dashboard()
             write_svg(dashboard, dashboard.title, OUT, WIDTH)
-            raise Taken
+            raise PictureWritten
 
 
 def main() -> None:
-    with mock.patch.object(session, "Report", Camera), suppress(Taken):
+    with mock.patch.object(session, "Report", Camera), suppress(PictureWritten):
         ppo.train(CONFIG, breakout)
 
 

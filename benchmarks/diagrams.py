@@ -21,7 +21,7 @@ def draw_path() -> None:
     for x, width, title in ((10, 190, "your process"), (255, 190, "shared memory"), (500, 190, "a worker process")):
         drawing.box(x, 10, width, 310, fill="#fafafa", line="#bbb")
         drawing.text(x + width / 2, 30, title, anchor="middle", bold=True)
-    for x, y, width, fill, words, small in (
+    for x, y, width, fill, caption, small in (
         (25, 60, 160, THEIRS, "your learner", "chooses actions"),
         (25, 130, 160, OURS, "send", "checks and writes them"),
         (25, 250, 160, OURS, "recv", "waits for a full block"),
@@ -32,7 +32,7 @@ def draw_path() -> None:
         (515, 250, 160, OURS, "pack", "straight into a slot"),
     ):
         drawing.box(x, y, width, 46, fill=fill)
-        drawing.text(x + width / 2, y + 20, words, anchor="middle", bold=True)
+        drawing.text(x + width / 2, y + 20, caption, anchor="middle", bold=True)
         drawing.text(x + width / 2, y + 37, small, anchor="middle", size=11)
     drawing.arrow((105, 106), (105, 128))
     drawing.arrow((185, 153), (268, 153))
@@ -42,8 +42,8 @@ def draw_path() -> None:
     drawing.arrow((515, 273), (432, 273))
     drawing.arrow((270, 273), (187, 273))
     drawing.arrow((25, 273), (17, 273), (17, 83), (23, 83))
-    for x, y, words in ((226, 147, "1"), (480, 115, "2"), (604, 215, "2"), (473, 267, "3"), (228, 267, "3")):
-        drawing.text(x, y, words, anchor="middle", bold=True)
+    for x, y, caption in ((226, 147, "1"), (480, 115, "2"), (604, 215, "2"), (473, 267, "3"), (228, 267, "3")):
+        drawing.text(x, y, caption, anchor="middle", bold=True)
     drawing.text(350, 312, "no gathering, one copy", anchor="middle", size=11)
     drawing.write(PICTURES / "path.svg")
 

@@ -21,12 +21,12 @@ class Drawing:
         )
 
     def text(
-        self, x: float, y: float, words: str, *, anchor: str = "start", bold: bool = False, size: int = 12
+        self, x: float, y: float, content: str, *, anchor: str = "start", bold: bool = False, size: int = 12
     ) -> None:
-        """Write words with their base line at y. anchor: "start", "middle" or "end"."""
+        """Write text with its base line at y. anchor: "start", "middle" or "end"."""
         weight = ' font-weight="bold"' if bold else ""
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(content)}</text>'
         )
 
     def arrow(self, *points: tuple[float, float]) -> None:

@@ -73,21 +73,21 @@ def _case_table(case: str, entries: Iterable[Mapping[str, Any]]) -> str:
 
 def _symptom(trial: Trial, case: str) -> str:
     """Return the symptom that the user sees."""
-    what = trial["what"]
+    kind = trial["what"]
     printed = "; what was raised is printed" if case == "raise" and trial.get("cause_shown") else ""
-    if what in ("not applicable", "not installed", "not handled"):
-        return f"{what}: {_escaped(trial['text'])}"
-    if what == "exception":
+    if kind in ("not applicable", "not installed", "not handled"):
+        return f"{kind}: {_escaped(trial['text'])}"
+    if kind == "exception":
         message = f": {_escaped(trial['text'])}" if trial["text"] else f", without a word{printed}"
         return f"`{trial['type'].rpartition('.')[2]}`{message}"
-    if what == "restart":
+    if kind == "restart":
         return f'a crash row, `info["restarted"]`: {_escaped(trial["text"])}'
-    if what == "nothing":
+    if kind == "nothing":
         return f"nothing: batches go on, of {trial['rows']} environments{printed}"
-    if what == "hang":
+    if kind == "hang":
         zombies = f"; {_count(trial['zombies'], 'zombie')}" if trial["zombies"] else ""
         return f"nothing: it hangs{printed}{zombies}"
-    return {"end": "the program ends", "killed": ""}[what]
+    return {"end": "the program ends", "killed": ""}[kind]
 
 
 def _end(trial: Trial) -> str:
@@ -95,10 +95,10 @@ def _end(trial: Trial) -> str:
     if "ended_by" not in trial:
         return ""
     code = trial["exit_code"]
-    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    end = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     if trial["ended_by"] != "itself":
         return f"ends by {trial['ended_by']} only"
-    return "plays on" if trial["what"] in ("restart", "nothing") else how
+    return "plays on" if trial["what"] in ("restart", "nothing") else end
 
 
 def _after(trials: Sequence[Trial]) -> str:

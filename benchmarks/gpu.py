@@ -191,8 +191,8 @@ def timed(play: Callable[[], int], settings: dict[str, Any], device: torch.devic
         steps += per_call
     finish(device)
     per_s, repeats = steps / (time.perf_counter() - start_s), settings["repeats"]
-    wanted = min(max(settings["min_steps"], settings["min_s"] * per_s), settings["most_s"] / repeats * per_s)
-    calls = max(1, round(wanted / per_call))
+    steps_per_repeat = min(max(settings["min_steps"], settings["min_s"] * per_s), settings["most_s"] / repeats * per_s)
+    calls = max(1, round(steps_per_repeat / per_call))
     rates = []
     for _ in range(repeats):
         clock = Clock(device)

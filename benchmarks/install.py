@@ -78,7 +78,7 @@ def environment() -> dict[str, str]:
 
 def output_of(*command: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
     """Return the output of a command. Raises RuntimeError with its last lines if it fails."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=env, cwd=cwd)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=env, cwd=cwd)
     if done.returncode:
         raise RuntimeError(" ".join((done.stderr or done.stdout).strip().splitlines()[-2:])[:400])
     return done.stdout

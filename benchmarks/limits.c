@@ -2,12 +2,12 @@
 //
 //   limits copy BYTES SECONDS                seconds of a memcpy
 //   limits yield SECONDS                     seconds of a sched_yield
-//   limits trip HOW HERE THERE SECONDS       seconds of a round trip between processes on these two CPUs
-//   limits wake HOW HERE THERE COUNT         median of COUNT times until a sleeping process runs
+//   limits trip METHOD CPU CPU SECONDS       seconds of a round trip between processes on these two CPUs
+//   limits wake METHOD CPU CPU COUNT         median of COUNT times until a sleeping process runs
 //   limits batch WORKERS SECONDS             seconds to start a round of all workers and wait until all are done
-//   limits first HOW WORKERS SECONDS         the same once, by pipe or futex, after all have slept for SECONDS
+//   limits first METHOD WORKERS SECONDS      the same once, by pipe or futex, after all have slept for SECONDS
 //
-// HOW is pipe, eventfd, futex or flag. Prints one number.
+// METHOD is pipe, eventfd, futex or flag. Prints one number.
 
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -95,15 +95,15 @@ static void end(const pid_t *children, int count) {
 // ------------------------------------------------------------------------------------------- two processes
 
 typedef struct {
-    const char *how;
+    const char *method;
     int fds[2][2];  // for each direction, the end to read and the end to write
 } Link;
 
-static Link connect_by(const char *how) {
-    Link link = {.how = how};
+static Link connect_by(const char *method) {
+    Link link = {.method = method};
     for (int way = 0; way < 2; way++) {
-        if (!strcmp(how, "pipe") && pipe(link.fds[way])) exit(1);
-        if (!strcmp(how, "eventfd")) link.fds[way][0] = link.fds[way][1] = eventfd(0, 0);
+        if (!strcmp(method, "pipe") && pipe(link.fds[way])) exit(1);
+        if (!strcmp(method, "eventfd")) link.fds[way][0] = link.fds[way][1] = eventfd(0, 0);
     }
     return link;
 }
@@ -112,9 +112,9 @@ static Word *word_of(int way) { return way ? &shared->done : &shared->go[0]; }
 
 static void tell(Link *link, int way, unsigned round) {
     unsigned long long one = 1;
-    if (!strcmp(link->how, "pipe")) {
+    if (!strcmp(link->method, "pipe")) {
         if (write(link->fds[way][1], &one, 1) != 1) exit(1);
-    } else if (!strcmp(link->how, "eventfd")) {
+    } else if (!strcmp(link->method, "eventfd")) {
         if (write(link->fds[way][1], &one, 8) != 8) exit(1);
     } else {
         ring(word_of(way), round);
@@ -123,19 +123,19 @@ static void tell(Link *link, int way, unsigned round) {
 
 static void hear(Link *link, int way, unsigned round) {
     unsigned long long got;
-    if (!strcmp(link->how, "pipe")) {
+    if (!strcmp(link->method, "pipe")) {
         if (read(link->fds[way][0], &got, 1) != 1) exit(1);
-    } else if (!strcmp(link->how, "eventfd")) {
+    } else if (!strcmp(link->method, "eventfd")) {
         if (read(link->fds[way][0], &got, 8) != 8) exit(1);
-    } else if (!strcmp(link->how, "futex")) {
+    } else if (!strcmp(link->method, "futex")) {
         await(word_of(way), round, 0);
     } else {
         while (atomic_load(&word_of(way)->rounds) != round) sched_yield();
     }
 }
 
-static double trip(const char *how, int parent_cpu, int child_cpu, double seconds) {
-    Link link = connect_by(how);
+static double trip(const char *method, int parent_cpu, int child_cpu, double seconds) {
+    Link link = connect_by(method);
     pid_t child = start();
     on_cpu(child ? parent_cpu : child_cpu);
     if (!child)
@@ -162,8 +162,8 @@ static int ascending(const void *a, const void *b) {
     return (difference > 0) - (difference < 0);
 }
 
-static double wake(const char *how, int parent_cpu, int child_cpu, int count) {
-    Link link = connect_by(how);
+static double wake(const char *method, int parent_cpu, int child_cpu, int count) {
+    Link link = connect_by(method);
     pid_t child = start();
     on_cpu(child ? parent_cpu : child_cpu);
     if (!child)
@@ -209,9 +209,9 @@ static double batch(int workers, double seconds) {
     return (ended - begun) / count;
 }
 
-static double first(const char *how, int workers, double seconds) {
+static double first(const char *method, int workers, double seconds) {
     pid_t children[MOST_WORKERS];
-    int by_pipe = !strcmp(how, "pipe"), go[MOST_WORKERS][2], done[2];
+    int by_pipe = !strcmp(method, "pipe"), go[MOST_WORKERS][2], done[2];
     char byte = 0;
     if (pipe(done)) exit(1);
     for (int i = 0; i < workers; i++) {

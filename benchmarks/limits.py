@@ -193,9 +193,9 @@ def process_rows(num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
     """Return the rows of communication between Python processes: round trips, and batches of idle workers."""
     rows = []
     for pair, cpus in _cpu_pairs().items():
-        for how, link in (("pipe", _Pipe), ("eventfd", _Eventfd), ("flag and sched_yield", _Flag)):
+        for method, link in (("pipe", _Pipe), ("eventfd", _Eventfd), ("flag and sched_yield", _Flag)):
             sample = lambda seconds, link=link, cpus=cpus: _trip(link, cpus, seconds)  # noqa: E731
-            rows.append(Row(f"round trip, Python, {pair}", how, "s", sample))
+            rows.append(Row(f"round trip, Python, {pair}", method, "s", sample))
     for count in num_workers:
         name = f"{count} worker{'s' * (count > 1)}"
         sample = lambda seconds, count=count: _batch(count, seconds)  # noqa: E731
@@ -364,20 +364,20 @@ def program_rows(program: Path, num_workers: Sequence[int] = NUM_WORKERS) -> lis
         rows.append(Row("memcpy", title, "bytes/s", sample))
     rows.append(Row("C", "sched_yield", "s", lambda seconds: run_program("yield", seconds)))
     for pair, cpus in _cpu_pairs().items():
-        for how in ("pipe", "eventfd", "futex", "flag"):
-            sample = lambda seconds, how=how, cpus=cpus: run_program("trip", how, *cpus, seconds)  # noqa: E731
-            name = "flag and sched_yield" if how == "flag" else how
+        for method in ("pipe", "eventfd", "futex", "flag"):
+            sample = lambda seconds, method=method, cpus=cpus: run_program("trip", method, *cpus, seconds)  # noqa: E731
+            name = "flag and sched_yield" if method == "flag" else method
             rows.append(Row(f"round trip, C, {pair}", name, "s", sample))
-        for how in ("pipe", "futex"):
-            sample = lambda seconds, how=how, cpus=cpus: run_program("wake", how, *cpus, NUM_WAKES)  # noqa: E731
-            rows.append(Row(f"until a sleeping process runs, C, {pair}", how, "s", sample))
+        for method in ("pipe", "futex"):
+            sample = lambda seconds, method=method, cpus=cpus: run_program("wake", method, *cpus, NUM_WAKES)  # noqa: E731
+            rows.append(Row(f"until a sleeping process runs, C, {pair}", method, "s", sample))
     for count in num_workers:
         name = f"{count} worker{'s' * (count > 1)}"
         sample = lambda seconds, count=count: run_program("batch", count, seconds)  # noqa: E731
         rows.append(Row("batch of idle workers, C, 50 sched_yields, then futex", name, "s", sample))
-    for how in ("pipe", "futex"):
-        first = lambda seconds, how=how: run_program("first", how, PAUSE_WORKERS, PAUSE_S)  # noqa: E731
-        rows.append(Row(f"first batch after {PAUSE_S:g} s, {PAUSE_WORKERS} workers asleep", f"C, {how}", "s", first))
+    for method in ("pipe", "futex"):
+        first = lambda seconds, method=method: run_program("first", method, PAUSE_WORKERS, PAUSE_S)  # noqa: E731
+        rows.append(Row(f"first batch after {PAUSE_S:g} s, {PAUSE_WORKERS} workers asleep", f"C, {method}", "s", first))
     return rows
 
 

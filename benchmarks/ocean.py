@@ -163,10 +163,12 @@ def main() -> None:
     options.seeds = list(dict.fromkeys(options.seeds))
     stored = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
     runs: dict[Key, dict[str, Any]] = {(run["env"], run["backend"], run["seed"]): run for run in stored["runs"]}
-    every = sorted(tasks(options.env, options.backends, options.seeds), key=lambda task: options.seeds.index(task.seed))
+    chosen = sorted(
+        tasks(options.env, options.backends, options.seeds), key=lambda task: options.seeds.index(task.seed)
+    )
     if options.ratio:
-        return ratio(every)
-    due = [task for task in every if options.again or (task.env, task.backend, task.seed) not in runs]
+        return ratio(chosen)
+    due = [task for task in chosen if options.again or (task.env, task.backend, task.seed) not in runs]
     for task in due:
         shutil.rmtree(runs_of(task), ignore_errors=True)  # left by a stopped run
     for examination, verdict in examined([Examination(task, "benchmarks.ocean:train") for task in due]):
@@ -190,7 +192,7 @@ def main() -> None:
     terminal(runs, options.seeds[0])
 
 
-def ratio(every: Sequence[Task]) -> None:
+def ratio(chosen: Sequence[Task]) -> None:
     """Train on each backend in turns; print the wall and CPU seconds of each, and the ratio of the sums.
 
     CPU seconds are those of the process and its workers, including one episode that they play after training.
@@ -198,7 +200,7 @@ def ratio(every: Sequence[Task]) -> None:
     costs: dict[str, list[Any]] = {name: [] for name in BACKENDS}  # (seconds, CPU seconds) of each training
     print(f"{machine()}\nload before: {os.getloadavg()[0]:.1f}")
     before = children_cpu_s()
-    for examination, verdict in examined([Examination(task, num_episodes=1) for task in every]):
+    for examination, verdict in examined([Examination(task, num_episodes=1) for task in chosen]):
         task, after = examination.task, children_cpu_s()
         assert verdict.score is not None, verdict.error
         costs[task.backend].append((verdict.seconds, after - before))

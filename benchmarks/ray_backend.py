@@ -69,8 +69,8 @@ def main() -> None:
         report["overhead"].append({"how": "backend", "envs_per_actor": num, **backend_us(num, options)})
         print(json.dumps(report["overhead"][-1]), flush=True)
     for num in BY_HAND:
-        for how, play in (("ray.get", get_all), ("ray.wait", wait_for_half)):
-            report["overhead"].append({"how": how, "actors": num, **by_hand_us(num, play, options)})
+        for method, play in (("ray.get", get_all), ("ray.wait", wait_for_half)):
+            report["overhead"].append({"how": method, "actors": num, **by_hand_us(num, play, options)})
             print(json.dumps(report["overhead"][-1]), flush=True)
     ray.shutdown()
     options.out.write_text(json.dumps(report, indent=1) + "\n")
@@ -185,8 +185,8 @@ def wait_for_half(actors: list[Any], seconds: float) -> tuple[int, float]:
 
 def table(report: dict[str, Any]) -> str:
     """Return the table of the README."""
-    how = f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`."
-    lines = [how, "", "| | median (min – max) |", "| --- | --- |"]
+    about = f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`."
+    lines = [about, "", "| | median (min – max) |", "| --- | --- |"]
     for entry in report["sleep"]:
         text = " – ".join(f"{entry[name]:.2f}" for name in ("min", "max"))
         name = f"32 envs that sleep 5 ms ± {entry['spread']:.0%}, two actors, batches of {entry['batch_size']}"

@@ -141,8 +141,8 @@ def main() -> None:
         try:
             print(json.dumps(asdict(_measured(case, settings, device))), flush=True)
         except Exception as error:  # an unmaintained package may raise anything
-            what = str(error).strip().splitlines() or [""]
-            print(json.dumps({"failed": f"{case.text}: {type(error).__name__}: {what[-1]}"}), flush=True)
+            message = str(error).strip().splitlines() or [""]
+            print(json.dumps({"failed": f"{case.text}: {type(error).__name__}: {message[-1]}"}), flush=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 ARRANGEMENTS: dict[str, dict[str, Any]] = {
     **{name: {"backend": backend} for name, backend in BACKENDS.items()},
-    **{f"{name}-{how}": {"backend": BACKENDS[name], **OPTIONS[how]} for name, how in product(BACKENDS, OPTIONS)},
+    **{
+        f"{name}-{suffix}": {"backend": BACKENDS[name], **OPTIONS[suffix]}
+        for name, suffix in product(BACKENDS, OPTIONS)
+    },
     "serial-same-step": {"backend": "serial", "autoreset_mode": "same_step"},
     "serial-copy": {"backend": "serial", "copy": True},
     "serial-list": {"backend": "serial"},

@@ -39,33 +39,33 @@ def main() -> None:
         player.send()
     write(folder / "ready.json", {"versions": versions()})
     try:
-        seen = play(player, Path(f"{fault_file}.begun"), patience_s)
+        report = play(player, Path(f"{fault_file}.begun"), patience_s)
     except Exception as error:
         now = time.monotonic()
         kind = type(error)
         name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
         write(folder / "seen.json", {"what": "exception", "type": name, "text": str(error)[:4000], "at": now})
         raise
-    write(folder / "seen.json", seen)
+    write(folder / "seen.json", report)
     player.close()
 
 
 def play(player: Player, begun: Path, patience_s: float) -> dict[str, Any]:
     """Play until a second after a restart, or until the fault was not reported for patience_s."""
-    seen: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     least, until = sys.maxsize, float("inf")  # rows of a batch since the fault; when to end
     while (now := time.monotonic()) < until:
         rows = player.recv()
         restarted = [info["restarted"] for info in player.infos() if "restarted" in info]
-        if restarted and not seen:
+        if restarted and not report:
             now = time.monotonic()
-            seen, until = {"what": "restart", "text": restarted[0][:4000], "at": now}, now + AND_ON_S
+            report, until = {"what": "restart", "text": restarted[0][:4000], "at": now}, now + AND_ON_S
         elif until == float("inf") and begun.exists():
             until = float(begun.read_text()) + patience_s
         if until < float("inf"):
             least = min(least, rows)
         player.send()
-    return {"rows": least, **(seen or {"what": "nothing", "at": now})}
+    return {"rows": least, **(report or {"what": "nothing", "at": now})}
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
