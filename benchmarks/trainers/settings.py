@@ -12,7 +12,7 @@ class Settings:
     """The settings that determine the amount of computation and the quality of learning.
 
     The network is an actor and a critic that share nothing, each of two tanh layers; images pass three convolutions
-    first. The value loss is halved, as in the PPO paper. The learning rate falls to 0. The evaluation samples actions.
+    first. The value loss is halved, as by PPO's authors. The learning rate falls to 0. The evaluation samples actions.
     """
 
     env: str

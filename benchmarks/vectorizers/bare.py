@@ -64,7 +64,7 @@ def _stepping_agents(environments: list[Any]) -> Callable[[], int]:
 
 
 def _stepping_native(environments: list[Any]) -> Callable[[], int]:
-    """Return a step that calls only the PufferEnv's ``step``, without the wrapper that zeroes its arrays first."""
+    """Return a step that calls only the PufferEnv's ``step``, without the code that zeroes its arrays first."""
     step = type(environments[0]).step
     actions = np.zeros(environments[0].num_agents, np.int64)
 
