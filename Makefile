@@ -3,8 +3,9 @@ VENV ?= .venv
 ARGS ?=
 export PYTHON TORCH
 
-# $(call files_of,NAME …): tests/ROOM/test_NAME.py, whatever the room.
-files_of = $(foreach name,$(1),$(wildcard tests/*/test_$(name).py))
+# $(call files_of,NAME …): tests/ROOM/test_NAME.py, whatever the room. Without such a file it is a pattern, which pytest
+# refuses.
+files_of = $(foreach name,$(1),$(or $(wildcard tests/*/test_$(name).py),tests/*/test_$(name).py))
 
 # What needs no more than pufferlib[test]; single tests in these files that do are marked extras. The versions leave out
 # what is slow, too: each of them has the rest.

@@ -132,7 +132,9 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
         rollout = ppo_cuda.Rollout(vec, learner, config)
         rollout.begin()
         rollout.play()
-        actions = rollout.choices.view(ROLLOUT_LENGTH, vec.agents_per_batch, *(vec.single_action_space.shape or ()))
+        actions = rollout.discrete_actions.view(
+            ROLLOUT_LENGTH, vec.agents_per_batch, *(vec.single_action_space.shape or ())
+        )
 
         def step_environments() -> tuple[torch.Tensor, ...]:
             for step in range(ROLLOUT_LENGTH):

@@ -76,15 +76,15 @@ def page(facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> str
     lines = [
         "# Ocean: scores and seconds of the demo trainer",
         "",
-        "`python -m benchmarks.ocean` made this page: `puffer ocean` with seeds "
-        f"{', '.join(map(str, seeds))}, of which",
-        f"{', '.join(str(seed) for seed in seeds if seed not in TUNED) or 'none'} were not looked at when the settings "
-        'were chosen (`[ppo."ocean/*"]` and what follows in',
+        "`python -m benchmarks.ocean` made this page from runs of `puffer ocean` with seeds "
+        f"{', '.join(map(str, seeds))}.",
+        f"Of these, {', '.join(str(seed) for seed in seeds if seed not in TUNED) or 'none'} played no part in choosing "
+        'the settings (`[ppo."ocean/*"]` and the tables after it in',
         "[cleanrl_demo/defaults.toml](../cleanrl_demo/defaults.toml), each exception with its reason).",
         f"A score is the mean over {NUM_EPISODES:,} fresh episodes after training, with sampled actions; a cell has",
-        "the lowest and the highest of the seeds. Seconds are of training, with making the environments: the median,",
-        "and the longest. *Original*: what the blog of PufferLib says of the suite that ours is after, whose",
-        "environments are not quite the same.",
+        "the lowest and the highest of the seeds. Seconds are training time, including the making of the environments:",
+        "the median and the longest. *Original* is the score that PufferLib's blog reports for its own suite, the",
+        "model of this one, whose environments are not quite the same.",
         "",
         f"{facts['machine']}. {facts['date']}, version {facts['version']}. Raw results:",
         "[benchmarks/results/ocean.json](../benchmarks/results/ocean.json).",
@@ -118,7 +118,7 @@ def page(facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> str
         + " and ".join(f"{median(total[name]):.0f} s of training on {name}" for name in BACKENDS)
         + " (medians over seeds).",
         "",
-        "Curves are of training on a pool: the score of the last hundred episodes, its mean over seeds, and the 95 %",
+        "The curves show training on a pool: the score of the last hundred episodes, its mean over seeds, and the 95 %",
         "interval of that mean. The dotted line is the bar.",
         "",
         "![curves of all environments](curves/ocean.png)",

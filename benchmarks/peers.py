@@ -1,7 +1,7 @@
 """Compare this project with other libraries, which take turns, each in its own virtual environment.
 
     python -m benchmarks.peers --short            the workloads with targets, within 15 minutes
-    python -m benchmarks.peers                    all, with the grid of delays, 2 hours 40 minutes
+    python -m benchmarks.peers                    all, with the grid of delays, 2 hours 45 minutes
     python -m benchmarks.peers --only 'trivial-*' --list
     python -m benchmarks.peers --against REVISION       this tree and another commit of it, 61 pairs of turns a cell
 

@@ -47,7 +47,7 @@ def _trivial() -> Iterator[Workload]:
             Target("80× Gymnasium AsyncVectorEnv", "ours processes@w2", (GYM_ASYNC,), at_least=80),
             Target("8× PufferLib 0.7 on 2 workers", "ours processes@w2", ("pufferlib-0.7 processes@w2",), at_least=8),
             Target("1.2× the bare loop", "ours processes@w2", ("bare loop",), at_least=1.2),
-            Target("portable: 12× AsyncVectorEnv", "ours-portable processes@w2", (GYM_ASYNC,), at_least=12),
+            Target("portable: 6× AsyncVectorEnv", "ours-portable processes@w2", (GYM_ASYNC,), at_least=6),
             Target("portable: ahead of PufferLib 0.7", "ours-portable processes@w2", ("pufferlib-0.7 processes@w2",)),
             Target("ahead of every peer", "ours processes@w2", (*PROCESS_PEERS, *SHARING_PEERS)),
         ),

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cleanrl_demo import ppo_cuda
-from cleanrl_demo.checkpoints import found
+from cleanrl_demo.checkpoints import checkpoint_path
 from cleanrl_demo.ddp import joined, require_as_many
 from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, as_begun, descend, weighed
 from cleanrl_demo.results import Result
@@ -39,35 +39,38 @@ class Config(DeviceConfig):
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
-    with joined(config, lambda own: ppo_cuda.num_envs_that_fit(own, env, update)) as (own, whole):
-        return run(own, Learner, learn, env=env, whole=whole)
+    with joined(config, lambda local_config: ppo_cuda.num_envs_that_fit(local_config, env, update)) as (
+        local_config,
+        run_config,
+    ):
+        return run(local_config, Learner, learn, env=env, run_config=run_config)
 
 
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
     """Go on with the run in a folder, as ``ppo_cuda.resume`` says, and return its settings, too."""
-    require_as_many(found(folder).parent)
+    require_as_many(checkpoint_path(folder).parent)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     """Train all teams once on a rollout; return their losses, (teams, losses)."""
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
-    told = []
+    metrics = []
     for team in learner.teams:
-        counts, gains = team.rows_of(rollout.real).float(), team.rows_of(advantages)
-        returns = gains + team.rows_of(rollout.values[:-1])
-        shares, normalized = weighed(gains, counts, config.advantage_floor)
+        masks, b_advantages = team.rows_of(rollout.masks).float(), team.rows_of(advantages)
+        b_returns = b_advantages + team.rows_of(rollout.values[:-1])
+        shares, normalized = weighed(b_advantages, masks, config.advantage_floor)
         distribution, values, _ = team.actor(team.rows_of(rollout.observations[:-1]))
-        log_probs = distribution.log_prob(team.rows_of(rollout.choices), gains[:, None])
-        gained = log_probs * normalized
-        errors = 0.5 * (values - returns).square()
+        log_probs = distribution.log_prob(team.rows_of(rollout.discrete_actions), b_advantages[:, None])
+        pg_objectives = log_probs * normalized
+        v_losses = 0.5 * (values - b_returns).square()
         entropies = distribution.entropy()
-        losses = config.value_coefficient * errors - gained - team.entropy_coefficient * entropies
+        losses = config.value_coefficient * v_losses - pg_objectives - team.entropy_coefficient * entropies
         descend(team, losses @ shares, config)
-        told.append(torch.stack([-gained, errors, entropies]).detach() @ shares)
-    return torch.stack(told)
+        metrics.append(torch.stack([-pg_objectives, v_losses, entropies]).detach() @ shares)
+    return torch.stack(metrics)
 
 
 learn = functools.partial(ppo_cuda.learn, update=update)

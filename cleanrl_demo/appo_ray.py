@@ -194,9 +194,9 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Have actors play, and learn from what they played, until there have been ``total_steps`` transitions."""
-    report, given = session.report, packed(replace(config, device="cpu"), session.env, session.origin)
-    with connected(config) as ray, Fleet(ray, report, config, PolicyActor, given) as fleet:
+    """Learn from the rollouts that actors play, until there have been ``total_steps`` transitions."""
+    report, setup = session.report, packed(replace(config, device="cpu"), session.env, session.origin)
+    with connected(config) as ray, Fleet(ray, report, config, PolicyActor, setup) as fleet:
         for last_step in session.stretches():
             fleet.broadcast(learner.version, learner.actor.policy)
             fleet.begin(session.seed)
@@ -204,11 +204,11 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 report.phase("environments")
                 rollouts, lags = fleet.gather(config.num_rollouts)
                 report.phase("learning")
-                num_steps = int(sum(lines.real.sum() for lines in rollouts))
+                num_steps = int(sum(lines.masks.sum() for lines in rollouts))
                 if not num_steps:
                     continue
-                done = min(1.0, learner.num_steps / config.total_steps)
-                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](done)
+                progress = min(1.0, learner.num_steps / config.total_steps)
+                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](progress)
                 losses = update(learner, rollouts, config)
                 learner.num_steps += num_steps
                 learner.version += 1
@@ -220,28 +220,28 @@ class Lines(NamedTuple):
     """Rows of agents: each agent's, one after another, in a column. Arrays, or tensors of the same."""
 
     observations: Any  # (steps, agents, *layout.shape)
-    starts: Any  # (steps, agents) bool, before which a memory began anew
-    choices: Any  # (steps, agents, num_choices) int64
-    aims: Any  # (steps, agents, num_aims)
+    starts: Any  # (steps, agents) bool, before which a memory was reset
+    discrete_actions: Any  # (steps, agents, num_choices) int64
+    continuous_actions: Any  # (steps, agents, num_aims)
     log_probs: Any  # (steps, agents), of these by the policy that played
     rewards: Any  # (steps, agents), what they brought, and so are the ends
     terminations: Any
     truncations: Any
-    real: Any  # (steps, agents) bool: not so the last row, which shows what comes next, nor what fills a column up
+    masks: Any  # (steps, agents) bool: unset for the last row, which shows what comes next, and for padding
     states: Any  # a tuple of (agents, …), the memories with which the first rows were seen
 
     def on(self, device: str) -> Lines:
         """Return arrays as tensors on a device."""
         *columns, states = (
-            tuple(torch.from_numpy(part).to(device) for part in (each if isinstance(each, tuple) else (each,)))
-            for each in self
+            tuple(torch.from_numpy(part).to(device) for part in (column if isinstance(column, tuple) else (column,)))
+            for column in self
         )
         return Lines._make([*(column for (column,) in columns), states])
 
 
 def joined(rollouts: Sequence[Lines]) -> Lines:
-    """Return rollouts, arrays, side by side; the shorter ones are filled up with rows that are not real."""
-    num_steps = max(len(lines.real) for lines in rollouts)
+    """Return rollouts, arrays, side by side; the shorter ones are padded with rows whose mask is unset."""
+    num_steps = max(len(lines.masks) for lines in rollouts)
 
     def filled(column: np.ndarray) -> np.ndarray:
         rest = np.zeros((num_steps - len(column), *column.shape[1:]), column.dtype)
@@ -253,56 +253,83 @@ def joined(rollouts: Sequence[Lines]) -> Lines:
 
 
 def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[str, float]:
-    """Train on all real rows of rollouts, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    """Train on all rows of rollouts that count, ``num_epochs`` times; return the losses of the last epoch, by name."""
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     host = joined(rollouts)
     lines = host.on(config.device)
     with torch.no_grad():
         distribution, values = outlook(actor, lines.observations, lines.states, lines.starts)
-        log_probs = distribution.log_prob(lines.choices.flatten(0, 1), lines.aims.flatten(0, 1)).view_as(lines.real)
+        log_probs = distribution.log_prob(
+            lines.discrete_actions.flatten(0, 1), lines.continuous_actions.flatten(0, 1)
+        ).view_as(lines.masks)
         values = values.view_as(log_probs)
     log_ratios = (log_probs - lines.log_probs).cpu().numpy()
-    importance = float(np.exp(np.minimum(log_ratios[host.real], 0)).mean())
-    outcomes = (host.rewards, values.cpu().numpy(), host.terminations, host.truncations, host.real)
+    importance = float(np.exp(np.minimum(log_ratios[host.masks], 0)).mean())
+    transitions = (host.rewards, values.cpu().numpy(), host.terminations, host.truncations, host.masks)
     bounds = (config.gamma, config.gae_lambda, config.rho_bar, config.c_bar)
-    corrections, advantages = map(torch.from_numpy, vtrace(log_ratios, *outcomes, *bounds))
+    corrections, advantages = map(torch.from_numpy, vtrace(log_ratios, *transitions, *bounds))
     returns, advantages = values + corrections.to(config.device), advantages.to(config.device)
-    columns = [lines.observations, lines.starts, lines.choices, lines.aims, log_probs, advantages, returns, lines.real]
+    columns = [
+        lines.observations,
+        lines.starts,
+        lines.discrete_actions,
+        lines.continuous_actions,
+        log_probs,
+        advantages,
+        returns,
+        lines.masks,
+    ]
     if not actor.recurrent:  # every row is a line of its own: minibatches are of any rows
-        columns = [column[lines.real].unsqueeze(0) for column in columns]
+        columns = [column[lines.masks].unsqueeze(0) for column in columns]
     (weights,) = optimizer.param_groups[0]["params"]
     for epoch in range(config.num_epochs):
-        told = []
+        metrics = []
         shuffled = torch.randperm(columns[0].shape[1], generator=generator, device=config.device)
         for agents in shares(shuffled, config.num_minibatches, 1 if len(columns[0]) > 1 else 2):
-            seen, starts, choices, aims, *others = (column[:, agents] for column in columns)
-            old_log_probs, gains, aimed_values, counts = (column.flatten() for column in others)
-            if not counts.any():
+            mb_observations, starts, discrete_actions, continuous_actions, *rest = (
+                column[:, agents] for column in columns
+            )
+            old_log_probs, mb_advantages, mb_returns, mb_masks = (column.flatten() for column in rest)
+            if not mb_masks.any():
                 continue
             state = tuple(part[agents] for part in lines.states)
-            distribution, values = outlook(actor, seen, state, starts)
-            new_log_probs = distribution.log_prob(choices.flatten(0, 1), aims.flatten(0, 1))[counts]
-            entropies, log_ratios = distribution.entropy()[counts], new_log_probs - old_log_probs[counts]
+            distribution, values = outlook(actor, mb_observations, state, starts)
+            new_log_probs = distribution.log_prob(discrete_actions.flatten(0, 1), continuous_actions.flatten(0, 1))[
+                mb_masks
+            ]
+            entropies, log_ratios = distribution.entropy()[mb_masks], new_log_probs - old_log_probs[mb_masks]
             ratios = log_ratios.exp()
-            spread, centre = torch.std_mean(gains[counts], correction=0)
-            gains = (gains[counts] - centre) / spread.clamp(min=config.advantage_floor)
+            std, mean = torch.std_mean(mb_advantages[mb_masks], correction=0)
+            mb_advantages = (mb_advantages[mb_masks] - mean) / std.clamp(min=config.advantage_floor)
             bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
-            gained = gains * new_log_probs if config.loss == "impala" else torch.min(ratios * gains, bounded * gains)
-            errors = (values - aimed_values)[counts].square()
-            losses = (0.5 * config.value_coefficient) * errors - gained - config.entropy_coefficient * entropies
+            pg_objectives = (
+                mb_advantages * new_log_probs
+                if config.loss == "impala"
+                else torch.min(ratios * mb_advantages, bounded * mb_advantages)
+            )
+            v_errors = (values - mb_returns)[mb_masks].square()
+            losses = (
+                (0.5 * config.value_coefficient) * v_errors - pg_objectives - config.entropy_coefficient * entropies
+            )
             weights.grad.zero_()
             losses.mean().backward()
             weights.grad.mul_((config.max_grad_norm / weights.grad.norm()).clamp(max=1))
             optimizer.step()
             if epoch == config.num_epochs - 1:
                 with torch.no_grad():
-                    terms = [-gained, 0.5 * errors, entropies, ratios - 1 - log_ratios, (ratios != bounded).float()]
-                    told.append(torch.stack(terms).mean(1))
-    observe(actor.policy, lines.observations[lines.real])
+                    terms = [
+                        -pg_objectives,
+                        0.5 * v_errors,
+                        entropies,
+                        ratios - 1 - log_ratios,
+                        (ratios != bounded).float(),
+                    ]
+                    metrics.append(torch.stack(terms).mean(1))
+    observe(actor.policy, lines.observations[lines.masks])
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-    means = torch.stack(told).mean(0).tolist()
-    real = torch.from_numpy(host.real)
-    unexplained = corrections[real].var(correction=0) / returns.cpu()[real].var(correction=0)
+    means = torch.stack(metrics).mean(0).tolist()
+    masks = torch.from_numpy(host.masks)
+    unexplained = corrections[masks].var(correction=0) / returns.cpu()[masks].var(correction=0)
     return {
         **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
         "losses/explained_variance": 1 - float(unexplained),
@@ -325,32 +352,32 @@ def vtrace(
     values: np.ndarray,
     terminations: np.ndarray,
     truncations: np.ndarray,
-    real: np.ndarray,
+    masks: np.ndarray,
     gamma: float,
     gae_lambda: float,
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (corrections, advantages), each float32 (steps, agents); 0 where a row is not real.
+    """Return (corrections, advantages), each float32 (steps, agents); 0 where a row's mask is unset.
 
     log_ratios: how much likelier the action is to the policy that learns than to the one that played. rewards,
     terminations, truncations: what the action brought. values: of the row's own observation, as the policy that learns
-    has them; values + corrections are what they should be. A row that is real has a row after it, which shows what
-    came next. Played by the policy that learns, both are generalised advantage estimates.
+    has them; values + corrections are what they should be. A row whose mask is set has a row after it, which
+    shows what came next. Played by the policy that learns, both are generalised advantage estimates.
     Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2; the advantages have it, too.
     """
-    log_ratios = np.where(real, log_ratios, 0)
+    log_ratios = np.where(masks, log_ratios, 0)
     rhos, cs = (np.exp(np.minimum(log_ratios, math.log(bar))) for bar in (rho_bar, c_bar))
-    lives = real & ~terminations
-    following = np.concatenate([values[1:], np.zeros_like(values[:1])])
-    deltas = np.where(real, rewards - values, 0) + gamma * np.where(lives, following, 0)
+    lives = masks & ~terminations
+    next_values = np.concatenate([values[1:], np.zeros_like(values[:1])])
+    deltas = np.where(masks, rewards - values, 0) + gamma * np.where(lives, next_values, 0)
     decays = gamma * gae_lambda * (lives & ~truncations)
     corrections, advantages = np.zeros_like(values), np.zeros_like(values)
-    later = np.zeros_like(values[0])
+    next_corrections = np.zeros_like(values[0])
     for step in reversed(range(len(values))):
-        advantages[step] = rhos[step] * (deltas[step] + decays[step] * later)
-        corrections[step] = rhos[step] * deltas[step] + decays[step] * cs[step] * later
-        later = corrections[step]
+        advantages[step] = rhos[step] * (deltas[step] + decays[step] * next_corrections)
+        corrections[step] = rhos[step] * deltas[step] + decays[step] * cs[step] * next_corrections
+        next_corrections = corrections[step]
     return corrections, advantages
 
 
@@ -358,32 +385,32 @@ def vtrace(
 
 
 def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> bytes:
-    """Return what a ``PolicyActor`` is given."""
+    """Return the ``setup`` of a ``PolicyActor``."""
     return pickle.dumps((sys.path, transfer.dumps((config, env, origin))))
 
 
 class PolicyActor:
     """Environments, and a copy of the policy that plays them. Ray makes a process of it; it needs none to work.
 
-    index: among the actors. given: pickled, the learner's ``sys.path``, the configuration, a creator of environments in
+    index: among the actors. setup: pickled, the learner's ``sys.path``, the configuration, a creator of environments in
     place of the name in that, or None, and the policy's origin. Nothing is made of it before the first rollout, so that
     whatever is amiss is raised by that, and is not the death of an actor.
     """
 
     config: Config
     actor: Actor
-    outcomes: RewardProcessing
+    reward_processing: RewardProcessing
     rollout: Rollout
     memory: Memory | None
 
-    def __init__(self, index: int, given: bytes) -> None:
-        self.index, self.given = index, given
+    def __init__(self, index: int, setup: bytes) -> None:
+        self.index, self.setup = index, setup
         self.vec: pufferlib.VecEnv | None = None
         self.seed = self.version = -1
         self.num_agents, self.since_s = 0, 0.0
 
     def play(self, seed: int, version: int, weights: list[Any]) -> tuple[RolloutReport, Lines]:
-        """Play a rollout. seed: of the environments, which begin anew with another one.
+        """Play a rollout. seed: of the environments, which are reset where it has changed.
 
         weights: a list with a reference to those of this version, which are fetched if the version is another one.
         """
@@ -391,8 +418,8 @@ class PolicyActor:
         if seed != self.seed:
             self._begin(vec, seed)
         if version != self.version:
-            kept = ray_module().get(weights[0])
-            self.actor.policy.load_state_dict({name: torch.from_numpy(part.copy()) for name, part in kept.items()})
+            arrays = ray_module().get(weights[0])
+            self.actor.policy.load_state_dict({name: torch.from_numpy(part.copy()) for name, part in arrays.items()})
             self.version = version
         infos: list[list[dict[str, Any]]] = []
         self.rollout.start()
@@ -401,10 +428,10 @@ class PolicyActor:
             assert host is not None
             self.rollout.receive(batch, host, rows)
             vec.send(self._actions(batch, rows))
-            infos.append([self._told(info) for info in batch.infos])
+            infos.append([self._global_info(info) for info in batch.infos])
         lines, now_s = lines_of(self.rollout), time.perf_counter()
         seconds, self.since_s = now_s - self.since_s, now_s
-        return RolloutReport(version, node_name(), int(lines.real.sum()), seconds, infos), lines
+        return RolloutReport(version, node_name(), int(lines.masks.sum()), seconds, infos), lines
 
     def close(self) -> None:
         """Close the environments."""
@@ -412,7 +439,7 @@ class PolicyActor:
             self.vec.close()
 
     def _opened(self) -> pufferlib.VecEnv:
-        path, rest = pickle.loads(self.given)
+        path, rest = pickle.loads(self.setup)
         sys.path += [folder for folder in path if folder not in sys.path]  # there may be what the rest is made of
         config, env, origin = transfer.loads(rest)
         self.config = config
@@ -420,7 +447,7 @@ class PolicyActor:
         self.since_s = time.perf_counter()
         self.vec = vec = environments(config, env)
         self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
-        self.outcomes = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
+        self.reward_processing = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
         self.num_agents = vec.num_envs * vec.agents_per_env
         return vec
 
@@ -428,10 +455,10 @@ class PolicyActor:
         config, self.seed = self.config, seed
         torch.manual_seed(seed)
         self.generator = torch.Generator().manual_seed(seed)
-        self.outcomes.forget()
+        self.reward_processing.forget()
         batch_size = vec.agents_per_batch // vec.agents_per_env
         num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
-        self.rollout = Rollout(vec, self.actor, self.outcomes, num_batches)
+        self.rollout = Rollout(vec, self.actor, self.reward_processing, num_batches)
         initial = self.actor.initial_state(self.num_agents)
         self.memory = None if initial is None else Memory(initial)
         vec.async_reset(seed=seed)
@@ -442,32 +469,38 @@ class PolicyActor:
         rollout, state = self.rollout, None
         if self.memory is not None:
             state = rollout.recall(self.memory.of(batch.agent_ids, batch.masks), rows)
-        distribution, values, after = self.actor(rollout.observations[rows], state)
+        distribution, values, next_state = self.actor(rollout.observations[rows], state)
         if self.memory is not None:
-            assert after is not None
-            self.memory.keep(batch.agent_ids, after)
-        choices, aims = distribution.sample(self.generator)
-        rollout.log_probs[rows] = distribution.log_prob(choices, aims)
-        rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
-        return self.actor.decisions.actions(choices, aims)
+            assert next_state is not None
+            self.memory.keep(batch.agent_ids, next_state)
+        discrete_actions, continuous_actions = distribution.sample(self.generator)
+        rollout.log_probs[rows] = distribution.log_prob(discrete_actions, continuous_actions)
+        rollout.values[rows], rollout.discrete_actions[rows], rollout.continuous_actions[rows] = (
+            values,
+            discrete_actions,
+            continuous_actions,
+        )
+        return self.actor.decisions.actions(discrete_actions, continuous_actions)
 
-    def _told(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        told = numbers_in(info)
-        told["env_id"] += self.index * self.config.num_envs
-        if "agent_id" in told:
-            told["agent_id"] += self.index * self.num_agents
-        return told
+    def _global_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        numbers = numbers_in(info)
+        numbers["env_id"] += self.index * self.config.num_envs
+        if "agent_id" in numbers:
+            numbers["agent_id"] += self.index * self.num_agents
+        return numbers
 
 
 def lines_of(rollout: Rollout) -> Lines:
     """Return the rows of a rollout agent by agent, as arrays."""
     steps = rollout.lines()
-    seen = (rollout.observations, rollout.choices, rollout.aims, rollout.log_probs)
-    observations, choices, aims, log_probs = (column[torch.from_numpy(steps)].numpy() for column in seen)
-    starts, ends = rollout.starts, (rollout.rewards, rollout.terminations, rollout.truncations, rollout.real)
+    policy_columns = (rollout.observations, rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs)
+    observations, discrete_actions, continuous_actions, log_probs = (
+        column[torch.from_numpy(steps)].numpy() for column in policy_columns
+    )
+    starts, ends = rollout.starts, (rollout.rewards, rollout.terminations, rollout.truncations, rollout.masks)
     states = tuple(part[torch.from_numpy(steps[0])].numpy() for part in rollout.states)
-    played = (observations, starts[steps], choices, aims, log_probs)
-    return Lines._make([*played, *(each[steps] for each in ends), states])
+    played = (observations, starts[steps], discrete_actions, continuous_actions, log_probs)
+    return Lines._make([*played, *(column[steps] for column in ends), states])
 
 
 if __name__ == "__main__":

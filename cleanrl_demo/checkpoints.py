@@ -1,7 +1,7 @@
 """The files in a run's folder from which it can go on.
 
-``checkpoint.pt`` is from the end of a stretch, after which environments begin anew: a run that is resumed there ends as
-one that was not interrupted. ``newest.pt`` is from within the stretch that follows, and leads to another end.
+``checkpoint.pt`` is from the end of a stretch, after which all environments are reset: a run that is resumed there ends
+as one that was not interrupted. ``newest.pt`` is from within the stretch that follows, and leads to another end.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 from pufferlib.errors import CheckpointError
 from pufferlib.models.files import read_checkpoint
 
-__all__ = ["FILE", "KIND", "NEWEST", "found", "later"]
+__all__ = ["FILE", "KIND", "NEWEST", "checkpoint_path", "later"]
 
 KIND = "pufferlib checkpoint"
 FILE, NEWEST = "checkpoint.pt", "newest.pt"
 
 
-def found(run: Path) -> Path:
+def checkpoint_path(run: Path) -> Path:
     """Return the checkpoint from which a run goes on: that of its last stretch, or else newest.pt.
 
     run: its folder, or a file in it; newest.pt stands for itself.
@@ -25,7 +25,7 @@ def found(run: Path) -> Path:
     if run.name == NEWEST:
         return run
     if run.is_file():
-        return found(run.parent)
+        return checkpoint_path(run.parent)
     return run / NEWEST if (run / NEWEST).exists() and not (run / FILE).exists() else run / FILE
 
 

@@ -25,7 +25,7 @@ class GraphedIteration:
         self.play, self.generator = play, generator
         self.eager_calls = 2 if config.graphs and torch.device(config.device).type == "cuda" else None
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.told: tuple[Tensor, ...] = ()
+        self.outputs: tuple[Tensor, ...] = ()
 
     def __call__(self) -> tuple[Tensor, ...]:
         if self.eager_calls is None:
@@ -38,7 +38,7 @@ class GraphedIteration:
         if self.graph is None:
             self.graph = self._captured()
         self.graph.replay()
-        return self.told
+        return self.outputs
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         """Return a graph of the iteration. Raises PlanError where something in it waits for the device."""
@@ -47,7 +47,7 @@ class GraphedIteration:
             graph.register_generator_state(self.generator)
         try:
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-                self.told = self.play()
+                self.outputs = self.play()
         except RuntimeError as error:
             FAILED.append(graph)
             cause = of_capture(error)
@@ -82,16 +82,16 @@ def of_capture(error: BaseException) -> BaseException | None:
 
 
 class Reading:
-    """Numbers on their way from the device. rates: what else is to be told of the same iteration."""
+    """Numbers on their way from the device. outputs: of an iteration. rates: its learning rates."""
 
-    def __init__(self, told: Sequence[Tensor], rates: Sequence[float]) -> None:
+    def __init__(self, outputs: Sequence[Tensor], rates: Sequence[float]) -> None:
         self.rates = rates
         self._event: torch.cuda.Event | None = None
-        on_device = told[0].is_cuda
+        on_device = outputs[0].is_cuda
         # Pinned memory, to which a device copies while the host goes on.
-        self._copies = [torch.empty_like(each, device="cpu", pin_memory=on_device) for each in told]
-        for copy, each in zip(self._copies, told, strict=True):
-            copy.copy_(each.detach(), non_blocking=True)
+        self._copies = [torch.empty_like(output, device="cpu", pin_memory=on_device) for output in outputs]
+        for copy, output in zip(self._copies, outputs, strict=True):
+            copy.copy_(output.detach(), non_blocking=True)
         if on_device:
             self._event = torch.cuda.Event()
             self._event.record()

@@ -51,23 +51,25 @@ class Dashboard:
             blocks.append(_times(self.shares))
         if self.learning:
             blocks.append(_block("learner", self.learning))
-        parts = [self._progress(width - BORDERS), Text(), _beside(blocks, RATIOS if wide else (1,))]
+        parts = [self._progress(width - BORDERS), Text(), _side_by_side(blocks, RATIOS if wide else (1,))]
         # Of many actors only the nodes are shown.
-        actors = {name: each for name, each in self.actors.items() if len(self.actors) <= NUM_INFOS or "/" not in name}
+        actors = {
+            name: speed for name, speed in self.actors.items() if len(self.actors) <= NUM_INFOS or "/" not in name
+        }
         for heading, rows in (("actors, steps/s", actors), ("infos", self.infos)):
             if rows:
-                shown = dict(list(rows.items())[:NUM_INFOS])
-                more = f", {len(shown)} of {len(rows)}" if len(rows) > len(shown) else ""
-                parts += [Text(), _spread(f"{heading}{more}", shown, 3 if wide else 1)]
+                visible = dict(list(rows.items())[:NUM_INFOS])
+                more = f", {len(visible)} of {len(rows)}" if len(rows) > len(visible) else ""
+                parts += [Text(), _in_columns(f"{heading}{more}", visible, 3 if wide else 1)]
         title = Text(self.title, "bold")
         yield Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, border_style="blue", width=width)
 
     def _progress(self, width: int) -> RenderableType:
-        done = min(1.0, self.num_steps / self.total_steps)
+        progress = min(1.0, self.num_steps / self.total_steps)
         bar = Table.grid(expand=True, padding=(0, 1))
         bar.add_column(ratio=1)
         bar.add_column(justify="right", no_wrap=True)
-        bar.add_row(ProgressBar(1.0, done), Text(f"{done:.0%}", "bold"))
+        bar.add_row(ProgressBar(1.0, progress), Text(f"{progress:.0%}", "bold"))
         pieces = [
             f"{self.num_steps:,} of {self.total_steps:,} steps",
             f"{duration(self.seconds)} passed, {duration(self.seconds_left)} left",
@@ -131,8 +133,8 @@ def _times(shares: Mapping[str, float]) -> Table:
     return table
 
 
-def _beside(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Table:
-    """Return blocks beside each other, of widths in these ratios; below each other where there is one."""
+def _side_by_side(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Table:
+    """Return blocks side by side, of widths in these ratios; below each other where there is one."""
     table = Table.grid(expand=True, padding=(0, 2, 0, 0), pad_edge=False)
     for ratio in ratios[: len(blocks)]:
         table.add_column(ratio=ratio)
@@ -141,11 +143,11 @@ def _beside(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Table:
     return table
 
 
-def _spread(heading: str, rows: Mapping[str, float], num_columns: int) -> RenderableType:
+def _in_columns(heading: str, rows: Mapping[str, float], num_columns: int) -> RenderableType:
     """Return a block whose rows run down several columns."""
     items = list(rows.items())
     height = -(-len(items) // num_columns)
     blocks = []
     for column in range(num_columns):
         blocks.append(_block(heading if column == 0 else "", dict(items[column * height : (column + 1) * height])))
-    return _beside(blocks, [1] * num_columns)
+    return _side_by_side(blocks, [1] * num_columns)

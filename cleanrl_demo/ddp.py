@@ -29,7 +29,7 @@ from cleanrl_demo.planner import AUTO
 from cleanrl_demo.runs import command_to_resume, num_processes, read_run
 from pufferlib.errors import CheckpointError, PlanError
 
-__all__ = ["alike", "gathered", "is_first", "joined", "mine", "require_as_many", "several", "total"]
+__all__ = ["alike", "gathered", "is_first", "joined", "of_this_rank", "require_as_many", "several", "total"]
 
 
 @contextlib.contextmanager
@@ -47,41 +47,42 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
     rank, on_gpu = int(os.environ["RANK"]), torch.device(config.device).type == "cuda"
     if rank:
         sys.stdout = open(os.devnull, "w")  # to the end of the process, which has nothing to say
-    own: dict[str, Any] = {"device": f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else config.device}
+    changes: dict[str, Any] = {"device": f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else config.device}
     if config.num_envs == AUTO:  # before processes wait for each other, which trials that fail would not come to
-        own["num_envs"] = plan(replace(config, **own))
+        changes["num_envs"] = plan(replace(config, **changes))
     elif config.num_envs < world_size:
         raise PlanError(f"num_envs={config.num_envs} is less than the {world_size} processes; use more")
     else:
-        own["num_envs"] = config.num_envs * (rank + 1) // world_size - config.num_envs * rank // world_size
+        changes["num_envs"] = config.num_envs * (rank + 1) // world_size - config.num_envs * rank // world_size
     if rank:
         seed = int(np.random.SeedSequence([config.seed, rank]).generate_state(1)[0])
-        own |= {"seed": seed, "runs": None, "track": False, "eval_episodes": 1, "video_envs": ()}
+        changes |= {"seed": seed, "runs": None, "track": False, "eval_episodes": 1, "video_envs": ()}
     if on_gpu:
-        torch.cuda.set_device(own["device"])
+        torch.cuda.set_device(changes["device"])
     # Its functions have the group for a default, if there is one: gloo's threads would then outlive the group, and a
     # process that ends while one holds a tensor ends by SIGABRT (pytorch/pytorch#190489). Optimizers import it, too.
     importlib.import_module("torch.distributed.nn.functional")
     torch.distributed.init_process_group("nccl" if on_gpu else "gloo")
     try:
         if config.num_envs == AUTO:
-            least = torch.tensor(own["num_envs"], device=own["device"])
+            least = torch.tensor(changes["num_envs"], device=changes["device"])
             torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
-            own["num_envs"] = int(least)
+            changes["num_envs"] = int(least)
             config = replace(config, num_envs=int(least) * world_size)
             print(f"num_envs={config.num_envs}: {int(least)} in each of {world_size} processes")
-        yield replace(config, **own), config
+        yield replace(config, **changes), config
     finally:
         torch.distributed.destroy_process_group()
 
 
 def require_as_many(folder: Path) -> None:
     """Raise PlanError unless as many processes as began the run in a folder are to go on with it."""
-    began, here = read_run(folder).get("processes", 1), num_processes()
-    if began != here:
+    num_begun, num_running = read_run(folder).get("processes", 1), num_processes()
+    if num_begun != num_running:
         raise PlanError(
-            f"{folder} was begun by {began} process{'es' if began > 1 else ''}, and this would be {here}: each goes on "
-            f"with its own environments and random numbers; use {command_to_resume(folder, began)}"
+            f"{folder} was begun by {num_begun} process{'es' if num_begun > 1 else ''}, and this would be "
+            f"{num_running}: each goes on with its own environments and random numbers; use "
+            f"{command_to_resume(folder, num_begun)}"
         )
 
 
@@ -95,22 +96,22 @@ def is_first() -> bool:
     return not several() or torch.distributed.get_rank() == 0
 
 
-def gathered(own: Any) -> Any:
-    """Return what each process has, a list by rank, of which ``mine`` finds one's own; alone, the thing itself."""
+def gathered(value: Any) -> Any:
+    """Return what each process has, a list by rank, from which ``of_this_rank`` picks; alone, the value itself."""
     if not several():
-        return own
-    each = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(each, own)
-    return each
+        return value
+    values = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
 
 
-def mine(kept: Any) -> Any:
-    """Return this process's of what ``gathered`` has returned, to as many processes. Raises CheckpointError."""
+def of_this_rank(values: Any) -> Any:
+    """Return this process's value of those that ``gathered`` returned to as many processes. Raises CheckpointError."""
     if not several():
-        return kept
-    if not isinstance(kept, list) or len(kept) != torch.distributed.get_world_size():
+        return values
+    if not isinstance(values, list) or len(values) != torch.distributed.get_world_size():
         raise CheckpointError("the checkpoint has not each process's random numbers; begin anew with its config.json")
-    return kept[torch.distributed.get_rank()]
+    return values[torch.distributed.get_rank()]
 
 
 def total(tensor: Tensor) -> Tensor:

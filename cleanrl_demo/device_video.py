@@ -27,29 +27,31 @@ class DeviceVideo:
         self.vec, self.env_ids = vec, env_ids
         self._ids = torch.tensor(env_ids, dtype=torch.int64, device=vec.device)
         self._rows = (len(env_ids), vec.agents_per_env)
-        self.states = {name: each.new_zeros((num_steps, *each.shape)) for name, each in vec.states(self._ids).items()}
+        self.states = {
+            name: state.new_zeros((num_steps, *state.shape)) for name, state in vec.states(self._ids).items()
+        }
         self.masks = torch.zeros((num_steps, *self._rows), dtype=torch.bool, device=vec.device)
         self.rewards = torch.zeros((num_steps, *self._rows), device=vec.device)
 
     def take(self, step: int, batch: Any) -> None:
         """Keep what a step has led to, whose batch this is. Nothing is waited for."""
-        for name, each in self.vec.states(self._ids).items():
-            self.states[name][step] = each
-        for column, came in ((self.masks, batch.masks), (self.rewards, batch.rewards)):
-            column[step] = came.view(-1, self._rows[1])[self._ids]
+        for name, state in self.vec.states(self._ids).items():
+            self.states[name][step] = state
+        for column, values in ((self.masks, batch.masks), (self.rewards, batch.rewards)):
+            column[step] = values.view(-1, self._rows[1])[self._ids]
 
     def tensors(self, num_steps: int | None = None) -> tuple[Tensor, ...]:
         """Return what ``show`` takes, of the first steps or of all, on the device."""
-        return tuple(each[:num_steps] for each in (self.masks, self.rewards, *self.states.values()))
+        return tuple(tensor[:num_steps] for tensor in (self.masks, self.rewards, *self.states.values()))
 
     def show(self, videos: Videos, tensors: Sequence[Tensor], num_steps: int) -> None:
         """Draw what is to be filmed. tensors: on the host. num_steps: of training, before these."""
-        masks, rewards, *values = (each.numpy() for each in tensors)
+        masks, rewards, *values = (tensor.numpy() for tensor in tensors)
         states = dict(zip(self.states, values, strict=True))
         for step in range(len(masks)):
-            for place, env_id in enumerate(self.env_ids):
+            for env_index, env_id in enumerate(self.env_ids):
 
-                def draw(step: int = step, place: int = place) -> Any:
-                    return self.vec.twin({name: each[step, place] for name, each in states.items()}).render()
+                def draw(step: int = step, env_index: int = env_index) -> Any:
+                    return self.vec.twin({name: state[step, env_index] for name, state in states.items()}).render()
 
-                videos.see_one(env_id, masks[step, place], rewards[step, place], draw, num_steps)
+                videos.see_one(env_id, masks[step, env_index], rewards[step, env_index], draw, num_steps)

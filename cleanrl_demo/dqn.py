@@ -118,7 +118,7 @@ class Learner:
         self.target = copy.deepcopy(self.policy.network).requires_grad_(False)
         self.optimizer = Adam(self.policy.network.parameters(), config.learning_rate, fused=True)
         self.generator = torch.Generator().manual_seed(config.seed)
-        self.outcomes = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
+        self.reward_processing = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
         self.replay = Replay(vec, self.actor.seen_layout, config.buffer_size)
         self.num_steps, self.num_updates, self.keeps_buffer = 0, 0, config.keep_buffer
 
@@ -170,7 +170,7 @@ class QNetwork(nn.Module):
 class Greedy(nn.Module):
     """A policy, as ``pufferlib.models`` has them, that always plays the allowed action of the highest Q-value.
 
-    So its logits leave no choice, and whoever draws an action gets the same one as who takes the likeliest.
+    So its logits leave no choice: an action that is drawn is the likeliest one.
     network, kwargs: what ``make_policy`` makes a network of, whose outputs are the Q-values. Raises SpaceError where
     actions are not Discrete, PlanError for a network with a memory, and as ``make_policy``.
     """
@@ -204,13 +204,13 @@ class Greedy(nn.Module):
         """
         q_values = self.network(observations, None, mask)[0].cpu()
         mask = None if mask is None else mask.cpu()
-        any_of_them = allowed(torch.rand(q_values.shape, generator=generator), mask)
+        random_actions = allowed(torch.rand(q_values.shape, generator=generator), mask)
         at_random = torch.rand(len(q_values), generator=generator) < epsilon
-        return torch.where(at_random, any_of_them.argmax(1), allowed(q_values, mask).argmax(1)).numpy()
+        return torch.where(at_random, random_actions.argmax(1), allowed(q_values, mask).argmax(1)).numpy()
 
-    def actions(self, choices: np.ndarray) -> np.ndarray:
-        """Return zero-based choices as the actions that ``VecEnv.send`` takes."""
-        actions: np.ndarray = (choices + self.space.start).astype(self.space.dtype)
+    def actions(self, discrete_actions: np.ndarray) -> np.ndarray:
+        """Return zero-based discrete actions as the actions that ``VecEnv.send`` takes."""
+        actions: np.ndarray = (discrete_actions + self.space.start).astype(self.space.dtype)
         return actions
 
 
@@ -227,8 +227,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
     vec, report, policy, replay = session.vec, session.report, learner.policy, learner.replay
     generator = learner.generator
     for last_step in session.stretches():
-        learner.outcomes.forget()
-        told, reported = list[Tensor](), learner.num_steps // STEPS_PER_REPORT
+        learner.reward_processing.forget()
+        metrics, reported = list[Tensor](), learner.num_steps // STEPS_PER_REPORT
         frames = FrameStack(learner.actor.layout, config.frame_stack, vec.num_envs * vec.agents_per_env, config.device)
         while session.goes_on(last_step):
             batch: Any = vec.recv()  # of tensors
@@ -237,13 +237,15 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
             report.phase("inference")
             falling = learner.num_steps / (config.exploration_fraction * config.total_steps)
             epsilon = config.start_epsilon + min(1.0, falling) * (config.end_epsilon - config.start_epsilon)
-            seen = frames(batch.observations, batch.agent_ids, batch.masks)
-            choices = policy.choose(seen, learner.actor.mask(seen), epsilon, generator)
+            observations = frames(batch.observations, batch.agent_ids, batch.masks)
+            discrete_actions = policy.choose(observations, learner.actor.mask(observations), epsilon, generator)
             session.film()
             report.phase("environments")
             # Sent before the updates, not after them: the environments work while we learn.
-            vec.send(policy.actions(choices))
-            learner.num_steps += replay.add(host, seen.cpu().numpy(), choices, *learner.outcomes(host))
+            vec.send(policy.actions(discrete_actions))
+            learner.num_steps += replay.add(
+                host, observations.cpu().numpy(), discrete_actions, *learner.reward_processing(host)
+            )
             report.infos(batch.infos)
 
             report.phase("learning")
@@ -253,15 +255,15 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
             if not begun and learner.num_steps > config.learning_starts:  # it was resumed without the buffer
                 learner.num_updates = int((learner.num_steps - config.learning_starts) / config.steps_per_update)
             while begun and learner.num_updates * config.steps_per_update < learner.num_steps - config.learning_starts:
-                told.append(update(learner, config))
+                metrics.append(update(learner, config))
                 learner.num_updates += 1
             if learner.num_steps // STEPS_PER_REPORT > reported or learner.num_steps >= last_step:
                 reported = learner.num_steps // STEPS_PER_REPORT
                 scalars = {"charts/epsilon": epsilon, "charts/learning_rate": rate}
-                if told:
-                    scalars["losses/td_loss"], scalars["losses/q_values"] = torch.stack(told).mean(0).tolist()
+                if metrics:
+                    scalars["losses/td_loss"], scalars["losses/q_values"] = torch.stack(metrics).mean(0).tolist()
                 report.update(learner.num_steps, scalars)
-                told.clear()
+                metrics.clear()
             report.phase("environments")
 
 
@@ -270,15 +272,17 @@ def update(learner: Learner, config: Config) -> Tensor:
     policy, target = learner.policy, learner.target
     if learner.num_updates % config.target_period == 0:
         target.load_state_dict(policy.network.state_dict())
-    drawn = learner.replay.sample(config.minibatch_size, learner.generator)
-    sampled = Transitions(*(column.to(config.device) for column in drawn))
+    columns = learner.replay.sample(config.minibatch_size, learner.generator)
+    sampled = Transitions(*(column.to(config.device) for column in columns))
     mask = learner.actor.mask(sampled.observations)
     with torch.no_grad():
         next_mask = learner.actor.mask(sampled.next_observations)
         online, older = (net(sampled.next_observations, None, next_mask)[0] for net in (policy.network, target))
-        aims = targets(sampled.rewards, sampled.terminations, online, older, next_mask, config.gamma)
-    q_values = policy.network(sampled.observations, None, mask)[0].gather(1, sampled.choices[:, None]).squeeze(1)
-    loss = nn.functional.mse_loss(q_values, aims)
+        td_targets = targets(sampled.rewards, sampled.terminations, online, older, next_mask, config.gamma)
+    q_values = (
+        policy.network(sampled.observations, None, mask)[0].gather(1, sampled.discrete_actions[:, None]).squeeze(1)
+    )
+    loss = nn.functional.mse_loss(q_values, td_targets)
     learner.optimizer.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(policy.network.parameters(), config.max_grad_norm)
@@ -304,7 +308,7 @@ class Transitions(NamedTuple):
     """What agents saw, did, got for it, and saw next: the true next observation, never one of a later episode."""
 
     observations: Tensor  # (rows, *layout.shape) of layout.dtype
-    choices: Tensor  # (rows,) int64, zero-based
+    discrete_actions: Tensor  # (rows,) int64, zero-based
     rewards: Tensor  # (rows,) float32
     terminations: Tensor  # (rows,) bool; a truncation is none
     next_observations: Tensor  # as observations
@@ -328,13 +332,13 @@ class Replay:
         self.capacity, self.num_added = capacity, 0
         self.columns = Transitions(
             observations=torch.from_numpy(np.zeros((capacity, *layout.shape), layout.dtype)),
-            choices=torch.zeros(capacity, dtype=torch.int64),
+            discrete_actions=torch.zeros(capacity, dtype=torch.int64),
             rewards=torch.zeros(capacity),
             terminations=torch.zeros(capacity, dtype=torch.bool),
             next_observations=torch.from_numpy(np.zeros((capacity, *layout.shape), layout.dtype)),
         )
-        self.seen = np.zeros((num_agents, *layout.shape), layout.dtype)
-        self.done = np.zeros(num_agents, np.int64)
+        self.observations = np.zeros((num_agents, *layout.shape), layout.dtype)
+        self.discrete_actions = np.zeros(num_agents, np.int64)
 
     def __len__(self) -> int:
         return min(self.num_added, self.capacity)
@@ -343,23 +347,29 @@ class Replay:
         self,
         batch: pufferlib.Batch,
         observations: np.ndarray,
-        choices: np.ndarray,
+        discrete_actions: np.ndarray,
         rewards: np.ndarray,
         terminations: np.ndarray,
     ) -> int:
         """Take a batch, the outcome of what was chosen before; return how many transitions that makes.
 
-        batch: of arrays. observations, choices: what was seen of its rows, (rows, *layout.shape), and chosen for them,
-        zero-based int64 (rows,). rewards, terminations: of the actions before, (rows,).
+        batch: of arrays. observations, discrete_actions: what was seen of its rows, (rows, *layout.shape), and chosen
+        for them, zero-based int64 (rows,). rewards, terminations: of the actions before, (rows,).
         """
         rows = batch.masks.nonzero()[0]
         agents = batch.agent_ids[rows]
-        columns = (self.seen[agents], self.done[agents], rewards[rows], terminations[rows], observations[rows])
-        places = (self.num_added + np.arange(len(rows))) % self.capacity
+        columns = (
+            self.observations[agents],
+            self.discrete_actions[agents],
+            rewards[rows],
+            terminations[rows],
+            observations[rows],
+        )
+        slots = (self.num_added + np.arange(len(rows))) % self.capacity
         for column, values in zip(self.columns, columns, strict=True):
-            column.numpy()[places] = values
+            column.numpy()[slots] = values
         self.num_added += len(rows)
-        self.seen[batch.agent_ids], self.done[batch.agent_ids] = observations, choices
+        self.observations[batch.agent_ids], self.discrete_actions[batch.agent_ids] = observations, discrete_actions
         return len(rows)
 
     def sample(self, num_rows: int, generator: torch.Generator) -> Transitions:

@@ -74,21 +74,23 @@ class Subject:
             return cls._by_name(env or target, policy, policy_kwargs or {}, kwargs, wrapping)
         if policy is not None or policy_kwargs:
             raise PlanError(f"policy={policy!r}, but {path} has a policy of its own; name an environment instead")
-        kept = read_policy(path, env=env, trust=trust)
+        saved_policy = read_policy(path, env=env, trust=trust)
         if env is None:
-            if kept.origin.env is None:
+            if saved_policy.origin.env is None:
                 raise CheckpointError(f"{path} does not name the environment; name it: --env module:function")
-            kwargs = {**kept.origin.env_kwargs, **kwargs}
+            kwargs = {**saved_policy.origin.env_kwargs, **kwargs}
             with saying_where(path.parent):
-                registry.creator(kept.origin.env)
+                registry.creator(saved_policy.origin.env)
 
-        def act(vec: pufferlib.VecEnv, **how: Any) -> Act:
+        def act(vec: pufferlib.VecEnv, **player_kwargs: Any) -> Act:
             with saying_where(path.parent):
-                actor = kept.actor(vec.observation_layout, vec.single_action_space)
-            return BatchPlayer(actor, vec.num_envs * vec.agents_per_env, agents_per_env=vec.agents_per_env, **how)
+                actor = saved_policy.actor(vec.observation_layout, vec.single_action_space)
+            return BatchPlayer(
+                actor, vec.num_envs * vec.agents_per_env, agents_per_env=vec.agents_per_env, **player_kwargs
+            )
 
-        wrapping = {**kept.origin.wrap_kwargs, **wrapping}
-        return cls(str(path), act, kept.origin.env if env is None else env, kwargs, wrapping)
+        wrapping = {**saved_policy.origin.wrap_kwargs, **wrapping}
+        return cls(str(path), act, saved_policy.origin.env if env is None else env, kwargs, wrapping)
 
     @classmethod
     def _by_name(
@@ -167,16 +169,16 @@ def play(
     batch_size = min(num_envs, batch_size)
     reel = None if video is None else Reel(Path(video), num_videos, num_envs, num_episodes)
     shots = None if snapshots is None else Snapshots(Path(snapshots_folder), snapshots)
-    each_kwargs: Any = [dict(subject.env_kwargs) for _ in range(num_envs)]
+    env_kwargs: Any = [dict(subject.env_kwargs) for _ in range(num_envs)]
     if watch is not None or reel is not None or shots is not None:
         # One environment can be asked for one kind of picture only.
         among = ("ansi", RGB) if reel is None and shots is None else (RGB,)
-        made = {"backend": backend, "device": device} if backend == "cuda" else None
-        mode = render_mode(subject.env, subject.env_kwargs, subject.wrap_kwargs, among, made)
-        shown = {0} if reel is None else {0, *reel.env_ids}
+        make_kwargs = {"backend": backend, "device": device} if backend == "cuda" else None
+        mode = render_mode(subject.env, subject.env_kwargs, subject.wrap_kwargs, among, make_kwargs)
+        rendered_ids = {0} if reel is None else {0, *reel.env_ids}
         # A kernel plays all environments alike, and draws nothing unless it is asked.
-        for env_id in range(num_envs) if backend == "cuda" else shown:
-            each_kwargs[env_id]["render_mode"] = mode
+        for env_id in range(num_envs) if backend == "cuda" else rendered_ids:
+            env_kwargs[env_id]["render_mode"] = mode
     num_threads = torch.get_num_threads()
     with ExitStack() as stack:
         # By default as many as there are cores, which workers need too: seven times slower on two busy ones.
@@ -189,25 +191,27 @@ def play(
                 num_envs=num_envs,
                 num_workers=num_workers,
                 batch_size=batch_size,
-                env_kwargs=each_kwargs,
+                env_kwargs=env_kwargs,
                 wrap_kwargs=subject.wrap_kwargs,
                 device=device,
                 seed=seed,
             )
         )
-        seers = [taken.of(vec) for taken in (reel, shots) if taken is not None]
+        observers = [recorder.of(vec) for recorder in (reel, shots) if recorder is not None]
         act = subject.act(vec, greedy=greedy, seed=seed)
         if watch is not None:
             from cleanrl_demo.terminal_view import TerminalView
 
-            seers.append(stack.enter_context(TerminalView(vec, watch)).see)
+            observers.append(stack.enter_context(TerminalView(vec, watch)).see)
 
         def see(batch: pufferlib.Batch) -> None:
-            for each in seers:
-                each(batch)
+            for observer in observers:
+                observer(batch)
 
         episodes = evaluate(vec, act, num_episodes, seed, max_steps=max_steps, see=see, after=after)
-        videos, pictures = ([] if taken is None else [str(path) for path in taken.save()] for taken in (reel, shots))
+        videos, pictures = (
+            [] if recorder is None else [str(path) for path in recorder.save()] for recorder in (reel, shots)
+        )
     name = subject.env if isinstance(subject.env, str) else getattr(subject.env, "__name__", str(subject.env))
     notes = [shots.note] if shots is not None and shots.note else []
     return Evaluation(name, subject.policy, greedy, seed, max_steps, episodes, videos, pictures, notes)
@@ -236,11 +240,11 @@ def evaluate(
     """
     copies = vec.copies_per_env
     share, rest = divmod(num_episodes, vec.num_envs * copies)
-    wanted = [share + (env_id < rest) for env_id in range(vec.num_envs * copies)]
-    finished, kept, num_steps = Episodes(copies > 1, labels_of(vec)), list[Episode](), 0
+    num_left = [share + (env_id < rest) for env_id in range(vec.num_envs * copies)]
+    finished, episodes, num_steps = Episodes(copies > 1, labels_of(vec)), list[Episode](), 0
     # Of the episodes under way; an environment's returns are those of its agents.
-    returns, lengths = np.zeros((len(wanted), vec.agents_per_env // copies)), np.zeros(len(wanted), np.int64)
-    given_up: set[int] = set()  # copies that play on after their episode was cut
+    returns, lengths = np.zeros((len(num_left), vec.agents_per_env // copies)), np.zeros(len(num_left), np.int64)
+    abandoned: set[int] = set()  # copies that play on after their episode was cut
     vec.async_reset(seed=seed)
     while True:
         batch, host = vec.recv(), vec.host_batch
@@ -248,29 +252,29 @@ def evaluate(
         if see is not None:
             see(host)
         env_ids, rewards, masks = host.env_ids if copies == 1 else host.agent_ids, host.rewards, host.masks
-        real = masks.reshape(len(env_ids), -1)
+        env_masks = masks.reshape(len(env_ids), -1)
         # A row of no transition begins an episode.
         returns[env_ids] = np.where(
-            real.any(1, keepdims=True), returns[env_ids] + rewards.reshape(real.shape) * real, 0
+            env_masks.any(1, keepdims=True), returns[env_ids] + rewards.reshape(env_masks.shape) * env_masks, 0
         )
-        lengths[env_ids] = np.where(real.any(1), lengths[env_ids] + 1, 0)
-        num_steps += int(real.any(1).sum())
+        lengths[env_ids] = np.where(env_masks.any(1), lengths[env_ids] + 1, 0)
+        num_steps += int(env_masks.any(1).sum())
         ended = finished.in_batch(batch.infos)
         over = [*(episode.env_id for episode in ended)]
-        ended = [episode for episode in ended if episode.env_id not in given_up]
-        given_up -= set(over)
+        ended = [episode for episode in ended if episode.env_id not in abandoned]
+        abandoned -= set(over)
         late = [env_id for env_id in env_ids.tolist() if lengths[env_id] >= max_steps and env_id not in over]
         ended += [finished.cut(env_id, returns[env_id], int(lengths[env_id])) for env_id in late]
         for episode in ended:
-            if wanted[episode.env_id]:
-                wanted[episode.env_id] -= 1
-                kept.append(episode)
+            if num_left[episode.env_id]:
+                num_left[episode.env_id] -= 1
+                episodes.append(episode)
         if after is not None:
-            after(len(kept), num_steps)
-        if len(kept) == num_episodes:
-            return kept
+            after(len(episodes), num_steps)
+        if len(episodes) == num_episodes:
+            return episodes
         if copies > 1:  # one of several copies cannot be reset: it plays on, and what it comes to is not counted
-            given_up |= set(late)
+            abandoned |= set(late)
             returns[late], lengths[late] = 0, 0
             late = []
         _send(vec, host.env_ids, act(host), late)
@@ -354,13 +358,20 @@ class Evaluation:
 
     def spreads(self) -> Mapping[str, Summary]:
         """Return those that there are, by name."""
-        agents = {f"return of {label}": Summary.of(each) for label, each in returns_by_label(self.episodes).items()}
+        agents = {
+            f"return of {label}": Summary.of(returns) for label, returns in returns_by_label(self.episodes).items()
+        }
         scores = {} if self.scores is None else {"score": self.scores}
         return {"return": self.returns, **agents, **scores, "length": self.lengths}
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it, as JSON can hold it."""
         names = ("env", "policy", "greedy", "seed", "max_steps", "num_cut", "videos", "snapshots", "notes")
-        told = {name: getattr(self, name) for name in names}
-        spreads = {name: spread._asdict() for name, spread in self.spreads().items()}
-        return {**told, "num_episodes": len(self.episodes), **spreads, "episodes": [e._asdict() for e in self.episodes]}
+        values = {name: getattr(self, name) for name in names}
+        summaries = {name: summary._asdict() for name, summary in self.spreads().items()}
+        return {
+            **values,
+            "num_episodes": len(self.episodes),
+            **summaries,
+            "episodes": [e._asdict() for e in self.episodes],
+        }

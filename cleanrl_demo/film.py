@@ -128,9 +128,9 @@ def checked_picture(picture: Any) -> np.ndarray:
     """Return a picture as an array. Raises PlanError unless it is uint8 (height, width, 3)."""
     array = np.asarray(picture) if isinstance(picture, np.ndarray) else np.zeros(0)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
-        what = f"{array.dtype} {array.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
+        kind = f"{array.dtype} {array.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
         raise PlanError(
-            f'render() of an environment with render_mode="{RGB}" returned {what}, not uint8 (height, width, 3)'
+            f'render() of an environment with render_mode="{RGB}" returned {kind}, not uint8 (height, width, 3)'
         )
     return array
 

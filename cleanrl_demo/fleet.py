@@ -56,9 +56,9 @@ class Fleet:
     ``num_dropped`` were older than ``max_lag``.
     """
 
-    def __init__(self, ray: Any, report: Report, config: Any, kind: type[Any], *given: Any) -> None:
-        """kind: of the actors, made with an index and with what is given. config: as ``appo_ray.Config``."""
-        self.ray, self.report, self.config, self.given = ray, report, config, given
+    def __init__(self, ray: Any, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
+        """kind: of the actors, made with an index and with these arguments. config: as ``appo_ray.Config``."""
+        self.ray, self.report, self.config, self.arguments = ray, report, config, arguments
         self.kind = ray.remote(num_cpus=config.cpus_per_actor, scheduling_strategy="SPREAD")(kind)
         self.members = [FleetActor(index, self._new(index)) for index in range(config.num_actors)]
         self.plays: dict[Any, tuple[FleetActor, Any]] = {}  # of the references to what is told and to the rollout
@@ -69,7 +69,7 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Say what was lost, and end all actors; those at play have a few seconds to come to an end of it."""
+        """Print what was lost, and end all actors; those at play have a few seconds to finish."""
         self._sum_up()
         try:
             self.ray.wait(
@@ -81,9 +81,9 @@ class Fleet:
             for member in self.members:
                 self.ray.kill(member.handle)
             # Within bounds for all together: where the head is gone, those on other nodes never end.
-            for told_at in self.ray.wait(list(self.plays), num_returns=len(self.plays), timeout=CLOSE_S)[0]:
-                if self._look_at(told_at):
-                    self._look_at(self.plays[told_at][1])
+            for report_ref in self.ray.wait(list(self.plays), num_returns=len(self.plays), timeout=CLOSE_S)[0]:
+                if self._look_at(report_ref):
+                    self._look_at(self.plays[report_ref][1])
 
     def broadcast(self, version: int, policy: nn.Module) -> None:
         """Put the weights of a version where actors find them."""
@@ -91,7 +91,7 @@ class Fleet:
         self.version, self.weights = version, self.ray.put(weights)
 
     def begin(self, seed: int) -> None:
-        """Have all environments begin anew. What was under way comes to nothing."""
+        """Reset all environments. Rollouts and episodes under way are dropped."""
         self.seed = seed
         self.plays.clear()
         self.waiting = list(self.members)
@@ -103,35 +103,35 @@ class Fleet:
         An actor is asked for the next one when one of its has arrived; where no lag is allowed, when all have. Raises
         WorkerError, or what else of pufferlib's an actor raised.
         """
-        taken: list[tuple[int, Any, int]] = []
-        while len(taken) < count:
+        results: list[tuple[int, Any, int]] = []
+        while len(results) < count:
             if not self.plays:
                 self._ask_waiting()
-            told_at = self._first()
-            member, rollout_at = self.plays.pop(told_at)
+            report_ref = self._first()
+            member, rollout_ref = self.plays.pop(report_ref)
             try:
-                told: RolloutReport = self.ray.get(told_at)
+                rollout_report: RolloutReport = self.ray.get(report_ref)
             except self.ray.exceptions.RayError as error:
-                self._look_at(rollout_at)
+                self._look_at(rollout_ref)
                 self._lose(member, error)
                 continue
-            member.deaths, member.node = 0, told.node
-            member.steps_per_s = told.num_steps / told.seconds
-            for infos in told.infos:
+            member.deaths, member.node = 0, rollout_report.node
+            member.steps_per_s = rollout_report.num_steps / rollout_report.seconds
+            for infos in rollout_report.infos:
                 self.report.infos(infos)
             self.waiting.append(member)
             if self.config.max_lag:
                 self._ask_waiting()
-            lag = self.version - told.version
+            lag = self.version - rollout_report.version
             if lag > self.config.max_lag:
                 self.num_dropped += 1
                 continue
             try:
-                taken.append((member.index, self.ray.get(rollout_at), lag))
+                results.append((member.index, self.ray.get(rollout_ref), lag))
             except self.ray.exceptions.RayError:  # the node on which it lay is gone, as the next one will tell
                 self.num_lost += 1
-        taken.sort(key=lambda each: each[0])
-        return [rollout for _, rollout, _ in taken], [lag for *_, lag in taken]
+        results.sort(key=lambda result: result[0])
+        return [rollout for _, rollout, _ in results], [lag for *_, lag in results]
 
     def charts(self) -> dict[str, float]:
         """Return what is to be told of actors, by TensorBoard names; speeds are in steps a second."""
@@ -145,7 +145,7 @@ class Fleet:
         return {**{f"charts/{name}": count for name, count in lost.items() if count}, **speeds}
 
     def _look_at(self, reference: Any) -> bool:
-        """Tell whether an error came of a play that nobody asks for any more: unseen, Ray would log its traceback."""
+        """Return whether a play whose result is not used any more failed: Ray would log an unseen error's traceback."""
         try:
             self.ray.get(reference, timeout=CLOSE_S)
         except self.ray.exceptions.RayError:
@@ -162,7 +162,7 @@ class Fleet:
             self._say(f"dropped: {self.num_dropped} rollout(s), older than max_lag={self.config.max_lag}")
 
     def _new(self, index: int) -> Any:
-        return self.kind.remote(index, *self.given)
+        return self.kind.remote(index, *self.arguments)
 
     def _ask_waiting(self) -> None:
         while self.waiting:
@@ -171,8 +171,8 @@ class Fleet:
     def _ask(self, member: FleetActor) -> None:
         """Ask an actor for a rollout."""
         seed = int(np.random.SeedSequence([self.seed, member.index, member.life]).generate_state(1)[0])
-        told_at, rollout_at = member.handle.play.options(num_returns=2).remote(seed, self.version, [self.weights])
-        self.plays[told_at] = member, rollout_at
+        report_ref, rollout_ref = member.handle.play.options(num_returns=2).remote(seed, self.version, [self.weights])
+        self.plays[report_ref] = member, rollout_ref
 
     def _first(self) -> Any:
         """Wait, and return the reference to what is told of the first rollout to arrive, or of an actor's end."""
@@ -196,7 +196,7 @@ class Fleet:
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
             raise self._explained(member, cause, plain(error)) from None
         lost = isinstance(cause, self.ray.exceptions.RayError)  # what the play was to begin with
-        num_envs, why = self.config.num_envs, reason(cause if lost else error)
+        num_envs, death = self.config.num_envs, reason(cause if lost else error)
         self.num_lost += 1
         self.num_deaths += 1
         member.deaths += 1
@@ -205,13 +205,13 @@ class Fleet:
         where = f"actor {member.index}" + (f" on {member.node}" if member.node else "")
         if member.deaths == MOST_DEATHS:
             raise WorkerError(
-                f"{where} died {MOST_DEATHS} times without having come to the end of a rollout; the last time: {why}",
+                f"{where} died {MOST_DEATHS} times without having come to the end of a rollout; the last time: {death}",
                 worker=member.index,
             )
         first = member.index * num_envs
-        self.report.infos([{"env_id": env_id, "restarted": why} for env_id in range(first, first + num_envs)])
+        self.report.infos([{"env_id": env_id, "restarted": death} for env_id in range(first, first + num_envs)])
         self._say(
-            f"{where} died: {why}. A rollout and the open episodes of its {num_envs} environments are lost; "
+            f"{where} died: {death}. A rollout and the open episodes of its {num_envs} environments are lost; "
             "another one takes its place"
         )
         self.ray.kill(member.handle)
@@ -236,7 +236,7 @@ class Fleet:
 
 @contextmanager
 def connected(config: Any) -> Iterator[Any]:
-    """Have Ray, and return its module: the Ray that this process is connected to already, or that is at the address.
+    """Connect to Ray, and yield its module: the Ray of an earlier connection, or that at the address.
 
     Else one of our own on this machine, which ends with the context. config: as ``Fleet`` has it. Raises MissingExtra,
     PlanError where there is no Ray at the address, or this process is connected to another one, and PlatformError where
@@ -249,13 +249,13 @@ def connected(config: Any) -> Iterator[Any]:
         return
     address = config.address or os.environ.get("RAY_ADDRESS") or "local"
     num_cpus = max(os.cpu_count() or 1, math.ceil(config.num_actors * config.cpus_per_actor))
-    own = {"num_cpus": num_cpus, "include_dashboard": False} if address == "local" else {}
+    ray_options = {"num_cpus": num_cpus, "include_dashboard": False} if address == "local" else {}
     with ExitStack() as stack:
         _quieten(stack)
         stack.callback(ray.shutdown)
         try:
             require_answer(address)
-            ray.init(address, log_to_driver=False, logging_level="ERROR", **own)
+            ray.init(address, log_to_driver=False, logging_level="ERROR", **ray_options)
         except (OSError, ValueError) as error:
             raise PlanError(
                 f"address={address!r} is no Ray that can be reached ({error}); start one with `ray start --head`, or "
@@ -270,10 +270,10 @@ def _quieten(stack: ExitStack) -> None:
     """Keep Ray from telling of each death in a paragraph on the standard output; we do in a line."""
     from ray._private import worker
 
-    told = getattr(worker, "print_to_stdstream", None)
-    if told is not None:
+    original = getattr(worker, "print_to_stdstream", None)
+    if original is not None:
         worker.print_to_stdstream = lambda *_, **__: None
-        stack.callback(setattr, worker, "print_to_stdstream", told)
+        stack.callback(setattr, worker, "print_to_stdstream", original)
 
 
 def ray_module() -> Any:

@@ -48,7 +48,7 @@ def dqn_oracle(setup: Setup, **settings: Any) -> LeagueOracle:
 
 
 class LeagueOracle:
-    """A ``LearnedOracle`` that is made anew for each policy, from a seed that comes of the league's and of the pool.
+    """An oracle that makes a ``LearnedOracle`` for each policy, from a seed that comes of the league's and of the pool.
 
     So a league that was interrupted goes on as it would have. nash_conv, evaluate: those of ``ExactOracle``, of games
     whose environments number information states; else None. Raises PlanError for what is no setting.
@@ -56,29 +56,33 @@ class LeagueOracle:
 
     def __init__(self, setup: Setup, kind: type[Any], settings: dict[str, Any]) -> None:
         self._setup = setup
-        known = checked(settings, kind, "[oracle_kwargs]")
-        if unread := sorted(known.keys() & THE_LEAGUES):
+        trainer_settings = checked(settings, kind, "[oracle_kwargs]")
+        if unread := sorted(trainer_settings.keys() & THE_LEAGUES):
             raise PlanError(f"[oracle_kwargs] has {', '.join(unread)}, which the league sees to itself; leave it out")
-        if setup.coordinator is not None and (theirs := sorted(known.keys() & set(VEC))):
+        if setup.coordinator is not None and (vec_keys := sorted(trainer_settings.keys() & set(VEC))):
             raise PlanError(
-                f"[oracle_kwargs] has {', '.join(theirs)}, but [workers] learn in the environments in which they play; "
-                "say it in [evaluation]"
+                f"[oracle_kwargs] has {', '.join(vec_keys)}, but [workers] learn in the environments in which they "
+                "play; say it in [evaluation]"
             )
-        kind(**known)  # raises before anything is opened
-        how = {"num_envs": 64, "backend": "serial", **{name: known[name] for name in VEC if name in known}}
+        kind(**trainer_settings)  # raises before anything is opened
+        vec_kwargs = {
+            "num_envs": 64,
+            "backend": "serial",
+            **{name: trainer_settings[name] for name in VEC if name in trainer_settings},
+        }
         if setup.coordinator is not None:
-            how["num_envs"] = 1  # to look at
-        self._vec = setup.make_env(**how, seed=setup.seed, as_torch=True)
+            vec_kwargs["num_envs"] = 1  # to look at
+        self._vec = setup.make_env(**vec_kwargs, seed=setup.seed, as_torch=True)
         space = self._vec.observation_layout.space
         numbered = isinstance(space, Dict) and isinstance(space.spaces.get("state"), Discrete)
         game = setup.settings.game
         exact = ExactOracle(game, setup.pool) if game is not None and numbered else None
         if exact is not None:
-            known.setdefault("policy", LOGITS)
-            known.setdefault("gamma", 1.0)
+            trainer_settings.setdefault("policy", LOGITS)
+            trainer_settings.setdefault("gamma", 1.0)
         self.nash_conv = None if exact is None else exact.nash_conv
         self.evaluate = None if exact is None else exact.evaluate
-        self._config = kind(**known)
+        self._config = kind(**trainer_settings)
 
     def initial(self, seat: int) -> int:
         return self._learned().initial(seat)
@@ -86,12 +90,12 @@ class LeagueOracle:
     def respond(self, seat: int, mixture: Mixture) -> int:
         return self._learned().respond(seat, mixture)
 
-    def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
+    def respond_all(self, requests: Sequence[tuple[int, Mixture]]) -> list[int]:
         """Return a response for each seat and mixture; the league's workers learn them at the same time."""
         learned = self._learned()
         if isinstance(learned, RemoteOracle):
-            return learned.respond_all(wanted)
-        return [self.respond(seat, mixture) for seat, mixture in wanted]
+            return learned.respond_all(requests)
+        return [self.respond(seat, mixture) for seat, mixture in requests]
 
     def close(self) -> None:
         """Close the VecEnv."""
@@ -101,9 +105,13 @@ class LeagueOracle:
         setup = self._setup
         seed = int(np.random.SeedSequence((setup.seed, len(setup.pool))).generate_state(1)[0])
         if setup.coordinator is None:
-            return _made(self._vec, setup.pool, seed, config=self._config, seats=setup.seats)
-        return RemoteOracle(setup.coordinator(), partial(_made, config=self._config, seats=setup.seats), seed=seed)
+            return _learned_oracle(self._vec, setup.pool, seed, config=self._config, seats=setup.seats)
+        return RemoteOracle(
+            setup.coordinator(), partial(_learned_oracle, config=self._config, seats=setup.seats), seed=seed
+        )
 
 
-def _made(vec: VecEnv, pool: PolicyPool, seed: int, *, config: Config, seats: Sequence[Seat]) -> LearnedOracle:
+def _learned_oracle(
+    vec: VecEnv, pool: PolicyPool, seed: int, *, config: Config, seats: Sequence[Seat]
+) -> LearnedOracle:
     return LearnedOracle(vec, pool, replace(config, seed=seed), seats=seats)

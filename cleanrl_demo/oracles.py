@@ -6,7 +6,7 @@
             …
 
 The trainers are ``ppo.py`` and ``dqn.py`` as they are. What they step shows them one seat's rows only, those in which
-it acts (``LearnerView``); a router plays the other seats, by policies that are drawn anew for each episode.
+it acts (``LearnerView``); a router plays the other seats, by policies that are drawn again for each episode.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ TRAINERS: Mapping[type[Any], tuple[Any, Any]] = {
     ppo.Config: (ppo.make_learner, ppo.learn),
     dqn.Config: (dqn.Learner, dqn.learn),
 }  # what makes a learner, and what has it learn
-# Of what a trainer's learner goes on with, this is kept elsewhere, or begins anew when it goes on to improve: so does
-# DQN's target network, as a first update copies the one that learns.
-ANEW = {"weights", "target", "generator", "replay", "num_steps", "num_updates"}
+# Keys of a learner's state with which an improvement does not go on: they are stored elsewhere, or start from scratch.
+# So does DQN's target network, as a first update copies the one that learns.
+NOT_RESUMED = {"weights", "target", "generator", "replay", "num_steps", "num_updates"}
 
 
 class LearnedOracle(Oracle, ImprovingOracle):
@@ -54,11 +54,11 @@ class LearnedOracle(Oracle, ImprovingOracle):
     vec: any environments, on any backend, made with ``as_torch=True``; they are reset for each policy. config: of
     ``ppo.py`` or ``dqn.py``, which says by which of them. ``total_steps`` are those of one response or improvement,
     rows in which the seat acts; what is about a run's environments, folder and evaluation is not read. warm: whether a
-    response begins with the weights of the newest policy of its seat's population, if that is one of these, or anew.
+    response begins with the weights of its seat's newest policy, if that is one of these, or with new ones.
     seats: as ``Router`` has them. num_episodes: played to their ends so far. Equal seeds give equal policies where the
     VecEnv gives equal batches.
     A response leaves nothing but itself in the pool. A learner's optimiser goes on from one improvement to the next, as
-    does what PPO knows of the size of rewards, as its state in the pool; the learning rate falls anew in each.
+    does what PPO knows of the size of rewards, as its state in the pool; the learning rate falls again in each.
     Raises PlanError for what trainers refuse, and for several frames, as those of a seat are not those of its rows, and
     devices, as routers compute on the CPU.
     """
@@ -94,9 +94,9 @@ class LearnedOracle(Oracle, ImprovingOracle):
         return self.pool.add_learner(actor.policy.state_dict(), self._origin, self._seats[seat].name)
 
     def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
-        """Have a learner go on to learn to play a seat against a mixture."""
+        """Train a learner further in playing a seat against a mixture."""
         trained = self._trained(seat, mixture, self.pool.weights(learner), self.pool.state(learner))
-        state = {name: value for name, value in trained.state().items() if name not in ANEW}
+        state = {name: value for name, value in trained.state().items() if name not in NOT_RESUMED}
         self.pool.publish(learner, trained.actor.policy.state_dict(), state)
 
     def _trained(
@@ -111,13 +111,13 @@ class LearnedOracle(Oracle, ImprovingOracle):
             learner = make_learner(self._vec, self._origin, config)
             if weights is not None:
                 learner.restore({**learner.state(), **(state or {}), "weights": weights})
-            own = self.pool.add_learner(learner.actor, self._origin, self._seats[seat].name)
+            learner_id = self.pool.add_learner(learner.actor, self._origin, self._seats[seat].name)
             try:
-                opponents = Opponents(mixture, seat, own, config.seed)
+                opponents = Opponents(mixture, seat, learner_id, config.seed)
                 router = Router(self.pool, self._vec, opponents, seats=self._seats, seed=config.seed)
-                learn(Practice(LearnerView(self._vec, router, own), learner, config), learner, config)
+                learn(Practice(LearnerView(self._vec, router, learner_id), learner, config), learner, config)
             finally:
-                self.pool.drop(own)
+                self.pool.drop(learner_id)
         self.num_episodes += opponents.num_episodes
         return learner
 

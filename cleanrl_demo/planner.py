@@ -69,8 +69,8 @@ def as_many_as_fit(
     for num_envs in halved(predicted):
         if most_nbytes(trial, num_envs, device, budget) is not None:
             return num_envs, needs
-    found = f"no environment fits into {amount(budget)}, {share:.0%} of the {amount(free)} that are free on {device}"
-    raise PlanError(f"num_envs=auto: {found}: they take {needs}; use a smaller network or a shorter rollout_length")
+    message = f"no environment fits into {amount(budget)}, {share:.0%} of the {amount(free)} that are free on {device}"
+    raise PlanError(f"num_envs=auto: {message}: they take {needs}; use a smaller network or a shorter rollout_length")
 
 
 def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
@@ -104,12 +104,12 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
     on_gpu = torch.device(device).type == "cuda"
     try:
         if on_gpu:
-            before, held = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+            before, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
             torch.cuda.reset_peak_memory_stats(device)
             trial(num_envs)
             most: int = torch.cuda.max_memory_allocated(device) - before
             # What an iteration took while it was captured its graph keeps, which counts as reserved, not as allocated.
-            if torch.cuda.memory_reserved(device) - held > budget:
+            if torch.cuda.memory_reserved(device) - reserved > budget:
                 return None
         else:  # where more is promised than there is, who takes it is killed: so a trial ends at the budget
             with Account(budget) as account:
@@ -157,20 +157,20 @@ class Account(TorchDispatchMode):
         TorchDispatchMode.__init__(self)
         self.limit = limit
         self.nbytes = self.most_nbytes = 0
-        self._known: set[int] = set()
+        self._storages: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for each in tree_leaves(found):
-            if isinstance(each, torch.Tensor):
-                self._count(each.untyped_storage())
-        return found
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                self._count(leaf.untyped_storage())
+        return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         key, nbytes = id(storage), storage.nbytes()
-        if key in self._known:  # a view, or what was written to
+        if key in self._storages:  # a view, or what was written to
             return
-        self._known.add(key)
+        self._storages.add(key)
         weakref.finalize(storage, self._freed, key, nbytes).atexit = False
         self.nbytes += nbytes
         self.most_nbytes = max(self.most_nbytes, self.nbytes)
@@ -178,5 +178,5 @@ class Account(TorchDispatchMode):
             raise torch.OutOfMemoryError(f"{amount(self.nbytes)} are more than {amount(self.limit)}")
 
     def _freed(self, key: int, nbytes: int) -> None:
-        self._known.discard(key)
+        self._storages.discard(key)
         self.nbytes -= nbytes

@@ -55,8 +55,8 @@ class NoScalar(pufferlib.PlanError):
     """A run has stored no scalar of that name; ``tags`` are those that it has."""
 
     def __init__(self, run_folder: Path, tag: str, tags: Sequence[str]) -> None:
-        there = f"those are {', '.join(sorted(tags))}" if tags else "nothing has been stored in it yet"
-        super().__init__(f"{run_folder} has no scalar {tag}; {there}")
+        hint = f"those are {', '.join(sorted(tags))}" if tags else "nothing has been stored in it yet"
+        super().__init__(f"{run_folder} has no scalar {tag}; {hint}")
         self.tags = tags
 
 
@@ -96,14 +96,14 @@ def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
     figure.savefig(out, dpi=120, format="png")
 
 
-def folders_of(words: Sequence[str]) -> list[Path]:
-    """Return the run folders that words name, globs among them, each once. Raises PlanError where one names none."""
+def folders_of(patterns: Sequence[str]) -> list[Path]:
+    """Return the run folders that paths and globs name, each once. Raises PlanError where one names none."""
     folders: dict[Path, None] = {}
-    for word in words:
-        found = [Path(word)] if Path(word).exists() else sorted(map(Path, glob.glob(word)))
-        if not found:
-            raise pufferlib.PlanError(f"there is no run {word}; trainers make them in runs/")
-        folders |= dict.fromkeys(found)
+    for pattern in patterns:
+        matches = [Path(pattern)] if Path(pattern).exists() else sorted(map(Path, glob.glob(pattern)))
+        if not matches:
+            raise pufferlib.PlanError(f"there is no run {pattern}; trainers make them in runs/")
+        folders |= dict.fromkeys(matches)
     return list(folders)
 
 
@@ -143,9 +143,9 @@ def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve
         else:
             curves[folder] = curve
     if lacking and not curves:
-        told = next((error for error in lacking if error.tags), lacking[0])
+        cause = next((error for error in lacking if error.tags), lacking[0])
         others = f"; the same goes for {_count(len(lacking) - 1, 'other run')}" if len(lacking) > 1 else ""
-        raise pufferlib.PlanError(f"{told}{others}")
+        raise pufferlib.PlanError(f"{cause}{others}")
     return curves
 
 
@@ -164,8 +164,8 @@ def grouped(curves: Mapping[Path, Curve]) -> dict[str, list[Curve]]:
             parts[", ".join([env, algorithm, *settings])].append((config.get("seed"), curve))
         for label, part in sorted(parts.items()):
             seeds = {seed for seed, _ in part}
-            what = "seed" if len(seeds) == len(part) else "run"  # a seed that runs twice is no second seed
-            groups[f"{label}: {_count(len(part), what)}"] = [curve for _, curve in part]
+            unit = "seed" if len(seeds) == len(part) else "run"  # a seed that runs twice is no second seed
+            groups[f"{label}: {_count(len(part), unit)}"] = [curve for _, curve in part]
     return groups
 
 
@@ -217,5 +217,5 @@ def _short(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, unit: str) -> str:
+    return f"{number} {unit}{'' if number == 1 else 's'}"

@@ -32,9 +32,9 @@ import torch
 from torch import Tensor, nn
 
 import pufferlib
-from cleanrl_demo.checkpoints import found
+from cleanrl_demo.checkpoints import checkpoint_path
 from cleanrl_demo.cuda_graphs import GraphedIteration, Reading, on_own_stream
-from cleanrl_demo.ddp import alike, gathered, joined, mine, require_as_many, total
+from cleanrl_demo.ddp import alike, gathered, joined, of_this_rank, require_as_many, total
 from cleanrl_demo.device_video import DeviceVideo
 from cleanrl_demo.planner import as_many_as_fit, free_nbytes
 from cleanrl_demo.ppo import PRECISIONS, SCHEDULES
@@ -118,13 +118,19 @@ class DeviceConfig(RunConfig):
 
 
 class Team:
-    """A policy, the agents that it acts for, and what trains it. places: of these among those of an environment."""
+    """A policy, the agents that it acts for, and what trains it. agent_indices: of these in an environment."""
 
-    def __init__(self, name: str, actor: Actor, places: Sequence[int], config: DeviceConfig) -> None:
+    def __init__(self, name: str, actor: Actor, agent_indices: Sequence[int], config: DeviceConfig) -> None:
         table = config.teams.get(name, {})
         self.name, self.actor = name, actor
-        neighbours = list(places) == list(range(places[0], places[-1] + 1))  # whose rows can be viewed
-        self.places = slice(places[0], places[-1] + 1) if neighbours else torch.tensor(places, device=config.device)
+        neighbours = list(agent_indices) == list(
+            range(agent_indices[0], agent_indices[-1] + 1)
+        )  # whose rows can be viewed
+        self.agent_indices = (
+            slice(agent_indices[0], agent_indices[-1] + 1)
+            if neighbours
+            else torch.tensor(agent_indices, device=config.device)
+        )
         self.first_rate = table.get("learning_rate", config.learning_rate)
         self.schedule = table.get("schedule", config.schedule)
         self.entropy_coefficient = table.get("entropy_coefficient", config.entropy_coefficient)
@@ -142,12 +148,12 @@ class Team:
         )
 
     def rows_of(self, column: Tensor) -> Tensor:
-        """Return the rows of its agents, (steps * envs * places, …), of a column (steps, envs, agents, …)."""
-        return column[:, :, self.places].flatten(0, 2)
+        """Return the rows of its agents, (steps * envs * agents, …), of a column (steps, envs, agents, …)."""
+        return column[:, :, self.agent_indices].flatten(0, 2)
 
     def write(self, column: Tensor, rows: Tensor) -> None:
-        """Write rows of its agents, (envs * places, …), into a step's column, (envs, agents, …)."""
-        column[:, self.places] = rows.view(len(column), -1, *rows.shape[1:])
+        """Write rows of its agents, (envs * agents, …), into a step's column, (envs, agents, …)."""
+        column[:, self.agent_indices] = rows.view(len(column), -1, *rows.shape[1:])
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on with an optimizer's ``state_dict``. Raises ValueError where that is of other weights.
@@ -155,8 +161,8 @@ class Team:
         Earlier checkpoints have the numbers of all parts one after another, without gaps.
         """
         moments = {
-            index: {name: self._aligned(values) if values.ndim else values for name, values in kept.items()}
-            for index, kept in state["state"].items()
+            index: {name: self._aligned(values) if values.ndim else values for name, values in param_state.items()}
+            for index, param_state in state["state"].items()
         }
         self.optimizer.load_state_dict({**state, "state": moments})
         if self.weights.is_cuda:
@@ -169,10 +175,10 @@ class Team:
         parts = [part.numel() for part in self.actor.policy.parameters()]
         if len(numbers) != sum(parts):
             raise ValueError(f"{len(numbers)} numbers of an optimizer for {len(self.weights)} weights")
-        spread = torch.zeros_like(self.weights)
+        aligned_numbers = torch.zeros_like(self.weights)
         for begin, part in zip(begins_of(parts), numbers.split(parts), strict=False):
-            spread[begin : begin + len(part)] = part
-        return spread
+            aligned_numbers[begin : begin + len(part)] = part
+        return aligned_numbers
 
     def set_rate(self, num_steps: int, total_steps: int) -> float:
         """Set the learning rate for when so many steps are done, and return it. On a device, nothing waits for it."""
@@ -191,10 +197,10 @@ def aligned(policy: nn.Module) -> Tensor:
     weights = parts[0].detach().new_zeros(begins[-1])
     weights.grad = torch.zeros_like(weights)
     for begin, part in zip(begins, parts, strict=False):
-        own = slice(begin, begin + part.numel())
-        weights[own] = part.detach().reshape(-1)
-        part.data = weights[own].view_as(part)
-        part.grad = weights.grad[own].view_as(part)
+        span = slice(begin, begin + part.numel())
+        weights[span] = part.detach().reshape(-1)
+        part.data = weights[span].view_as(part)
+        part.grad = weights.grad[span].view_as(part)
     return weights
 
 
@@ -241,8 +247,8 @@ class Config(DeviceConfig):
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
-    with joined(config, lambda own: num_envs_that_fit(own, env)) as (own, whole):
-        return run(own, Learner, learn, env=env, whole=whole)
+    with joined(config, lambda local_config: num_envs_that_fit(local_config, env)) as (local_config, run_config):
+        return run(local_config, Learner, learn, env=env, run_config=run_config)
 
 
 def resume(
@@ -252,13 +258,13 @@ def resume(
 
     Raises PlanError unless as many processes go on as have begun it.
     """
-    require_as_many(found(folder).parent)
+    require_as_many(checkpoint_path(folder).parent)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
 
 
 def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
     """Be one of the processes of a run that is resumed, whose number of environments is known."""
-    return joined(config, lambda own: int(own.num_envs))
+    return joined(config, lambda local_config: int(local_config.num_envs))
 
 
 # --------------------------------------------------------------------------------------------------------- who learns
@@ -277,13 +283,15 @@ def require_shuffled(config: Any, rows: Sequence[int]) -> None:
     num_epochs = getattr(config, "num_epochs", 0)
     if torch.device(config.device).type != "cuda" or num_epochs == 0:
         return
-    drawn = num_epochs * sum(rows) if config.graphs else 0
-    if max(rows) <= MOST_SHUFFLED and drawn <= MOST_DRAWN:
+    num_drawn = num_epochs * sum(rows) if config.graphs else 0
+    if max(rows) <= MOST_SHUFFLED and num_drawn <= MOST_DRAWN:
         return
-    told = f"a rollout has {max(rows):,} rows of a team, and {MOST_SHUFFLED:,} can be shuffled"
-    if drawn > MOST_DRAWN:
-        told = f"num_epochs={num_epochs} of {sum(rows):,} rows draw more random numbers than a graph's {MOST_DRAWN:,}"
-    raise PlanError(f"{told}; use fewer num_envs, or a shorter rollout_length")
+    message = f"a rollout has {max(rows):,} rows of a team, and {MOST_SHUFFLED:,} can be shuffled"
+    if num_drawn > MOST_DRAWN:
+        message = (
+            f"num_epochs={num_epochs} of {sum(rows):,} rows draw more random numbers than a graph's {MOST_DRAWN:,}"
+        )
+    raise PlanError(f"{message}; use fewer num_envs, or a shorter rollout_length")
 
 
 class Learner:
@@ -301,12 +309,14 @@ class Learner:
             raise PlanError(
                 f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not"
             )
-        require_shuffled(config, [config.rollout_length * vec.num_envs * len(places) for places in teams.values()])
+        require_shuffled(
+            config, [config.rollout_length * vec.num_envs * len(agent_indices) for agent_indices in teams.values()]
+        )
         policy: Any = self.actor.policy.to(config.device)
         parts = {name: policy.policy_of(name) if len(teams) > 1 else policy for name in teams}
         self.teams = [
-            Team(name, Actor(lambda *_, part=parts[name]: part, layout, space), places, config)
-            for name, places in teams.items()
+            Team(name, Actor(lambda *_, part=parts[name]: part, layout, space), agent_indices, config)
+            for name, agent_indices in teams.items()
         ]
         self.generator = torch.Generator(config.device).manual_seed(config.seed)
         self.num_steps = 0
@@ -324,9 +334,9 @@ class Learner:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state`` was returned."""
         self.actor.policy.load_state_dict(state["weights"])
-        for team, kept in zip(self.teams, state["optimizers"], strict=True):
-            team.restore(kept)
-        self.generator.set_state(mine(state["generator"]))
+        for team, optimizer_state in zip(self.teams, state["optimizers"], strict=True):
+            team.restore(optimizer_state)
+        self.generator.set_state(of_this_rank(state["generator"]))
         self.num_steps = state["num_steps"]
 
 
@@ -350,9 +360,9 @@ class Rollout:
 
         self.observations = zeros(self.num_steps + 1, *(vec.single_observation_space.shape or ()))
         self.values = zeros(self.num_steps + 1)
-        self.choices = zeros(self.num_steps, len(decisions.nvec), dtype=torch.int64)
+        self.discrete_actions = zeros(self.num_steps, len(decisions.nvec), dtype=torch.int64)
         self.log_probs, self.rewards = zeros(self.num_steps), zeros(self.num_steps)
-        self.terminations, self.truncations, self.real = (zeros(self.num_steps, dtype=torch.bool) for _ in range(3))
+        self.terminations, self.truncations, self.masks = (zeros(self.num_steps, dtype=torch.bool) for _ in range(3))
         self.device_video = DeviceVideo(vec, config.video_envs, self.num_steps) if config.video_envs else None
         self._actions_shape = (vec.agents_per_batch, *(vec.single_action_space.shape or ()))
 
@@ -370,11 +380,11 @@ class Rollout:
         for step in range(self.num_steps):
             for team in self.learner.teams:
                 distribution, values, _ = team.actor(team.rows_of(self.observations[step : step + 1]))
-                choices, aims = distribution.sample(self.learner.generator)
+                discrete_actions, continuous_actions = distribution.sample(self.learner.generator)
                 team.write(self.values[step], values)
-                team.write(self.choices[step], choices)
-                team.write(self.log_probs[step], distribution.log_prob(choices, aims))
-            self.vec.send(self.choices[step].view(self._actions_shape))
+                team.write(self.discrete_actions[step], discrete_actions)
+                team.write(self.log_probs[step], distribution.log_prob(discrete_actions, continuous_actions))
+            self.vec.send(self.discrete_actions[step].view(self._actions_shape))
             self.keep(step, self.vec.recv())
         for team in self.learner.teams:
             team.write(self.values[-1], team.actor(team.rows_of(self.observations[-1:]))[1])
@@ -383,21 +393,21 @@ class Rollout:
 
     def keep(self, step: int, batch: Any) -> None:
         """Take over the rows that a step has led to."""
-        for column, came in (
+        for column, values in (
             (self.observations[step + 1], batch.observations),
             (self.rewards[step], batch.rewards),
             (self.terminations[step], batch.terminations),
             (self.truncations[step], batch.truncations),
-            (self.real[step], batch.masks),
+            (self.masks[step], batch.masks),
         ):
-            column.copy_(came.view_as(column))
+            column.copy_(values.view_as(column))
         if self.device_video is not None:
             self.device_video.take(step, batch)
 
     def advantages(self, gamma: float, gae_lambda: float) -> Tensor:
         """Return the advantage of each action, (steps, envs, agents); 0 where it does not count."""
         ends = (self.terminations, self.truncations)
-        return advantages(self.rewards, self.values, *ends, self.real, gamma, gae_lambda)
+        return advantages(self.rewards, self.values, *ends, self.masks, gamma, gae_lambda)
 
 
 def advantages(
@@ -405,82 +415,82 @@ def advantages(
     values: Tensor,
     terminations: Tensor,
     truncations: Tensor,
-    real: Tensor,
+    masks: Tensor,
     gamma: float,
     gae_lambda: float,
 ) -> Tensor:
-    """Return generalised advantage estimates, (steps, …); 0 where a step is not real.
+    """Return generalised advantage estimates, (steps, …); 0 where a step's mask is unset.
 
     values: (steps + 1, …), of what was seen before each action and after the last. The others: (steps, …), what the
     action brought. Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
-    lives = real & ~terminations
-    deltas = real * (rewards - values[:-1]) + gamma * lives * values[1:]
+    lives = masks & ~terminations
+    deltas = masks * (rewards - values[:-1]) + gamma * lives * values[1:]
     decays = gamma * gae_lambda * (lives & ~truncations)
     estimates = torch.empty_like(deltas)
-    following = torch.zeros_like(deltas[0])
+    lastgaelam = torch.zeros_like(deltas[0])
     for step in reversed(range(len(deltas))):
-        following = torch.addcmul(deltas[step], decays[step], following, out=estimates[step])
+        lastgaelam = torch.addcmul(deltas[step], decays[step], lastgaelam, out=estimates[step])
     return estimates
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     """Train all teams on a rollout, ``num_epochs`` times; return the losses of the last epoch, (teams, losses)."""
-    gained = rollout.advantages(config.gamma, config.gae_lambda)
-    told = []
+    advantages = rollout.advantages(config.gamma, config.gae_lambda)
+    metrics = []
     for team in learner.teams:
-        observations, choices = team.rows_of(rollout.observations[:-1]), team.rows_of(rollout.choices)
-        old_log_probs, gains = team.rows_of(rollout.log_probs), team.rows_of(gained)
-        returns = gains + team.rows_of(rollout.values[:-1])
-        counts = team.rows_of(rollout.real).float()
+        observations, discrete_actions = team.rows_of(rollout.observations[:-1]), team.rows_of(rollout.discrete_actions)
+        old_log_probs, b_advantages = team.rows_of(rollout.log_probs), team.rows_of(advantages)
+        b_returns = b_advantages + team.rows_of(rollout.values[:-1])
+        masks = team.rows_of(rollout.masks).float()
         for _ in range(config.num_epochs):
-            shuffled = torch.randperm(len(counts), generator=learner.generator, device=counts.device)
-            columns = (observations, choices, old_log_probs, gains, returns, counts)
+            shuffled = torch.randperm(len(masks), generator=learner.generator, device=masks.device)
+            columns = (observations, discrete_actions, old_log_probs, b_advantages, b_returns, masks)
             # As many for all processes, whatever their shares: each takes part in every sum.
             chunks = [column[shuffled].tensor_split(config.num_minibatches) for column in columns]
             terms = torch.stack([ppo_step(team, config, *chunk) for chunk in zip(*chunks, strict=True)])
-        told.append(terms.mean(0))
-    return torch.stack(told)
+        metrics.append(terms.mean(0))
+    return torch.stack(metrics)
 
 
 def ppo_step(
     team: Team,
     config: Config,
     observations: Tensor,
-    choices: Tensor,
+    discrete_actions: Tensor,
     old_log_probs: Tensor,
-    gains: Tensor,
+    advantages: Tensor,
     returns: Tensor,
-    counts: Tensor,
+    masks: Tensor,
 ) -> Tensor:
-    """Take one step against PPO's loss; return Config.losses. counts: 1 where a row counts, else 0."""
-    shares, normalized = weighed(gains, counts, config.advantage_floor)
+    """Take one step against PPO's loss; return Config.losses. masks: 1 where a row counts, else 0."""
+    shares, normalized = weighed(advantages, masks, config.advantage_floor)
     distribution, values, _ = team.actor(observations)
-    log_ratios = distribution.log_prob(choices, gains[:, None]) - old_log_probs
+    log_ratios = distribution.log_prob(discrete_actions, advantages[:, None]) - old_log_probs
     ratios = log_ratios.exp()
     bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
-    gained = torch.min(ratios * normalized, bounded * normalized)
-    errors = 0.5 * (values - returns).square()
+    pg_objectives = torch.min(ratios * normalized, bounded * normalized)
+    v_losses = 0.5 * (values - returns).square()
     entropies = distribution.entropy()
-    losses = config.value_coefficient * errors - gained - team.entropy_coefficient * entropies
+    losses = config.value_coefficient * v_losses - pg_objectives - team.entropy_coefficient * entropies
     descend(team, losses @ shares, config)
     with torch.no_grad():
-        terms = (-gained, errors, entropies, ratios - 1 - log_ratios, (ratios != bounded).float())
+        terms = (-pg_objectives, v_losses, entropies, ratios - 1 - log_ratios, (ratios != bounded).float())
         return torch.stack(terms) @ shares
 
 
-def weighed(gains: Tensor, counts: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+def weighed(advantages: Tensor, masks: Tensor, floor: float) -> tuple[Tensor, Tensor]:
     """Return how much each row adds to a mean over those that count, of all processes, and normalized advantages.
 
     Those are less their mean, over their deviation, which is taken for no less than ``floor``. Processes wait for each
     other once: the count and both moments are one sum, of float64, whose difference is the variance.
     """
-    own = (gains * counts).double()
-    sums = total(torch.stack([counts.sum(dtype=own.dtype), own.sum(), own.square().sum()]))
+    weighted = (advantages * masks).double()
+    sums = total(torch.stack([masks.sum(dtype=weighted.dtype), weighted.sum(), weighted.square().sum()]))
     count = sums[0].clamp(min=1)
     mean, square = (sums[1:] / count).unbind()
     deviation = (square - mean.square()).clamp(min=0).sqrt().clamp(min=floor)
-    return counts / count.float(), (gains - mean.float()) / deviation.float()
+    return masks / count.float(), (advantages - mean.float()) / deviation.float()
 
 
 def descend(team: Team, loss: Tensor, config: DeviceConfig) -> None:
@@ -514,20 +524,20 @@ def learn(
             rollout.begin()
             if rollout.device_video is not None:
                 show(session, rollout.device_video, learner, Reading(rollout.device_video.tensors(1), ()).values())
-            most_steps = int(total(torch.tensor(rollout.real.numel(), device=config.device)))  # of an iteration
-            before: Reading | None = None
+            most_steps = int(total(torch.tensor(rollout.masks.numel(), device=config.device)))  # of an iteration
+            previous: Reading | None = None
             known_steps = learner.num_steps  # without those of the iteration before, even where these have been read
             report.phase("learning")
             while learner.num_steps < last_step:
                 rates = [team.set_rate(known_steps, config.total_steps) for team in learner.teams]
                 reading = Reading(iterate(), rates)
-                if before is not None:
-                    tell(session, learner, rollout, before)
+                if previous is not None:
+                    report_iteration(session, learner, rollout, previous)
                 known_steps = learner.num_steps
-                before, due = reading, session.is_due()
+                previous, due = reading, session.is_due()
                 if due or learner.num_steps + most_steps >= last_step:
-                    tell(session, learner, rollout, before)
-                    before = None
+                    report_iteration(session, learner, rollout, previous)
+                    previous = None
                 if due:
                     session.save_newest()
 
@@ -546,8 +556,8 @@ def iteration(
         losses = total(update(learner, rollout, config))
         sums = vec.episode_sums(reset=True)  # type: ignore[attr-defined]
         episodes = (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)
-        exposed = () if rollout.device_video is None else rollout.device_video.tensors()
-        return total(rollout.real.sum()), losses, *map(total, episodes), *exposed
+        video_tensors = () if rollout.device_video is None else rollout.device_video.tensors()
+        return total(rollout.masks.sum()), losses, *map(total, episodes), *video_tensors
 
     return GraphedIteration(play_and_update, learner.generator, config)
 
@@ -562,23 +572,23 @@ def num_envs_that_fit(
         rows_per_env = vec.agents_per_env * config.rollout_length
 
     def trial(num_envs: int) -> None:
-        own = replace(config, num_envs=num_envs, video_envs=())
-        with torch_set_up(own), environments(own, env) as vec:
-            learner = Learner(vec, origin_of(own, env), own)
-            vec.async_reset(seed=own.seed)
-            with on_own_stream(own.device):
-                rollout = Rollout(vec, learner, own)
+        trial_config = replace(config, num_envs=num_envs, video_envs=())
+        with torch_set_up(trial_config), environments(trial_config, env) as vec:
+            learner = Learner(vec, origin_of(trial_config, env), trial_config)
+            vec.async_reset(seed=trial_config.seed)
+            with on_own_stream(trial_config.device):
+                rollout = Rollout(vec, learner, trial_config)
                 rollout.begin()
-                iterate = iteration(rollout, own, update)
+                iterate = iteration(rollout, trial_config, update)
                 for _ in range(1 + (iterate.eager_calls or 0)):  # the last of them is captured, if any is
                     iterate()
 
     free = free_nbytes(config.device)
     most = max(1, config.total_steps // (rows_per_env * num_processes()))  # as all play towards total_steps
-    found, needs = as_many_as_fit(trial, config.device, rows_per_env, most, free=free)
+    num_envs, needs = as_many_as_fit(trial, config.device, rows_per_env, most, free=free)
     where = "" if num_processes() == 1 else " in the first process"
-    print(f"num_envs={found}{where}: {needs}; {memory_text(free)} are free, and total_steps is enough for {most}")
-    return found
+    print(f"num_envs={num_envs}{where}: {needs}; {memory_text(free)} are free, and total_steps is enough for {most}")
+    return num_envs
 
 
 def show(session: Session, device_video: DeviceVideo, learner: Learner, tensors: Sequence[Tensor]) -> None:
@@ -587,12 +597,12 @@ def show(session: Session, device_video: DeviceVideo, learner: Learner, tensors:
         device_video.show(session.videos, tensors, learner.num_steps)
 
 
-def tell(session: Session, learner: Learner, rollout: Rollout, reading: Reading) -> None:
+def report_iteration(session: Session, learner: Learner, rollout: Rollout, reading: Reading) -> None:
     """Count the steps of an iteration, and report what came of it."""
     num_steps, losses, *sums = reading.values()
-    sums, exposed = sums[:4], sums[4:]
+    sums, video_tensors = sums[:4], sums[4:]
     if rollout.device_video is not None:
-        show(session, rollout.device_video, learner, exposed)
+        show(session, rollout.device_video, learner, video_tensors)
     learner.num_steps += int(num_steps)
     num_episodes, num_ended_steps, scores, returns = sums
     episodes = EpisodeSums(num_episodes, num_ended_steps, scores, returns, session.vec.agent_names).stats()

@@ -2,10 +2,10 @@
 
     python -m cleanrl_demo.ppo_lstm --env my_module:make_env --backend pool
 
-An agent's state is kept by its id, and begins anew where a row's mask is False: with an episode, with an agent's life,
-and where its place has changed hands. Each row is stored with the state with which it was seen. To learn, each agent's
-line of rows is unrolled anew from its first row's stored state, beginning anew where play did; minibatches are of whole
-lines.
+An agent's state is kept by its id, and reset where a row's mask is False: with an episode, with an agent's life, and
+where its place has changed hands. Each row is stored with the state with which it was seen. To learn, each agent's line
+of rows is unrolled again from its first row's stored state, which is reset where play reset it; minibatches are of
+whole lines.
 
 What trainers get wrong most often stands in two places. ``Rollout`` strings the rows of each agent together by
 ``agent_ids``, whatever batch they come in. ``advantages`` cuts an agent's line where its episode ended: after a
@@ -109,7 +109,7 @@ class Learner:
     actor: Actor
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
-    outcomes: RewardProcessing
+    reward_processing: RewardProcessing
     num_steps: int = 0
 
     def state(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Learner:
             "weights": self.actor.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
-            "outcomes": self.outcomes.state(),
+            "outcomes": self.reward_processing.state(),
             "num_steps": self.num_steps,
         }
 
@@ -127,7 +127,7 @@ class Learner:
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
-        self.outcomes.restore(state["outcomes"])
+        self.reward_processing.restore(state["outcomes"])
         self.num_steps = state["num_steps"]
 
 
@@ -143,15 +143,15 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
     generator = torch.Generator(config.device).manual_seed(config.seed)
     bound = 10.0 if config.reward_clip is None and config.normalize_rewards else config.reward_clip
-    outcomes = RewardProcessing(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
-    return Learner(actor, optimizer, generator, outcomes)
+    reward_processing = RewardProcessing(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
+    return Learner(actor, optimizer, generator, reward_processing)
 
 
 PRECISIONS: Mapping[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16}
 SCHEDULES: Mapping[str, Callable[[float], float]] = {
-    "linear": lambda done: 1 - done,
-    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
-    "constant": lambda done: 1.0,
+    "linear": lambda progress: 1 - progress,
+    "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
+    "constant": lambda progress: 1.0,
 }  # the share of the learning rate that is left when so much is done
 
 
@@ -161,8 +161,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
     batch_size = vec.agents_per_batch // vec.agents_per_env
     num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
     for last_step in session.stretches():
-        learner.outcomes.forget()
-        rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
+        learner.reward_processing.forget()
+        rollout = Rollout(vec, learner.actor, learner.reward_processing, num_batches, config.device)
         initial = learner.actor.initial_state(vec.num_envs * vec.agents_per_env)
         assert initial is not None
         memory = Memory(initial)
@@ -176,13 +176,17 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 rollout.receive(batch, host, rows)
                 with torch.inference_mode():
                     state = rollout.recall(memory.of(batch.agent_ids, batch.masks), rows)
-                    distribution, values, after = learner.actor(rollout.observations[rows], state)
-                    assert after is not None
-                    memory.keep(batch.agent_ids, after)
-                    choices, aims = distribution.sample(learner.generator)
-                    rollout.log_probs[rows] = distribution.log_prob(choices, aims)
-                    rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
-                actions = learner.actor.decisions.actions(choices, aims)
+                    distribution, values, next_state = learner.actor(rollout.observations[rows], state)
+                    assert next_state is not None
+                    memory.keep(batch.agent_ids, next_state)
+                    discrete_actions, continuous_actions = distribution.sample(learner.generator)
+                    rollout.log_probs[rows] = distribution.log_prob(discrete_actions, continuous_actions)
+                    rollout.values[rows], rollout.discrete_actions[rows], rollout.continuous_actions[rows] = (
+                        values,
+                        discrete_actions,
+                        continuous_actions,
+                    )
+                actions = learner.actor.decisions.actions(discrete_actions, continuous_actions)
                 session.film()
                 report.phase("environments")
                 # Sent before the update, not after it: the environments work while we learn.
@@ -190,51 +194,51 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 report.infos(batch.infos)
 
             report.phase("learning")
-            if rollout.real.any():
-                done = min(1.0, learner.num_steps / config.total_steps)
-                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](done)
+            if rollout.masks.any():
+                progress = min(1.0, learner.num_steps / config.total_steps)
+                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](progress)
                 losses = update(learner, rollout, config)
-                learner.num_steps += int(rollout.real.sum())
+                learner.num_steps += int(rollout.masks.sum())
                 report.update(learner.num_steps, losses)
             report.phase("environments")
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
-    """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    """Train on all rows of a rollout that count, ``num_epochs`` times; return the losses of the last epoch, by name."""
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
     returns = advantages + rollout.values
     lines = torch.from_numpy(rollout.lines()).to(config.device)
-    real, starts = (torch.from_numpy(column).to(config.device) for column in (rollout.real, rollout.starts))
+    valid_rows, starts = (torch.from_numpy(column).to(config.device) for column in (rollout.masks, rollout.starts))
     (weights,) = optimizer.param_groups[0]["params"]
     for epoch in range(config.num_epochs):
-        told = []
+        metrics = []
         shuffled = torch.randperm(lines.shape[1], generator=generator, device=config.device)
         for agents in shares(shuffled, config.num_minibatches, 1 if len(lines) > 1 else 2):
             steps = lines[:, agents]
-            rows, counts = steps.flatten(), real[steps].flatten()
-            if not counts.any():
+            mb_inds, mb_masks = steps.flatten(), valid_rows[steps].flatten()
+            if not mb_masks.any():
                 continue
-            gains, aimed_values, old_log_probs = (
-                column[rows][counts] for column in (advantages, returns, rollout.log_probs)
+            mb_advantages, mb_returns, old_log_probs = (
+                column[mb_inds][mb_masks] for column in (advantages, returns, rollout.log_probs)
             )
             state = tuple(part[steps[0]] for part in rollout.states)
             distribution, values = actor.unroll(rollout.observations[steps], state, starts[steps])
-            log_probs = distribution.log_prob(rollout.choices[rows], rollout.aims[rows])
+            log_probs = distribution.log_prob(rollout.discrete_actions[mb_inds], rollout.continuous_actions[mb_inds])
             entropies, values, log_ratios = (
-                distribution.entropy()[counts],
-                values[counts],
-                log_probs[counts] - old_log_probs,
+                distribution.entropy()[mb_masks],
+                values[mb_masks],
+                log_probs[mb_masks] - old_log_probs,
             )
             ratios = log_ratios.exp()
-            spread, centre = torch.std_mean(gains, correction=0)
-            gains = (gains - centre) / spread.clamp(min=config.advantage_floor)
+            std, mean = torch.std_mean(mb_advantages, correction=0)
+            mb_advantages = (mb_advantages - mean) / std.clamp(min=config.advantage_floor)
             bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
-            gained = torch.min(ratios * gains, bounded * gains)
-            errors = (values - aimed_values).square()
+            pg_objectives = torch.min(ratios * mb_advantages, bounded * mb_advantages)
+            v_errors = (values - mb_returns).square()
             # One mean of all terms, not one of each, which takes a tenth less time forwards and backwards.
-            losses = (0.5 * config.value_coefficient) * errors - gained
+            losses = (0.5 * config.value_coefficient) * v_errors - pg_objectives
             if config.entropy_coefficient:
                 losses = losses - config.entropy_coefficient * entropies
             weights.grad.zero_()
@@ -245,15 +249,15 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             optimizer.step()
             if config.target_kl is not None or epoch == config.num_epochs - 1:
                 with torch.no_grad():
-                    approx_kls, clipped = ratios - 1 - log_ratios, (ratios != bounded).float()
-                    terms = [-gained, 0.5 * errors, entropies, approx_kls, clipped]
-                    told.append(torch.stack(terms).mean(1))
-        if config.target_kl is not None and float(told[-1][3]) > config.target_kl:
+                    approx_kls, clipfracs = ratios - 1 - log_ratios, (ratios != bounded).float()
+                    terms = [-pg_objectives, 0.5 * v_errors, entropies, approx_kls, clipfracs]
+                    metrics.append(torch.stack(terms).mean(1))
+        if config.target_kl is not None and float(metrics[-1][3]) > config.target_kl:
             break
-    observe(actor.policy, rollout.observations[real])
+    observe(actor.policy, rollout.observations[valid_rows])
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-    means = torch.stack(told).mean(0).tolist()
-    unexplained = advantages[real].var(correction=0) / returns[real].var(correction=0)
+    means = torch.stack(metrics).mean(0).tolist()
+    unexplained = advantages[valid_rows].var(correction=0) / returns[valid_rows].var(correction=0)
     return {
         **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
         "losses/explained_variance": 1 - float(unexplained),
@@ -265,60 +269,67 @@ class Rollout:
     """Rows in the order in which they came, and for each row the next one of the same agent.
 
     The first rows, one for each agent, are what the rollout before left without an outcome: an action that was sent,
-    but whose reward had not come back. Behind them lie ``num_batches`` batches. The last row is nobody's: what has no
-    predecessor writes there, and what has no successor points there. What the policy needs lies on its device.
+    but whose reward had not come back. Behind them lie ``num_batches`` batches. The last row, ``dummy_row``, belongs
+    to no agent: rows without a predecessor write there, and rows without a successor point there. What the policy needs
+    lies on its device.
     """
 
     def __init__(
-        self, vec: pufferlib.VecEnv, actor: Actor, outcomes: RewardProcessing, num_batches: int, device: str = "cpu"
+        self,
+        vec: pufferlib.VecEnv,
+        actor: Actor,
+        reward_processing: RewardProcessing,
+        num_batches: int,
+        device: str = "cpu",
     ) -> None:
-        self.outcomes = outcomes
+        self.reward_processing = reward_processing
         num_agents = vec.num_envs * vec.agents_per_env
         bounds = range(num_agents, num_agents + (num_batches + 1) * vec.agents_per_batch, vec.agents_per_batch)
         self.batches = [slice(0, num_agents), *itertools.starmap(slice, itertools.pairwise(bounds))]
-        self.nobody = bounds[-1]
-        num_rows = self.nobody + 1
+        self.dummy_row = bounds[-1]
+        num_rows = self.dummy_row + 1
         # What the policy saw and did.
         layout, decisions = actor.seen_layout, actor.decisions
         self.frames = FrameStack(actor.layout, actor.frame_stack, num_agents, device)
         self.observations = torch.from_numpy(np.zeros((num_rows, *layout.shape), layout.dtype)).to(device)
-        self.choices = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64, device=device)
-        self.aims = torch.zeros((num_rows, decisions.num_aims), device=device)
+        self.discrete_actions = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64, device=device)
+        self.continuous_actions = torch.zeros((num_rows, decisions.num_aims), device=device)
         self.log_probs, self.values = torch.zeros(2, num_rows, device=device)
         self.states = tuple(part.clone() for part in actor.initial_state(num_rows) or ())
-        self.starts = np.zeros(num_rows, np.bool_)  # rows before which the state began anew
+        self.starts = np.zeros(num_rows, np.bool_)  # rows before which the state was reset
         # What came of it, and where the agent went on.
         self.rewards = np.zeros(num_rows, np.float32)
         self.terminations = np.zeros(num_rows, np.bool_)
         self.truncations = np.zeros(num_rows, np.bool_)
-        self.real = np.zeros(num_rows, np.bool_)
-        self.following = np.full(num_rows, self.nobody)
-        self.newest = np.full(num_agents, self.nobody)  # each agent's row that waits for its outcome
+        self.masks = np.zeros(num_rows, np.bool_)
+        self.next_index = np.full(num_rows, self.dummy_row)
+        self.newest = np.full(num_agents, self.dummy_row)  # each agent's row that waits for its outcome
         self.first = self.newest  # each agent's first row in this rollout
 
     def start(self) -> None:
-        """Begin anew, with the rows that still wait for their outcome in front."""
+        """Clear the rollout, and move the rows that still wait for their outcome to the front."""
         waiting, front = torch.from_numpy(self.newest).to(self.values.device), self.batches[0]
-        for column in (self.observations, self.choices, self.aims, self.log_probs, self.values, *self.states):
+        columns = (self.observations, self.discrete_actions, self.continuous_actions, self.log_probs, self.values)
+        for column in (*columns, *self.states):
             column[front] = column[waiting]
-        self.newest = np.where(self.newest == self.nobody, self.nobody, np.arange(front.stop))
+        self.newest = np.where(self.newest == self.dummy_row, self.dummy_row, np.arange(front.stop))
         self.first = self.newest.copy()
-        self.real[:] = False
-        self.following[:] = self.nobody
+        self.masks[:] = False
+        self.next_index[:] = self.dummy_row
 
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before.
 
         batch: a Batch of tensors, on the policy's device; host: the same as arrays.
         """
-        before, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
-        self.rewards[before], self.terminations[before] = self.outcomes(host)
-        self.truncations[before] = host.truncations
-        self.real[before] = host.masks
-        self.following[before] = new
-        self.real[self.nobody], self.following[self.nobody] = False, self.nobody
+        previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
+        self.rewards[previous], self.terminations[previous] = self.reward_processing(host)
+        self.truncations[previous] = host.truncations
+        self.masks[previous] = host.masks
+        self.next_index[previous] = new
+        self.masks[self.dummy_row], self.next_index[self.dummy_row] = False, self.dummy_row
         self.newest[host.agent_ids] = new
-        self.first[host.agent_ids] = np.where(before == self.nobody, new, self.first[host.agent_ids])
+        self.first[host.agent_ids] = np.where(previous == self.dummy_row, new, self.first[host.agent_ids])
         self.starts[rows] = ~host.masks
         self.observations[rows] = self.frames(batch.observations, batch.agent_ids, batch.masks)
 
@@ -329,16 +340,16 @@ class Rollout:
         return state
 
     def lines(self) -> np.ndarray:
-        """Return each agent's rows, one after another: (steps, agents); those of nobody where it has no more."""
+        """Return each agent's rows, one after another: (steps, agents); ``dummy_row`` where it has no more."""
         lines = [self.first]
-        while (lines[-1] != self.nobody).any():
-            lines.append(self.following[lines[-1]])
+        while (lines[-1] != self.dummy_row).any():
+            lines.append(self.next_index[lines[-1]])
         return np.stack(lines[:-1])
 
     def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
-        """Return the advantage of each row, (num_rows,), given their values; 0 where a row is not real."""
+        """Return the advantage of each row, (num_rows,), given their values; 0 where its mask is unset."""
         ends = (self.terminations, self.truncations)
-        return advantages(self.rewards, values, *ends, self.real, self.following, self.batches, gamma, gae_lambda)
+        return advantages(self.rewards, values, *ends, self.masks, self.next_index, self.batches, gamma, gae_lambda)
 
 
 def advantages(
@@ -346,24 +357,25 @@ def advantages(
     values: np.ndarray,
     terminations: np.ndarray,
     truncations: np.ndarray,
-    real: np.ndarray,
-    following: np.ndarray,
+    masks: np.ndarray,
+    next_index: np.ndarray,
     batches: Iterable[slice],
     gamma: float,
     gae_lambda: float,
 ) -> np.ndarray:
-    """Return generalised advantage estimates, (num_rows,); 0 where a row is not real.
+    """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
-    values: of the row's own observation. rewards, terminations, truncations: what its action brought. following: the
-    same agent's next row, which must lie in a later one of ``batches``; where there is none, a row that is not real.
+    values: of the row's own observation. rewards, terminations, truncations: what its action brought. masks: which rows
+    are transitions that count. next_index: the same agent's next row, which must lie in a later one of ``batches``;
+    where there is none, a row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
-    lives = real & ~terminations
-    deltas = np.where(real, rewards - values, 0) + gamma * np.where(lives, values[following], 0)
+    lives = masks & ~terminations
+    deltas = np.where(masks, rewards - values, 0) + gamma * np.where(lives, values[next_index], 0)
     decays = gamma * gae_lambda * (lives & ~truncations)
     estimates = np.zeros_like(values)
     for rows in reversed(list(batches)):
-        estimates[rows] = deltas[rows] + decays[rows] * estimates[following[rows]]
+        estimates[rows] = deltas[rows] + decays[rows] * estimates[next_index[rows]]
     return estimates
 
 

@@ -138,7 +138,7 @@ class Learner:
     actor: Actor
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
-    outcomes: RewardProcessing
+    reward_processing: RewardProcessing
     origin: Origin
     num_steps: int = 0
     pool: PolicyPool = field(default_factory=PolicyPool)
@@ -153,9 +153,9 @@ class Learner:
             "weights": self.actor.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
-            "outcomes": self.outcomes.state(),
+            "outcomes": self.reward_processing.state(),
             "num_steps": self.num_steps,
-            "past": [dict(self.pool.weights(each)) for each in self.past],
+            "past": [dict(self.pool.weights(past)) for past in self.past],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -163,7 +163,7 @@ class Learner:
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
-        self.outcomes.restore(state["outcomes"])
+        self.reward_processing.restore(state["outcomes"])
         self.num_steps = state["num_steps"]
         self.past = [self.pool.add(weights, self.origin) for weights in state["past"]]
 
@@ -180,15 +180,15 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
     generator = torch.Generator(config.device).manual_seed(config.seed)
     bound = 10.0 if config.reward_clip is None and config.normalize_rewards else config.reward_clip
-    outcomes = RewardProcessing(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
-    return Learner(actor, optimizer, generator, outcomes, origin)
+    reward_processing = RewardProcessing(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
+    return Learner(actor, optimizer, generator, reward_processing, origin)
 
 
 PRECISIONS: Mapping[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16}
 SCHEDULES: Mapping[str, Callable[[float], float]] = {
-    "linear": lambda done: 1 - done,
-    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
-    "constant": lambda done: 1.0,
+    "linear": lambda progress: 1 - progress,
+    "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
+    "constant": lambda progress: 1.0,
 }  # the share of the learning rate that is left when so much is done
 
 
@@ -208,42 +208,45 @@ class League:
             raise PlanError("self-play needs two seats; with teams=False each agent has its own")
         opponents = [[learner.id, *learner.past]] * (num_seats - 1)
         seeds = np.random.SeedSequence(seed).spawn(num_seats)
-        self.drawn = [
+        self.matchmakers = [
             Prioritized(seat, learner.id, opponents, weight=MEET[meet], seed=int(seeds[seat].generate_state(1)[0]))
             for seat in range(num_seats)
         ]
         self.seat: dict[int, int] = {}  # of the learner, by environment
 
     def add(self, past: int) -> None:
-        for other_seat, drawn in itertools.product(range(len(self.drawn) - 1), self.drawn):
-            drawn.add(other_seat, past)
+        for other_seat, matchmaker in itertools.product(range(len(self.matchmakers) - 1), self.matchmakers):
+            matchmaker.add(other_seat, past)
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         for env_id in env_ids:
-            self.seat[env_id] = (self.seat.get(env_id, env_id) + 1) % len(self.drawn)
-        return [self.drawn[self.seat[env_id]].assign([env_id])[0] for env_id in env_ids]
+            self.seat[env_id] = (self.seat.get(env_id, env_id) + 1) % len(self.matchmakers)
+        return [self.matchmakers[self.seat[env_id]].assign([env_id])[0] for env_id in env_ids]
 
     def report(self, env_id: int, matchup: Matchup, returns: np.ndarray | None) -> None:
-        self.drawn[self.seat[env_id]].report(env_id, matchup, returns)
+        self.matchmakers[self.seat[env_id]].report(env_id, matchup, returns)
 
     def win_rates(self, past: int) -> dict[str, float]:
         """Return how often the learner beats a past self in each seat, as scalars; half where they have not met."""
-        return {f"self_play/win_rate_{seat}": drawn.win_rates()[past] for seat, drawn in enumerate(self.drawn)}
+        return {
+            f"self_play/win_rate_{seat}": matchmaker.win_rates()[past]
+            for seat, matchmaker in enumerate(self.matchmakers)
+        }
 
 
 def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
     """Return what the learner gets in each seat more than chance would there, where the others play at random, and more
     than its oldest self where the others are that, by name: means over ``VERSUS_EPISODES`` episodes each.
     """
-    pool, newest, told = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
+    pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
     chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}
-    rivals = {"random": pool.add(chance, learner.origin), "oldest": learner.past[0]}
-    for (name, rival), (number, seat) in itertools.product(rivals.items(), enumerate(seats)):
-        table = PayoffTable(len(seats), [[rival, newest] if other is seat else [rival] for other in seats])
+    opponents = {"random": pool.add(chance, learner.origin), "oldest": learner.past[0]}
+    for (name, opponent), (number, seat) in itertools.product(opponents.items(), enumerate(seats)):
+        table = PayoffTable(len(seats), [[opponent, newest] if other is seat else [opponent] for other in seats])
         Evaluator(vec, pool, min_episodes=VERSUS_EPISODES, seats=seats, seed=seed)(table)
-        theirs, ours = table.means[number].reshape(-1).tolist()
-        told[f"versus/{name}_{seat.name}"] = ours - theirs
-    return told
+        opponent_mean, learner_mean = table.means[number].reshape(-1).tolist()
+        margins[f"versus/{name}_{seat.name}"] = learner_mean - opponent_mean
+    return margins
 
 
 VERSUS_EPISODES = 200
@@ -251,16 +254,16 @@ VERSUS_EPISODES = 200
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
     """Play and update in turns until ``total_steps`` transitions have been learnt from."""
-    whole, report = session.vec, session.report
-    seats = seats_of_run(whole, config)
-    batch_size = whole.agents_per_batch // whole.agents_per_env
-    num_batches = max(1, config.rollout_length * whole.num_envs // batch_size)
+    full_vec, report = session.vec, session.report
+    seats = seats_of_run(full_vec, config)
+    batch_size = full_vec.agents_per_batch // full_vec.agents_per_env
+    num_batches = max(1, config.rollout_length * full_vec.num_envs // batch_size)
     for last_step in session.stretches():
-        learner.outcomes.forget()
+        learner.reward_processing.forget()
         league = League(len(seats), learner, config.meet, session.seed)
-        router = Router(learner.pool, whole, league, seats=seats, seed=session.seed)
-        vec: Any = LearnerView(whole, router, learner.id)
-        rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
+        router = Router(learner.pool, full_vec, league, seats=seats, seed=session.seed)
+        vec: Any = LearnerView(full_vec, router, learner.id)
+        rollout = Rollout(vec, learner.actor, learner.reward_processing, num_batches, config.device)
         while session.goes_on(last_step):
             if learner.num_steps >= len(learner.past) * config.total_steps / config.num_past:
                 learner.past.append(learner.pool.freeze(learner.id))
@@ -275,10 +278,14 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 rollout.receive(batch, host, rows)
                 with torch.inference_mode():
                     distribution, values, _ = learner.actor(rollout.observations[rows])
-                    choices, aims = distribution.sample(learner.generator)
-                    rollout.log_probs[rows] = distribution.log_prob(choices, aims)
-                    rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
-                actions = learner.actor.decisions.actions(choices, aims)
+                    discrete_actions, continuous_actions = distribution.sample(learner.generator)
+                    rollout.log_probs[rows] = distribution.log_prob(discrete_actions, continuous_actions)
+                    rollout.values[rows], rollout.discrete_actions[rows], rollout.continuous_actions[rows] = (
+                        values,
+                        discrete_actions,
+                        continuous_actions,
+                    )
+                actions = learner.actor.decisions.actions(discrete_actions, continuous_actions)
                 session.film()
                 report.phase("environments")
                 # Sent before the update, not after it: the environments work while we learn.
@@ -286,44 +293,44 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 report.infos(batch.infos)
 
             report.phase("learning")
-            if rollout.real.any():
-                done = min(1.0, learner.num_steps / config.total_steps)
-                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](done)
+            if rollout.masks.any():
+                progress = min(1.0, learner.num_steps / config.total_steps)
+                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](progress)
                 losses = update(learner, rollout, config)
-                learner.num_steps += int(rollout.real.sum())
+                learner.num_steps += int(rollout.masks.sum())
                 report.update(learner.num_steps, losses | league.win_rates(learner.past[0]))
             report.phase("environments")
-    told = versus(whole, learner, seats, session.seed)
-    report.update(learner.num_steps, told)
-    for name, gain in told.items():
-        report.console.print(f"{name}: {gain:+.3f} a game")
+    margins = versus(full_vec, learner, seats, session.seed)
+    report.update(learner.num_steps, margins)
+    for name, margin in margins.items():
+        report.console.print(f"{name}: {margin:+.3f} a game")
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
-    """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    """Train on all rows of a rollout that count, ``num_epochs`` times; return the losses of the last epoch, by name."""
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
     returns = advantages + rollout.values
-    real = torch.from_numpy(rollout.real.nonzero()[0]).to(config.device)
+    valid_rows = torch.from_numpy(rollout.masks.nonzero()[0]).to(config.device)
     (weights,) = optimizer.param_groups[0]["params"]
     for epoch in range(config.num_epochs):
-        told = []
-        shuffled = real[torch.randperm(len(real), generator=generator, device=config.device)]
-        columns = (rollout.choices, rollout.aims, rollout.log_probs, advantages, returns)
+        metrics = []
+        shuffled = valid_rows[torch.randperm(len(valid_rows), generator=generator, device=config.device)]
+        columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
         chunks = [shares(column[shuffled], config.num_minibatches) for column in columns]
-        for rows, *minibatch in zip(shares(shuffled, config.num_minibatches), *chunks, strict=True):
-            choices, aims, old_log_probs, gains, aimed_values = minibatch
-            distribution, values, _ = actor(rollout.observations[rows])
-            log_ratios = distribution.log_prob(choices, aims) - old_log_probs
+        for mb_inds, *minibatch in zip(shares(shuffled, config.num_minibatches), *chunks, strict=True):
+            discrete_actions, continuous_actions, old_log_probs, mb_advantages, mb_returns = minibatch
+            distribution, values, _ = actor(rollout.observations[mb_inds])
+            log_ratios = distribution.log_prob(discrete_actions, continuous_actions) - old_log_probs
             ratios = log_ratios.exp()
-            spread, centre = torch.std_mean(gains, correction=0)
-            gains = (gains - centre) / spread.clamp(min=config.advantage_floor)
+            std, mean = torch.std_mean(mb_advantages, correction=0)
+            mb_advantages = (mb_advantages - mean) / std.clamp(min=config.advantage_floor)
             bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
-            gained = torch.min(ratios * gains, bounded * gains)
-            errors = (values - aimed_values).square()
+            pg_objectives = torch.min(ratios * mb_advantages, bounded * mb_advantages)
+            v_errors = (values - mb_returns).square()
             # One mean of all terms, not one of each, which takes a tenth less time forwards and backwards.
-            losses = (0.5 * config.value_coefficient) * errors - gained
+            losses = (0.5 * config.value_coefficient) * v_errors - pg_objectives
             if config.entropy_coefficient:
                 losses = losses - config.entropy_coefficient * distribution.entropy()
             weights.grad.zero_()
@@ -334,15 +341,15 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             optimizer.step()
             if config.target_kl is not None or epoch == config.num_epochs - 1:
                 with torch.no_grad():
-                    approx_kls, clipped = ratios - 1 - log_ratios, (ratios != bounded).float()
-                    terms = [-gained, 0.5 * errors, distribution.entropy(), approx_kls, clipped]
-                    told.append(torch.stack(terms).mean(1))
-        if config.target_kl is not None and float(told[-1][3]) > config.target_kl:
+                    approx_kls, clipfracs = ratios - 1 - log_ratios, (ratios != bounded).float()
+                    terms = [-pg_objectives, 0.5 * v_errors, distribution.entropy(), approx_kls, clipfracs]
+                    metrics.append(torch.stack(terms).mean(1))
+        if config.target_kl is not None and float(metrics[-1][3]) > config.target_kl:
             break
-    observe(actor.policy, rollout.observations[real])
+    observe(actor.policy, rollout.observations[valid_rows])
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-    means = torch.stack(told).mean(0).tolist()
-    unexplained = advantages[real].var(correction=0) / returns[real].var(correction=0)
+    means = torch.stack(metrics).mean(0).tolist()
+    unexplained = advantages[valid_rows].var(correction=0) / returns[valid_rows].var(correction=0)
     return {
         **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
         "losses/explained_variance": 1 - float(unexplained),
@@ -354,61 +361,68 @@ class Rollout:
     """Rows in the order in which they came, and for each row the next one of the same agent.
 
     The first rows, one for each agent, are what the rollout before left without an outcome: an action that was sent,
-    but whose reward had not come back. Behind them lie ``num_batches`` batches. The last row is nobody's: what has no
-    predecessor writes there, and what has no successor points there. What the policy needs lies on its device.
+    but whose reward had not come back. Behind them lie ``num_batches`` batches. The last row, ``dummy_row``, belongs
+    to no agent: rows without a predecessor write there, and rows without a successor point there. What the policy needs
+    lies on its device.
     """
 
     def __init__(
-        self, vec: pufferlib.VecEnv, actor: Actor, outcomes: RewardProcessing, num_batches: int, device: str = "cpu"
+        self,
+        vec: pufferlib.VecEnv,
+        actor: Actor,
+        reward_processing: RewardProcessing,
+        num_batches: int,
+        device: str = "cpu",
     ) -> None:
-        self.outcomes = outcomes
+        self.reward_processing = reward_processing
         num_agents = vec.num_envs * vec.agents_per_env
         bounds = range(num_agents, num_agents + (num_batches + 1) * vec.agents_per_batch, vec.agents_per_batch)
         self.batches = [slice(0, num_agents), *itertools.starmap(slice, itertools.pairwise(bounds))]
-        self.nobody = bounds[-1]
-        num_rows = self.nobody + 1
+        self.dummy_row = bounds[-1]
+        num_rows = self.dummy_row + 1
         # What the policy saw and did.
         layout, decisions = actor.seen_layout, actor.decisions
         self.frames = FrameStack(actor.layout, actor.frame_stack, num_agents, device)
         self.observations = torch.from_numpy(np.zeros((num_rows, *layout.shape), layout.dtype)).to(device)
-        self.choices = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64, device=device)
-        self.aims = torch.zeros((num_rows, decisions.num_aims), device=device)
+        self.discrete_actions = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64, device=device)
+        self.continuous_actions = torch.zeros((num_rows, decisions.num_aims), device=device)
         self.log_probs, self.values = torch.zeros(2, num_rows, device=device)
         # What came of it, and where the agent went on.
         self.rewards = np.zeros(num_rows, np.float32)
         self.terminations = np.zeros(num_rows, np.bool_)
         self.truncations = np.zeros(num_rows, np.bool_)
-        self.real = np.zeros(num_rows, np.bool_)
-        self.following = np.full(num_rows, self.nobody)
-        self.newest = np.full(num_agents, self.nobody)  # each agent's row that waits for its outcome
+        self.masks = np.zeros(num_rows, np.bool_)
+        self.next_index = np.full(num_rows, self.dummy_row)
+        self.newest = np.full(num_agents, self.dummy_row)  # each agent's row that waits for its outcome
 
     def start(self) -> None:
-        """Begin anew, with the rows that still wait for their outcome in front."""
+        """Clear the rollout, and move the rows that still wait for their outcome to the front."""
         waiting, front = torch.from_numpy(self.newest).to(self.values.device), self.batches[0]
-        for column in (self.observations, self.choices, self.aims, self.log_probs, self.values):
+        columns = (self.observations, self.discrete_actions, self.continuous_actions, self.log_probs, self.values)
+        for column in columns:
             column[front] = column[waiting]
-        self.newest = np.where(self.newest == self.nobody, self.nobody, np.arange(front.stop))
-        self.real[:] = False
-        self.following[:] = self.nobody
+        self.newest = np.where(self.newest == self.dummy_row, self.dummy_row, np.arange(front.stop))
+        self.masks[:] = False
+        self.next_index[:] = self.dummy_row
 
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before.
 
         batch: a Batch of tensors, on the policy's device; host: the same as arrays.
         """
-        before, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
-        self.rewards[before], self.terminations[before] = self.outcomes(host)
-        self.truncations[before] = host.truncations
-        self.real[before] = host.masks
-        self.following[before] = new
-        self.real[self.nobody], self.following[self.nobody] = False, self.nobody
+        previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
+        self.rewards[previous], self.terminations[previous] = self.reward_processing(host)
+        self.truncations[previous] = host.truncations
+        self.masks[previous] = host.masks
+        self.next_index[previous] = new
+        self.masks[self.dummy_row], self.next_index[self.dummy_row] = False, self.dummy_row
         self.newest[host.agent_ids] = new
         self.observations[rows] = self.frames(batch.observations, batch.agent_ids, batch.masks)
 
     def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
-        """Return the advantage of each row, (num_rows,), given their values; 0 where a row is not real."""
+        """Return the advantage of each row, (num_rows,), given their values; 0 where its mask is unset."""
         ends = (self.terminations, self.truncations)
-        return advantages(self.rewards, values, *ends, self.real, self.following, self.batches, gamma, gae_lambda)
+        return advantages(self.rewards, values, *ends, self.masks, self.next_index, self.batches, gamma, gae_lambda)
 
 
 def advantages(
@@ -416,24 +430,25 @@ def advantages(
     values: np.ndarray,
     terminations: np.ndarray,
     truncations: np.ndarray,
-    real: np.ndarray,
-    following: np.ndarray,
+    masks: np.ndarray,
+    next_index: np.ndarray,
     batches: Iterable[slice],
     gamma: float,
     gae_lambda: float,
 ) -> np.ndarray:
-    """Return generalised advantage estimates, (num_rows,); 0 where a row is not real.
+    """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
-    values: of the row's own observation. rewards, terminations, truncations: what its action brought. following: the
-    same agent's next row, which must lie in a later one of ``batches``; where there is none, a row that is not real.
+    values: of the row's own observation. rewards, terminations, truncations: what its action brought. masks: which rows
+    are transitions that count. next_index: the same agent's next row, which must lie in a later one of ``batches``;
+    where there is none, a row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
-    lives = real & ~terminations
-    deltas = np.where(real, rewards - values, 0) + gamma * np.where(lives, values[following], 0)
+    lives = masks & ~terminations
+    deltas = np.where(masks, rewards - values, 0) + gamma * np.where(lives, values[next_index], 0)
     decays = gamma * gae_lambda * (lives & ~truncations)
     estimates = np.zeros_like(values)
     for rows in reversed(list(batches)):
-        estimates[rows] = deltas[rows] + decays[rows] * estimates[following[rows]]
+        estimates[rows] = deltas[rows] + decays[rows] * estimates[next_index[rows]]
     return estimates
 
 

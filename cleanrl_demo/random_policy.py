@@ -16,7 +16,9 @@ Act = Callable[[pufferlib.Batch], Any]  # flat actions for a batch
 
 def random_actor(vec: pufferlib.VecEnv, *, seed: int = 0) -> Act:
     """Return what plays at random: samples of the action space, of choices only those that a mask allows."""
-    read_mask = action_mask_reader(vec.observation_layout, vec.single_action_space) if _has_choices(vec) else None
+    read_mask = (
+        action_mask_reader(vec.observation_layout, vec.single_action_space) if _has_discrete_actions(vec) else None
+    )
     space, single_space = vec.action_space, vec.single_action_space
     space.seed(seed)
     if read_mask is None:
@@ -25,17 +27,19 @@ def random_actor(vec: pufferlib.VecEnv, *, seed: int = 0) -> Act:
 
     def act(batch: pufferlib.Batch) -> Any:
         mask = read_mask(torch.as_tensor(batch.observations))
-        alike = torch.zeros(mask.shape), *[torch.zeros(len(mask), decisions.num_aims)] * 2
-        choices, aims = decisions.distribution(alike if decisions.num_aims else alike[0], mask).sample(generator)
-        flat, drawn = decisions.actions(choices, aims), space.sample()
+        outputs = torch.zeros(mask.shape), *[torch.zeros(len(mask), decisions.num_aims)] * 2
+        discrete_actions, continuous_actions = decisions.distribution(
+            outputs if decisions.num_aims else outputs[0], mask
+        ).sample(generator)
+        flat, sample = decisions.actions(discrete_actions, continuous_actions), space.sample()
         if not isinstance(single_space, spaces.Tuple):
             return flat
-        parts = zip(single_space, flat, drawn, strict=True)
+        parts = zip(single_space, flat, sample, strict=True)
         return tuple(free if isinstance(part, spaces.Box) else chosen for part, chosen, free in parts)
 
     return act
 
 
-def _has_choices(vec: pufferlib.VecEnv) -> bool:
+def _has_discrete_actions(vec: pufferlib.VecEnv) -> bool:
     space = vec.single_action_space
     return not all(isinstance(part, spaces.Box) for part in (space if isinstance(space, spaces.Tuple) else (space,)))

@@ -10,13 +10,13 @@ from cleanrl_demo.results import NUMBERS, Episode, Episodes, charts
 
 NUM_RECENT = 100  # episodes, and values of each scalar, that a mean is taken of
 NUM_KEYS = 100  # an environment that makes up a new name each step must not fill the memory
-OURS = {"env_id", "agent_id", "env", "episode", "score", "restarted", "final_obs"}
+RESERVED_KEYS = {"env_id", "agent_id", "env", "episode", "score", "restarted", "final_obs"}
 
 
 def numbers_in(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return an info without what nothing here looks at: its numbers, texts, and nested dicts of such."""
-    kept = {key: numbers_in(value) if isinstance(value, Mapping) else value for key, value in info.items()}
-    return {key: value for key, value in kept.items() if isinstance(value, (*NUMBERS, str, dict))}
+    values = {key: numbers_in(value) if isinstance(value, Mapping) else value for key, value in info.items()}
+    return {key: value for key, value in values.items() if isinstance(value, (*NUMBERS, str, dict))}
 
 
 class RecentStatistics:
@@ -40,7 +40,7 @@ class RecentStatistics:
         for info in infos:
             self.num_restarts += "restarted" in info
             for key, value in info.items():
-                if key not in OURS:
+                if key not in RESERVED_KEYS:
                     self._note(str(key), value)
 
     def _note(self, key: str, value: Any) -> None:
@@ -56,9 +56,9 @@ class RecentStatistics:
                 values.append(float("inf"))
         elif isinstance(value, Mapping):
             # In same-step autoreset the last step's infos lie in `final_info`; elsewhere they lie at the top.
-            prefix, ours = ("", OURS) if key == "final_info" else (f"{key}/", ())
+            prefix, reserved = ("", RESERVED_KEYS) if key == "final_info" else (f"{key}/", ())
             for name, part in value.items():
-                if name not in ours:
+                if name not in reserved:
                     self._note(f"{prefix}{name}", part)
 
     def reset(self) -> None:
@@ -87,6 +87,6 @@ class RecentStatistics:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state`` returned."""
         self.reset()
-        self.episodes = deque((Episode(*each) for each in state["episodes"]), NUM_RECENT)
+        self.episodes = deque((Episode(*row) for row in state["episodes"]), NUM_RECENT)
         self.values = {key: deque(values, NUM_RECENT) for key, values in state["values"].items()}
         self.num_restarts = state["num_restarts"]

@@ -51,7 +51,7 @@ class Lines:
         print(line, flush=True)
 
 
-def console_here() -> Console | Lines:
+def default_console() -> Console | Lines:
     """Return what a run prints to."""
     try:
         from rich.console import Console
@@ -69,7 +69,7 @@ class Report:
     - ``charts/SPS``: steps a second, the mean since training began, or was resumed; ``charts/seconds``: of training so
       far, with what came before it was resumed;
     - ``charts/episodic_return``, ``episodic_length`` and ``score`` of the last hundred episodes; ``charts/restarts``,
-      where environments were made anew; ``charts/return_of/…``, where there are several agents, of each in these
+      where environments were made again; ``charts/return_of/…``, where there are several agents, of each in these
       episodes, or of each type the mean of its agents;
     - ``charts/share_environments``, ``share_inference`` and ``share_learning``: of the seconds in these phases, so far;
     - ``actors/…``: where others play, the steps a second of each of them and of each node, as the trainer tells them;
@@ -95,10 +95,10 @@ class Report:
         self.title, self.total_steps, self.folder, self.tracker = title, total_steps, folder, tracker
         self.resumed_at = resumed_at
         self.first_step = 0 if resumed_at is None else resumed_at  # of those whose speed is told
-        self.console = console_here() if console is None else console
+        self.console = default_console() if console is None else console
         self.writer: Any = None  # TensorBoard's
         self.live: Live | None = None
-        self.recent = RecentStatistics(labels)
+        self.recent_statistics = RecentStatistics(labels)
         self.scalars: dict[str, float] = {}  # those of the last update
         self.num_steps = self.first_step
         self.line_index, self.next_refresh_s = -1, 0.0
@@ -131,7 +131,7 @@ class Report:
         return self
 
     def phase(self, name: str) -> None:
-        """Say what the trainer does from now on: "environments" (waiting for them), "inference" or "learning"."""
+        """Set what the trainer does from now on: "environments" (waiting for them), "inference" or "learning"."""
         now = perf_counter()
         if self.current is not None:
             self.seconds[self.current] += now - self.since_s
@@ -144,11 +144,11 @@ class Report:
     def infos(self, infos: Sequence[Mapping[str, Any]]) -> None:
         """Take the infos of a batch."""
         if infos:
-            self.recent.take(infos)
+            self.recent_statistics.take(infos)
 
     def reset(self) -> None:
-        """Know that all environments begin anew: the episodes that were under way come to nothing."""
-        self.recent.reset()
+        """Forget the episodes under way, as all environments are reset."""
+        self.recent_statistics.reset()
 
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
         """Show that ``num_steps`` have been played, of the whole run, and store scalars by their TensorBoard names.
@@ -161,9 +161,9 @@ class Report:
         while now - self.window[0][0] > WINDOW_S and len(self.window) > 2:
             self.window.popleft()
         shares = {f"charts/share_{name}": share for name, share in self.shares().items()}
-        self.scalars = {**scalars, **self.recent.charts()}
+        self.scalars = {**scalars, **self.recent_statistics.charts()}
         measured = {"charts/SPS": self._steps_per_s()[1], "charts/seconds": self.elapsed_s(), **shares}
-        stored = {**self.scalars, **measured, **self.recent.infos()}
+        stored = {**self.scalars, **measured, **self.recent_statistics.infos()}
         if self.writer is not None:
             for name, value in stored.items():
                 self.writer.add_scalar(name, value, num_steps)
@@ -185,21 +185,21 @@ class Report:
         if self.current is not None:
             seconds[self.current] += perf_counter() - self.since_s
         total = sum(seconds.values())
-        return {name: each / total for name, each in seconds.items()} if total else {}
+        return {name: phase_s / total for name, phase_s in seconds.items()} if total else {}
 
     def state(self) -> dict[str, Any]:
         """Return what ``restore`` takes: dicts, lists, texts and numbers only, as ``weights_only`` has it."""
         seconds = dict(self.seconds)
         if self.current is not None:
             seconds[self.current] += perf_counter() - self.since_s
-        return {"elapsed_s": self.elapsed_s(), "phase_seconds": seconds, "recent": self.recent.state()}
+        return {"elapsed_s": self.elapsed_s(), "phase_seconds": seconds, "recent": self.recent_statistics.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state`` returned, in a Report that was made with ``resumed_at``."""
         self.earlier_s = state["elapsed_s"]
         self.seconds = dict(state["phase_seconds"])
         self.current = None
-        self.recent.restore(state["recent"])
+        self.recent_statistics.restore(state["recent"])
 
     def dashboard(self) -> Dashboard:
         """Return what a terminal shows at this moment."""
@@ -214,8 +214,8 @@ class Report:
             if short == "return":
                 episodes |= {f"of {name.removeprefix(RETURN_OF)}": value for name, value in agents.items()}
         actors = {name: value for name, value in self.scalars.items() if name.startswith(ACTORS)}
-        elsewhere = {*EPISODE_CHARTS, *agents, *actors}
-        learning = {name: value for name, value in self.scalars.items() if name not in elsewhere}
+        other_names = {*EPISODE_CHARTS, *agents, *actors}
+        learning = {name: value for name, value in self.scalars.items() if name not in other_names}
         return Dashboard(
             self.title,
             self.num_steps,
@@ -227,7 +227,7 @@ class Report:
             self.shares(),
             episodes,
             {name.rpartition("/")[2].replace("_", " "): value for name, value in learning.items()},
-            {name.removeprefix("infos/"): value for name, value in self.recent.infos().items()},
+            {name.removeprefix("infos/"): value for name, value in self.recent_statistics.infos().items()},
             {name.removeprefix(ACTORS): value for name, value in actors.items()},
         )
 
@@ -246,16 +246,16 @@ class Report:
         assert self.live is not None
         began_s = perf_counter()
         self.live.update(self.dashboard(), refresh=True)
-        taken_s = perf_counter() - began_s
-        self.next_refresh_s = began_s + max(REFRESH_S, taken_s / DRAWING_SHARE)
+        draw_s = perf_counter() - began_s
+        self.next_refresh_s = began_s + max(REFRESH_S, draw_s / DRAWING_SHARE)
 
     def _print_line(self) -> None:
-        done = min(1.0, self.num_steps / self.total_steps)
-        line_index = int(done * (NUM_PLAIN_LINES - 1))  # the first at once, the last at the end
+        progress = min(1.0, self.num_steps / self.total_steps)
+        line_index = int(progress * (NUM_PLAIN_LINES - 1))  # the first at once, the last at the end
         if line_index == self.line_index:
             return
         self.line_index = line_index
-        line = f"{self.title}  {done:.0%}  {self.num_steps:,} steps  {self._steps_per_s()[1]:,.0f}/s"
+        line = f"{self.title}  {progress:.0%}  {self.num_steps:,} steps  {self._steps_per_s()[1]:,.0f}/s"
         for name in ("charts/episodic_return", "charts/score"):
             if name in self.scalars:
                 line += f"  {EPISODE_CHARTS[name]} {self.scalars[name]:.2f}"

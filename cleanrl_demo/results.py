@@ -49,9 +49,11 @@ class Result:
     run_folder: Path | None
 
     def __repr__(self) -> str:
-        done = f"num_steps={self.num_steps}, seconds={self.seconds:.1f}"
-        came = f"mean_return={self.mean_return:.4g} of {len(self.episodes)} episodes" if self.episodes else "no episode"
-        return f"Result({done}, {came}, run_folder={str(self.run_folder) if self.run_folder else None!r})"
+        training = f"num_steps={self.num_steps}, seconds={self.seconds:.1f}"
+        outcome = (
+            f"mean_return={self.mean_return:.4g} of {len(self.episodes)} episodes" if self.episodes else "no episode"
+        )
+        return f"Result({training}, {outcome}, run_folder={str(self.run_folder) if self.run_folder else None!r})"
 
     @property
     def policy(self) -> nn.Module:
@@ -76,7 +78,9 @@ class Episodes:
         """by_copy: environments are vectorized already, and the copies in them are told apart. labels: of agents."""
         self.key, self.labels = "agent_id" if by_copy else "env_id", labels
         self.scores: dict[int, list[float]] = defaultdict(list)  # by environment, of the episode under way
-        self.returns: dict[int, dict[int, float]] = defaultdict(dict)  # the same by place, of agents that have ended
+        self.returns: dict[int, dict[int, float]] = defaultdict(
+            dict
+        )  # the same by agent index, of agents that have ended
 
     def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
         """Return the episodes that ended in a batch with these infos."""
@@ -85,16 +89,20 @@ class Episodes:
                 for env_id in list(self.scores) if self.key not in info else [info[self.key]]:
                     self._close(env_id)
             if self.labels and "agent_id" in info and _has_return(info.get("episode")):
-                returns, place = self.returns[info["env_id"]], info["agent_id"] % len(self.labels)
-                returns[place] = returns.get(place, 0.0) + float(info["episode"]["r"])  # of all who had this place
+                returns, agent_index = self.returns[info["env_id"]], info["agent_id"] % len(self.labels)
+                returns[agent_index] = returns.get(agent_index, 0.0) + float(
+                    info["episode"]["r"]
+                )  # of all agents with this index
             if isinstance(info.get("score"), NUMBERS):
                 self.scores[info[self.key]].append(float(info["score"]))
         ended = []
         for info in infos:
             if info.get("env") is True and "episode" in info:  # ours: users may have an "env" of their own
-                env_id, told = info[self.key], info["episode"]
-                score, of_places = self._close(env_id)
-                ended.append(Episode(env_id, told["r"], told["l"], score, False, self._by_label(of_places)))
+                env_id, statistics = info[self.key], info["episode"]
+                score, agent_returns = self._close(env_id)
+                ended.append(
+                    Episode(env_id, statistics["r"], statistics["l"], score, False, self._by_label(agent_returns))
+                )
         return ended
 
     def cut(self, env_id: int, returns: np.ndarray, length: int) -> Episode:
@@ -110,14 +118,14 @@ class Episodes:
 
     def _by_label(self, returns: Mapping[int, float]) -> dict[str, float]:
         members: dict[str, list[float]] = defaultdict(list)
-        for place, label in enumerate(self.labels):
-            if place in returns:
-                members[label].append(returns[place])
-        return {label: float(np.mean(each)) for label, each in members.items()}
+        for agent_index, label in enumerate(self.labels):
+            if agent_index in returns:
+                members[label].append(returns[agent_index])
+        return {label: float(np.mean(values)) for label, values in members.items()}
 
 
 def _has_return(episode: Any) -> bool:
-    """Tell whether an agent's "episode" is what it should be; environments may have one of their own making."""
+    """Return whether an agent's "episode" is what it should be; environments may have one of their own making."""
     return isinstance(episode, Mapping) and isinstance(episode.get("r"), NUMBERS)
 
 
@@ -140,11 +148,11 @@ def mean_score(episodes: Iterable[Episode]) -> float | None:
 
 def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
     """Return the returns of agents, or of types of them, in those episodes that have them, by their labels."""
-    found: dict[str, list[float]] = {}
+    returns: dict[str, list[float]] = {}
     for episode in episodes:
-        for label, each in episode.returns_of.items():
-            found.setdefault(label, []).append(each)
-    return found
+        for label, value in episode.returns_of.items():
+            returns.setdefault(label, []).append(value)
+    return returns
 
 
 def charts(episodes: Collection[Episode]) -> dict[str, float]:
@@ -156,7 +164,7 @@ def charts(episodes: Collection[Episode]) -> dict[str, float]:
         "charts/episodic_return": float(np.mean([episode.episodic_return for episode in episodes])),
         "charts/episodic_length": float(np.mean([episode.length for episode in episodes])),
         **({} if score is None else {"charts/score": score}),
-        **{f"{RETURN_OF}{label}": float(np.mean(each)) for label, each in returns_by_label(episodes).items()},
+        **{f"{RETURN_OF}{label}": float(np.mean(returns)) for label, returns in returns_by_label(episodes).items()},
     }
 
 

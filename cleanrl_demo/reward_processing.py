@@ -38,10 +38,10 @@ class RewardProcessing:
         rewards, terminations = batch.rewards, batch.terminations
         if not np.isfinite(rewards).all():
             row = int(np.flatnonzero(~np.isfinite(rewards))[0])
-            env_id, place = divmod(int(batch.agent_ids[row]), self.agents_per_env)
+            env_id, agent_index = divmod(int(batch.agent_ids[row]), self.agents_per_env)
             raise SpaceError(
-                f"environment {env_id} gave agent {place} the reward {rewards[row]}, which nothing can be learnt from; "
-                "puffer check names the step"
+                f"environment {env_id} gave agent {agent_index} the reward {rewards[row]}, which nothing can be learnt "
+                "from; puffer check names the step"
             )
         if self.normalize:
             self._follow(batch)
@@ -56,7 +56,7 @@ class RewardProcessing:
         return rewards, terminations
 
     def forget(self) -> None:
-        """Begin anew with all agents; statistics stay."""
+        """Forget all agents' returns and lives; statistics stay."""
         self.returns[:] = 0
         self.lives.clear()
 
@@ -70,24 +70,24 @@ class RewardProcessing:
 
     def _follow(self, batch: pufferlib.Batch) -> None:
         """Take the agents' discounted returns so far into the statistics: Chan, Golub, LeVeque, 1983."""
-        ids, real = batch.agent_ids, batch.masks
-        returns = np.where(real, self.gamma * self.returns[ids] + batch.rewards, 0)
+        ids, masks = batch.agent_ids, batch.masks
+        returns = np.where(masks, self.gamma * self.returns[ids] + batch.rewards, 0)
         self.returns[ids] = np.where(batch.terminations | batch.truncations, 0, returns)
-        new = returns[real]
+        new = returns[masks]
         if not len(new):
             return
         share = len(new) / (self.count + len(new))
-        apart = float(new.mean()) - self.mean
+        delta = float(new.mean()) - self.mean
         within = float(new.var())
-        joined = self.variance + share * (within - self.variance) + share * (1 - share) * apart**2
+        joined = self.variance + share * (within - self.variance) + share * (1 - share) * delta**2
         self.variance = joined if self.count else within
-        self.mean += share * apart
+        self.mean += share * delta
         self.count += len(new)
 
     def _lost_lives(self, batch: pufferlib.Batch) -> np.ndarray:
         """Return the rows whose agents have fewer lives than a row before."""
         lost = np.zeros(len(batch.masks), np.bool_)
-        lives = dict(told for info in batch.infos if "lives" in info for told in self._told(info))
+        lives = dict(pair for info in batch.infos if "lives" in info for pair in self._lives_of(info))
         for row in np.flatnonzero(np.isin(batch.agent_ids, list(lives))):
             agent_id = int(batch.agent_ids[row])
             left = lives[agent_id]
@@ -95,7 +95,7 @@ class RewardProcessing:
             self.lives[agent_id] = left
         return lost
 
-    def _told(self, info: Mapping[str, Any]) -> Iterable[tuple[int, float]]:
+    def _lives_of(self, info: Mapping[str, Any]) -> Iterable[tuple[int, float]]:
         """Return (agent id, lives) of an info; a vector environment tells of all its copies in one."""
         first = int(info.get("agent_id", info["env_id"] * self.agents_per_env))
         return enumerate(np.ravel(info["lives"]).tolist(), first)

@@ -62,8 +62,8 @@ def command_to_resume(folder: Path, processes: int, env: str = "") -> str:
 def note_resumed(folder: Path, config: Any, num_steps: int) -> None:
     """Write down that the run in a folder goes on from a step, with these settings, and by which command."""
     run = read_run(folder)
-    again = {"num_steps": num_steps, **provenance()}
-    _write(folder / RUN, {**run, "resumed": [*run.get("resumed", []), again]})
+    entry = {"num_steps": num_steps, **provenance()}
+    _write(folder / RUN, {**run, "resumed": [*run.get("resumed", []), entry]})
     _write(folder / CONFIG, vars(config))
 
 
@@ -120,8 +120,8 @@ def git_state(folder: Path) -> Mapping[str, Any] | None:
     return {"revision": revision, "dirty": bool(changes)}
 
 
-def _git(folder: Path, *words: str) -> str | None:
-    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
@@ -147,8 +147,8 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError) as error:
         within = sorted(folder.glob(f"*/{name}")) if folder.is_dir() else []
         meant = f"; runs are in it, such as {within[0].parent}" if within else ""
-        what = f"it has no {name}" if folder.is_dir() else "there is no such folder"
-        raise pufferlib.PlanError(f"{folder} is no run: {what}{meant}") from error
+        problem = f"it has no {name}" if folder.is_dir() else "there is no such folder"
+        raise pufferlib.PlanError(f"{folder} is no run: {problem}{meant}") from error
     except ValueError as error:
         raise pufferlib.PlanError(f"{folder / name} is no JSON ({error}); it was not written by a trainer") from error
     if not isinstance(content, dict):

@@ -2,11 +2,11 @@
 
 ``RunConfig`` is what every trainer is told. ``run`` makes what learning needs, has a trainer's ``learn`` do it, keeps
 the policy and plays it on fresh seeds. A ``Session`` cuts a run into stretches that end in checkpoints: what
-environments hold cannot be kept, so all of them begin anew after each, and with seeds that follow from the run's seed
+environments hold cannot be kept, so all of them are reset after each, and with seeds that follow from the run's seed
 and the checkpoint's number. An uninterrupted run does the same as one that is resumed there.
 
 Between checkpoints, ``newest.pt`` keeps what has been learnt since, by the clock. The run itself goes on as if it had
-not, since what it learns must not depend on a clock. A run that is resumed from there begins its environments anew, and
+not, since what it learns must not depend on a clock. A run that is resumed from there resets its environments, and
 so ends otherwise.
 """
 
@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.checkpoints import FILE, KIND, NEWEST, found, later
-from cleanrl_demo.ddp import gathered, is_first, mine, several
+from cleanrl_demo.checkpoints import FILE, KIND, NEWEST, checkpoint_path, later
+from cleanrl_demo.ddp import gathered, is_first, of_this_rank, several
 from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.minibatches import require_rows
 from cleanrl_demo.planner import AUTO
@@ -106,8 +106,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.env, str):
             raise PlanError(f"env={self.env!r} is no name; pass what makes environments beside: train(config, env)")
-        given: Any = self.num_envs
-        if not (self.plans_num_envs and given == AUTO):
+        num_envs: Any = self.num_envs
+        if not (self.plans_num_envs and num_envs == AUTO):
             self.require("1 or more", lambda value: isinstance(value, int) and value >= 1, "num_envs")
         self.require("1 or more", lambda value: value >= 1, "total_steps", "frame_stack")
         self.require("1 or more", lambda value: value >= 1, "torch_threads", "eval_episodes", "video_every")
@@ -119,11 +119,11 @@ class RunConfig:
         except RuntimeError as error:
             raise PlanError(f"device={self.device!r} is none that torch knows; use cpu or cuda") from error
 
-    def require(self, wanted: str, fits: Callable[[Any], bool], *names: str) -> None:
-        """Raise PlanError unless these settings fit. wanted: what to use, in words."""
+    def require(self, expected: str, fits: Callable[[Any], bool], *names: str) -> None:
+        """Raise PlanError unless these settings fit. expected: what to use, in words."""
         for name in names:
             if not fits(getattr(self, name)):
-                raise PlanError(f"{name}={getattr(self, name)!r} is out of bounds; use {wanted}")
+                raise PlanError(f"{name}={getattr(self, name)!r} is out of bounds; use {expected}")
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
         """Return the policy's name, and its arguments."""
@@ -151,7 +151,7 @@ class Session:
 
     ::
 
-        for last_step in session.stretches():        # environments have just begun anew
+        for last_step in session.stretches():        # environments have just been reset
             while session.goes_on(last_step):        # between updates
                 …
     """
@@ -166,10 +166,10 @@ class Session:
         folder: Path | None,
         origin: Origin,
         env: Callable[..., Any] | None = None,
-        whole: RunConfig | None = None,
+        run_config: RunConfig | None = None,
     ) -> None:
-        """env: what makes an environment, where that is not the name in config. whole: as in ``run``."""
-        self.whole = config if whole is None else whole
+        """env: what makes an environment, where that is not the name in config. run_config: as in ``run``."""
+        self.run_config = config if run_config is None else run_config
         self.vec, self.learner, self.config, self.report = vec, learner, config, report
         self.videos, self.folder, self.origin, self.env = videos, folder, origin, env
         self.num_checkpoints = 0
@@ -227,17 +227,17 @@ class Session:
     @property
     def seed(self) -> int:
         """Seed of the environments in this stretch; in the first one that of the run."""
-        words = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
-        if words == [0]:
+        entropy = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
+        if entropy == [0]:
             return self.config.seed
-        return int(np.random.SeedSequence([self.config.seed, *words]).generate_state(1)[0])
+        return int(np.random.SeedSequence([self.config.seed, *entropy]).generate_state(1)[0])
 
     def save(self, folder: Path | None, file: str = FILE) -> None:
         """Write a checkpoint, and the policy for those who want to see it play, over the ones before.
 
         Of several processes each gives what is its own, and has no folder unless it is the first.
         """
-        settings = vars(self.whole)
+        settings = vars(self.run_config)
         content = {
             "algorithm": self.config.algorithm,
             "config": settings if is_plain(settings) else None,
@@ -263,40 +263,40 @@ class Session:
 
         The checkpoint stays what it was: only from the end of a stretch can a run go on to the same end.
         """
-        folder, learner, told = self.folder, self.learner, self.report.console
+        folder, learner, console = self.folder, self.learner, self.report.console
         if folder is None:
             return
         if learner.num_steps > self.num_kept:
             self._save_policy(folder)
-        passed = self.origin.env is None
-        lines = [f"To go on: {command_to_resume(folder, num_processes(), 'my_module:make_env' if passed else '')}"]
-        if not found(folder).exists():
+        is_passed = self.origin.env is None
+        lines = [f"To go on: {command_to_resume(folder, num_processes(), 'my_module:make_env' if is_passed else '')}"]
+        if not checkpoint_path(folder).exists():
             lines = ["There is no checkpoint yet from which it could go on; a smaller --checkpoint-every makes some"]
         elif not is_plain(vars(self.config)):
             lines = ["It cannot go on, as no file can keep its settings; use plain values"]
         elif later(folder) is not None:
-            newest = command_to_resume(folder / NEWEST, num_processes(), "my_module:make_env" if passed else "")
+            newest = command_to_resume(folder / NEWEST, num_processes(), "my_module:make_env" if is_passed else "")
             lines.append(f"To go on from later, but not to the same end: {newest}")
         if (folder / POLICY_FILE).exists():
             steps = f" in {self.num_kept:,} steps" if self.num_kept else ""  # else they are not restored yet
             lines.append(
-                f"What it has learnt{steps}: puffer eval {folder}{' --env my_module:make_env' if passed else ''}"
+                f"What it has learnt{steps}: puffer eval {folder}{' --env my_module:make_env' if is_passed else ''}"
             )
         for line in lines:
-            told.print(line, soft_wrap=True, markup=False)
+            console.print(line, soft_wrap=True, markup=False)
 
-    def restore(self, kept: Mapping[str, Any]) -> None:
+    def restore(self, checkpoint: Mapping[str, Any]) -> None:
         """Go on where a checkpoint was written. Raises CheckpointError for one of another environment's."""
         try:
-            self.learner.restore(kept["learner"])
+            self.learner.restore(checkpoint["learner"])
         except (RuntimeError, ValueError) as error:
             raise misfit(f"{self.folder} holds a run", error) from error
-        torch.set_rng_state(mine(kept["torch"]))
-        self.num_checkpoints, self.num_kept = kept["num_checkpoints"], self.learner.num_steps
-        self.resumed_at = self.learner.num_steps if kept.get("within") else None
+        torch.set_rng_state(of_this_rank(checkpoint["torch"]))
+        self.num_checkpoints, self.num_kept = checkpoint["num_checkpoints"], self.learner.num_steps
+        self.resumed_at = self.learner.num_steps if checkpoint.get("within") else None
         if self.folder is not None and self.resumed_at is None:
             self.num_kept = later(self.folder) or self.num_kept  # which stays until this run has had more steps
-        self.report.restore(kept["report"])
+        self.report.restore(checkpoint["report"])
 
 
 def run(
@@ -306,40 +306,40 @@ def run(
     *,
     env: Callable[..., Any] | None = None,
     resume: Path | None = None,
-    whole: RunConfig | None = None,
+    run_config: RunConfig | None = None,
 ) -> Result:
     """Train a policy, evaluate it on fresh seeds, and return both.
 
     env: a creator, in place of the name in config. resume: the checkpoint to go on from; config is the run's own, but
-    for ``total_steps``. whole: what is written down as the run's settings, where config is the share of one of
+    for ``total_steps``. run_config: what is written down as the run's settings, where config is the share of one of
     several processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for minibatches too small.
     """
-    whole = config if whole is None else whole
-    kept = None if resume is None else read_checkpoint(resume, KIND, FILE)
+    run_config = config if run_config is None else run_config
+    content = None if resume is None else read_checkpoint(resume, KIND, FILE)
     name, origin = name_of(config, env), origin_of(config, env)
-    tracker = Tracker.asked_for(config)
+    tracker = Tracker.from_config(config)
     with ExitStack() as stack:
         stack.enter_context(torch_set_up(config))
         vec = stack.enter_context(environments(config, env))
         learner = make_learner(vec, origin, config)
         require_rows(config, config.rows_per_update(vec) * num_processes())
         folder, resumed_at = resume.parent if resume is not None and is_first() else None, None
-        if kept is not None:
-            resumed_at = kept["learner"]["num_steps"]
+        if content is not None:
+            resumed_at = content["learner"]["num_steps"]
         elif config.runs is not None:
-            folder = new_run_folder(whole, name, config.algorithm)
+            folder = new_run_folder(run_config, name, config.algorithm)
         labels = labels_of(vec)
         report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at, labels=labels)
         origin = getattr(learner, "origin", origin)  # of what it made instead of the policy that was asked for
-        session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin, env, whole)
+        session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin, env, run_config)
         try:
             with report:
-                if kept is not None:
-                    session.restore(kept)
+                if content is not None:
+                    session.restore(content)
                     if folder is not None:
-                        note_resumed(folder, whole, learner.num_steps)
-                    _tell_where(session, resume)
-                    kept = None  # which may be as large as a replay buffer
+                        note_resumed(folder, run_config, learner.num_steps)
+                    _report_resumption(session, resume)
+                    content = None  # which may be as large as a replay buffer
                     if learner.num_steps >= config.total_steps:
                         over = f"has had its {config.total_steps:,} steps; --total-steps, or total_steps=, has it go on"
                         report.console.print(f"{name}  {over}", soft_wrap=True)
@@ -352,8 +352,12 @@ def run(
             learner.actor.policy.eval()
             seed = config.seed + 1_000_000
             num_agents = vec.num_envs * vec.agents_per_env
-            how: dict[str, Any] = {"agents_per_env": vec.agents_per_env, "greedy": config.eval_greedy, "seed": seed}
-            player = BatchPlayer(learner.actor, num_agents, **how)
+            player_kwargs: dict[str, Any] = {
+                "agents_per_env": vec.agents_per_env,
+                "greedy": config.eval_greedy,
+                "seed": seed,
+            }
+            player = BatchPlayer(learner.actor, num_agents, **player_kwargs)
             episodes = evaluate(vec, player, config.eval_episodes, seed)
         except KeyboardInterrupt:
             session.break_off()
@@ -361,8 +365,8 @@ def run(
     return Result(learner.actor, learner.num_steps, began, seconds, episodes, folder)
 
 
-def _tell_where(session: Session, checkpoint: Path | None) -> None:
-    """Say where a run goes on, unless that is to the same end and there is nothing later."""
+def _report_resumption(session: Session, checkpoint: Path | None) -> None:
+    """Print where a run goes on, unless that is to the same end and there is nothing later."""
     if checkpoint is None:
         return
     newest = later(checkpoint.parent)
@@ -402,7 +406,7 @@ def _coarseness(vec: pufferlib.VecEnv, config: RunConfig, num_steps: int) -> str
 
 @contextmanager
 def torch_set_up(config: RunConfig) -> Iterator[None]:
-    """Have torch compute with the run's threads and its global generator begin at the run's seed; set both back.
+    """Set torch's number of threads and its global generator's seed to the run's; set both back at the end.
 
     Initial weights come from that generator, and whatever a policy of the user's draws while it learns.
     """
@@ -461,7 +465,7 @@ def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib
 
 def algorithm_of(folder: Path) -> str:
     """Return the name of the trainer whose run is in a folder. Raises CheckpointError where there is no checkpoint."""
-    algorithm: str = read_checkpoint(found(folder), KIND, FILE)["algorithm"]
+    algorithm: str = read_checkpoint(checkpoint_path(folder), KIND, FILE)["algorithm"]
     return algorithm
 
 
@@ -480,39 +484,42 @@ def resumed(
     folder: or ``newest.pt`` in it, which is later but leads to another end; it is taken where there is no other.
     kind: of the trainer's Config. env: a name, or a creator, in place of the run's. total_steps: likewise. trust:
     as ``pufferlib.models.read_policy``. joining: yields this process's settings, and those of all
-    (``peers.joined``). Returns its settings, too. Raises CheckpointError where there is nothing to go on with, and
+    (``ddp.joined``). Returns its settings, too. Raises CheckpointError where there is nothing to go on with, and
     RegistryError, with the folder in which the run was begun, for names that are not found.
     """
-    checkpoint = found(folder)
+    checkpoint = checkpoint_path(folder)
     folder = checkpoint.parent
     config, env = _config_of(checkpoint, kind, env, total_steps, trust)
-    with saying_where(folder), nullcontext((config, config)) if joining is None else joining(config) as (own, whole):
-        return config, run(own, make_learner, learn, env=env, resume=checkpoint, whole=whole)
+    with (
+        saying_where(folder),
+        nullcontext((config, config)) if joining is None else joining(config) as (local_config, run_config),
+    ):
+        return config, run(local_config, make_learner, learn, env=env, resume=checkpoint, run_config=run_config)
 
 
 def _config_of(
     checkpoint: Path, kind: type[Any], env: Any, total_steps: int | None, trust: bool
 ) -> tuple[Any, Callable[..., Any] | None]:
     """Return the settings of a checkpoint's run, to go on with it, and a creator of its environment or None."""
-    kept, folder = read_checkpoint(checkpoint, KIND, FILE), checkpoint.parent
-    if kept["algorithm"] != kind.algorithm:
+    content, folder = read_checkpoint(checkpoint, KIND, FILE), checkpoint.parent
+    if content["algorithm"] != kind.algorithm:
         raise CheckpointError(
-            f"{folder} is a run of {kept['algorithm']}, not of {kind.algorithm}; resume it with that trainer"
+            f"{folder} is a run of {content['algorithm']}, not of {kind.algorithm}; resume it with that trainer"
         )
-    if kept["config"] is None:
+    if content["config"] is None:
         raise CheckpointError(f"{folder} has settings that no file can keep, and begins anew only; use plain values")
-    if not kept["named"] and env is None:
+    if not content["named"] and env is None:
         raise CheckpointError(
             f"{folder} is a run on an environment that was passed, not named; pass it again: resume(folder, env), or "
             "puffer train my_module:make_env --resume …"
         )
-    known = {each.name for each in fields(kind)}
-    config = kind(**{name: value for name, value in kept["config"].items() if name in known})
+    names = {item.name for item in fields(kind)}
+    config = kind(**{name: value for name, value in content["config"].items() if name in names})
     named = [config.policy, config.policy_kwargs, config.env if env is None else None, config.env_kwargs]
     require_trust(checkpoint, named, trust)
-    done = kept["learner"]["num_steps"]
-    if total_steps is not None and total_steps < min(done, config.total_steps):
-        raise CheckpointError(f"total_steps={total_steps} is less than the {done} that {folder} has; use more")
+    num_steps = content["learner"]["num_steps"]
+    if total_steps is not None and total_steps < min(num_steps, config.total_steps):
+        raise CheckpointError(f"total_steps={total_steps} is less than the {num_steps} that {folder} has; use more")
     if isinstance(env, str):
         config, env = replace(config, env=env), None
     return (config if total_steps is None else replace(config, total_steps=total_steps)), env

@@ -26,8 +26,8 @@ DEFAULTS = Path(__file__).with_name("defaults.toml")
 ALGORITHM = "algorithm"  # what a file may say of the trainer, which is no setting of it
 HINT = "its keys are those of --help, with _ for -; a run's config.json does as well"
 # The tables, by what they are arguments of.
-OF_THEIR_OWN = {"env": ("env_kwargs", "wrap_kwargs"), "policy": ("policy_kwargs",)}
-TABLES = tuple(table for tables in OF_THEIR_OWN.values() for table in tables)
+TABLES_BY_OWNER = {"env": ("env_kwargs", "wrap_kwargs"), "policy": ("policy_kwargs",)}
+TABLES = tuple(table for tables in TABLES_BY_OWNER.values() for table in tables)
 
 Config = TypeVar("Config")
 
@@ -42,10 +42,10 @@ class FromFile:
     """begin with what suits the environment's family (cleanrl_demo/defaults.toml)"""
 
 
-def from_command_line(config_type: type[Config], words: Sequence[str] | None = None) -> Config:
-    """Return the settings that the words of a command, by default this program's, say. Prints what came of the family.
+def from_command_line(config_type: type[Config], arguments: Sequence[str] | None = None) -> Config:
+    """Return the settings that a command's arguments, by default this program's, give. Prints what came of the family.
 
-    Raises PlanError as ``settle``; where tyro does not understand the words, it ends the program.
+    Raises PlanError as ``settle``; where tyro does not understand the arguments, it ends the program.
     """
     import tyro
 
@@ -54,10 +54,10 @@ def from_command_line(config_type: type[Config], words: Sequence[str] | None = N
     kind = make_dataclass(config_type.__name__, [], bases=(FromFile, config_type), frozen=True)
     kind.__doc__ = config_type.__doc__
 
-    def parse(words: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(vars(tyro.cli(kind, args=whole_numbers(kind, words), default=kind(**defaults))))
+    def parse(arguments: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(vars(tyro.cli(kind, args=whole_numbers(kind, arguments), default=kind(**defaults))))
 
-    config, note = settle(config_type, parse, words)
+    config, note = settle(config_type, parse, arguments)
     if note:
         print(note)
     return config
@@ -66,30 +66,30 @@ def from_command_line(config_type: type[Config], words: Sequence[str] | None = N
 def settle(
     config_type: type[Config],
     parse: Callable[[Sequence[str], Mapping[str, Any]], Mapping[str, Any]],
-    words: Sequence[str] | None = None,
+    arguments: Sequence[str] | None = None,
 ) -> tuple[Config, str]:
     """Return the settings, and a line that says which are the family's ("" where there are none).
 
     config_type: a frozen dataclass, all of whose fields have defaults; its ``algorithm`` is the table of
-    ``defaults.toml``. parse: turns words, with these defaults, into values of all fields and of those of ``FromFile``.
+    ``defaults.toml``. parse: turns arguments, with these defaults, into values of all fields and of ``FromFile``'s.
     Tables, such as ``env_kwargs``, are merged key by key. Raises PlanError for a file that cannot be read, and for keys
     and types that ``config_type`` does not have.
     """
-    words = sys.argv[1:] if words is None else words
+    arguments = sys.argv[1:] if arguments is None else arguments
     # A first look, for the file and the environment. Its help would show defaults that are not going to be those.
-    given = parse([word for word in words if word not in ("-h", "--help")], {"env": ""})
-    from_file = {} if given["config"] is None else read_settings(given["config"], config_type)
-    own = vars(config_type())
-    env = given["env"] or from_file.get("env", own["env"])
-    pattern, of_family = family_settings(env, config_type) if given["defaults"] else ("", {})
+    parsed = parse([argument for argument in arguments if argument not in ("-h", "--help")], {"env": ""})
+    from_file = {} if parsed["config"] is None else read_settings(parsed["config"], config_type)
+    defaults = vars(config_type())
+    env = parsed["env"] or from_file.get("env", defaults["env"])
+    pattern, of_family = family_settings(env, config_type) if parsed["defaults"] else ("", {})
     # Tables are left to the end: whether a flag has given one cannot be seen, and their keys are merged.
     plain = {name: value for name, value in {**of_family, **from_file, "env": env}.items() if name not in TABLES}
-    values = {name: value for name, value in parse(words, plain).items() if name in own}
-    layers = [{**own, **of_family, "env": env}, from_file, values]
-    for owner, tables in OF_THEIR_OWN.items():
+    values = {name: value for name, value in parse(arguments, plain).items() if name in defaults}
+    layers = [{**defaults, **of_family, "env": env}, from_file, values]
+    for owner, tables in TABLES_BY_OWNER.items():
         # A layer's arguments are for what it names; where something else has won, they are not for that.
         fitting = [layer for layer in layers if layer.get(owner, values.get(owner)) == values.get(owner)]
-        for table in own.keys() & set(tables):
+        for table in defaults.keys() & set(tables):
             values[table] = {key: value for layer in fitting for key, value in layer.get(table, {}).items()}
     config = config_type(**values)
     return config, _note(config, pattern, of_family, from_file)
@@ -134,12 +134,14 @@ def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, An
     entry = registry.find(env)
     names = {env, entry.target}
     files = [DEFAULTS, environments.FOLDER / f"{entry.family}.toml"]
-    told = [read_toml(file, "install pufferlib again") for file in files if file.exists()]
-    tables = {pattern: table for each in told for pattern, table in each.get(config_type.algorithm, {}).items()}
+    contents = [read_toml(file, "install pufferlib again") for file in files if file.exists()]
+    tables = {
+        pattern: table for content in contents for pattern, table in content.get(config_type.algorithm, {}).items()
+    }
     fitting = [pattern for pattern in tables if any(fnmatchcase(name, pattern) for name in names)]
     values: dict[str, Any] = {}
     for table in (tables[pattern] for pattern in fitting):
-        for owner, owned in OF_THEIR_OWN.items():
+        for owner, owned in TABLES_BY_OWNER.items():
             before = values.get(owner, getattr(config_type, owner, None))
             if table.get(owner, before) != before:
                 values = {name: value for name, value in values.items() if name not in owned}
@@ -151,15 +153,15 @@ def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, An
 
 def _note(config: Any, pattern: str, of_family: Mapping[str, Any], from_file: Mapping[str, Any]) -> str:
     """Return which settings are the family's."""
-    told, settings = _flat(from_file), _flat(vars(config))
-    left = {name: value for name, value in _flat(of_family).items() if name not in told}
-    kept = [f"{name}={value}" for name, value in left.items() if name in settings and settings[name] == value]
-    return f"settings of {pattern}: {', '.join(kept)} (--no-defaults leaves them out)" if kept else ""
+    file_settings, settings = _flat(from_file), _flat(vars(config))
+    left = {name: value for name, value in _flat(of_family).items() if name not in file_settings}
+    notes = [f"{name}={value}" for name, value in left.items() if name in settings and settings[name] == value]
+    return f"settings of {pattern}: {', '.join(notes)} (--no-defaults leaves them out)" if notes else ""
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by name, those in tables by "table.name"."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {name: value}
+        flat |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, Mapping) else {name: value}
     return flat

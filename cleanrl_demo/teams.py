@@ -15,28 +15,28 @@ OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # wh
 
 
 def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
-    """Return the places of each team's agents, by its name. Raises PlanError for agents of no team, or of two."""
+    """Return the indices of each team's agents, by its name. Raises PlanError for agents of no team, or of two."""
     if config.teams and any("agents" in table for table in config.teams.values()):
-        found = {
+        teams = {
             name: [
-                place
-                for place, agent in enumerate(agent_names)
+                agent_index
+                for agent_index, agent in enumerate(agent_names)
                 if any(fnmatch.fnmatchcase(agent, pattern) for pattern in patterns_of(name, table))
             ]
             for name, table in config.teams.items()
         }
     elif config.separate or config.teams:
-        found = {}
-        for place, agent in enumerate(agent_names):
-            found.setdefault(re.sub(r"_\d+$", "", agent), []).append(place)
+        teams = {}
+        for agent_index, agent in enumerate(agent_names):
+            teams.setdefault(re.sub(r"_\d+$", "", agent), []).append(agent_index)
     else:
         return {"": list(range(len(agent_names)))}
-    unknown = [name for name in config.teams if name not in found]
-    named = sorted(place for places in found.values() for place in places)
+    unknown = [name for name in config.teams if name not in teams]
+    named = sorted(agent_index for agent_indices in teams.values() for agent_index in agent_indices)
     if unknown or named != list(range(len(agent_names))):
-        shown = ", ".join(agent_names[:6]) + (", …" if len(agent_names) > 6 else "")
-        raise PlanError(f"teams {', '.join(config.teams)}: each of the agents ({shown}) has to be in one team")
-    return found
+        examples = ", ".join(agent_names[:6]) + (", …" if len(agent_names) > 6 else "")
+        raise PlanError(f"teams {', '.join(config.teams)}: each of the agents ({examples}) has to be in one team")
+    return teams
 
 
 def patterns_of(name: str, table: Mapping[str, Any]) -> Sequence[str]:

@@ -54,11 +54,13 @@ class TerminalView:
             self.num_episodes += 1
             self.num_steps, self.episodic_return = 0, 0.0
         (picture,) = self.vec.render(env_ids=[0])
-        told = Text(f"episode {self.num_episodes}  step {self.num_steps:,}  return {self.episodic_return:.6g}", "dim")
+        caption = Text(
+            f"episode {self.num_episodes}  step {self.num_steps:,}  return {self.episodic_return:.6g}", "dim"
+        )
         now_s = time.monotonic()
         time.sleep(max(0.0, self._due_s - now_s))
         self._due_s = max(now_s, self._due_s) + self.frame_s
-        self.live.update(Group(shown(picture, self.console), told), refresh=True)
+        self.live.update(Group(renderable(picture, self.console), caption), refresh=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -66,7 +68,7 @@ class TerminalView:
         self.live.stop()
 
 
-def shown(picture: Any, console: Console) -> RenderableType:
+def renderable(picture: Any, console: Console) -> RenderableType:
     """Return what an environment's ``render`` returned as rich shows it, no larger than the terminal."""
     if isinstance(picture, str):
         return Text.from_ansi(picture, no_wrap=True)

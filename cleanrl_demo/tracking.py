@@ -20,7 +20,7 @@ class Tracker:
         self.run: Any = None
 
     @classmethod
-    def asked_for(cls, config: Any) -> Tracker | None:
+    def from_config(cls, config: Any) -> Tracker | None:
         """Return what a trainer's configuration, a dataclass, asks for with ``track`` and ``track_project``."""
         if not config.track:
             return None

@@ -22,32 +22,32 @@ def render_mode(
     env_kwargs: Mapping[str, Any] | None = None,
     wrap_kwargs: Mapping[str, Any] | None = None,
     among: Sequence[str] = (RGB,),
-    made: Mapping[str, Any] | None = None,
+    make_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the first of these render modes that an environment has. One is made, drawn and closed.
 
-    made: how ``pufferlib.make`` is to make it; by default in a worker. Raises PlanError where it has none of them, or
-    cannot be made with it; MissingExtra where it needs a package to be drawn that is not installed, as many do that can
-    be stepped without.
+    make_kwargs: of ``pufferlib.make``; by default it is made in a worker. Raises PlanError where it has none of them,
+    or cannot be made with it; MissingExtra where it needs a package to be drawn that is not installed, as many do that
+    can be stepped without.
     """
     kwargs = dict(env_kwargs or {})
-    made = {"wrap_kwargs": wrap_kwargs, **(made or {"backend": "multiprocessing"})}
+    make_kwargs = {"wrap_kwargs": wrap_kwargs, **(make_kwargs or {"backend": "multiprocessing"})}
     named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-    with pufferlib.make(env, env_kwargs=kwargs, **made) as vec:
+    with pufferlib.make(env, env_kwargs=kwargs, **make_kwargs) as vec:
         modes = vec.metadata.get("render_modes", [])
-    found = next((mode for mode in among if mode in modes), None)
-    if found is None:
+    mode = next((name for name in among if name in modes), None)
+    if mode is None:
         raise PlanError(
             f"{named} cannot be filmed: its metadata['render_modes'] has {', '.join(modes) or 'nothing'}, and not "
             f"{' or '.join(among)}"
         )
     try:
-        drawn = pufferlib.make(env, env_kwargs={**kwargs, "render_mode": found}, **made)
+        drawn = pufferlib.make(env, env_kwargs={**kwargs, "render_mode": mode}, **make_kwargs)
     except (WorkerError, TypeError) as error:
         if "render_mode" not in str(error):
             raise
         raise PlanError(
-            f"{named} cannot be made with render_mode={found!r}, though its metadata has it; give its creator an "
+            f"{named} cannot be made with render_mode={mode!r}, though its metadata has it; give its creator an "
             "argument render_mode, and hand that on"
         ) from error
     with drawn:
@@ -59,7 +59,7 @@ def render_mode(
             if lacking is None:
                 raise
             raise lacking from error
-    return found
+    return mode
 
 
 def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict[str, Any]]:
@@ -68,21 +68,23 @@ def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict
     config: of a trainer. env: what makes an environment, where it is not ``config.env``. Raises PlanError for
     environments that do not exist or have none, and where there is no folder for films.
     """
-    wanted = config.video_envs
-    if not wanted:
-        given: Mapping[str, Any] = config.env_kwargs
-        return given
-    wrong = [env_id for env_id in wanted if not 0 <= env_id < config.num_envs]
+    env_ids = config.video_envs
+    if not env_ids:
+        env_kwargs: Mapping[str, Any] = config.env_kwargs
+        return env_kwargs
+    wrong = [env_id for env_id in env_ids if not 0 <= env_id < config.num_envs]
     if wrong:
         raise PlanError(f"video_envs={wrong} do not exist; use 0 to {config.num_envs - 1}")
     if config.runs is None:
-        raise PlanError(f"video_envs={wanted}, but runs=None writes nothing; name a folder for runs")
-    made = {"backend": "cuda", "device": config.device} if config.backend == "cuda" else None
-    found = render_mode(config.env if env is None else env, config.env_kwargs, config.wrap_kwargs, made=made)
-    mode = {"render_mode": found}
-    if made is not None:  # a kernel plays all environments alike, and draws nothing unless it is asked
-        return {**config.env_kwargs, **mode}
-    return [{**config.env_kwargs, **(mode if env_id in wanted else {})} for env_id in range(config.num_envs)]
+        raise PlanError(f"video_envs={env_ids}, but runs=None writes nothing; name a folder for runs")
+    make_kwargs = {"backend": "cuda", "device": config.device} if config.backend == "cuda" else None
+    mode = render_mode(
+        config.env if env is None else env, config.env_kwargs, config.wrap_kwargs, make_kwargs=make_kwargs
+    )
+    mode_kwargs = {"render_mode": mode}
+    if make_kwargs is not None:  # a kernel plays all environments alike, and draws nothing unless it is asked
+        return {**config.env_kwargs, **mode_kwargs}
+    return [{**config.env_kwargs, **(mode_kwargs if env_id in env_ids else {})} for env_id in range(config.num_envs)]
 
 
 # ---------------------------------------------------------------------------------------------------- whole episodes
@@ -91,16 +93,16 @@ def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict
 class Filming:
     """Films whole episodes of chosen environments of a VecEnv: call ``see`` between ``recv`` and ``send``.
 
-    wanted: is asked, at the beginning of an episode of an environment, whether to film it. done: is given each film,
-    whose first picture is of the reset, and whose last of what the last step led to. An episode that comes to nothing,
-    because its environment was made anew, leaves no film.
+    should_film: is asked, at the beginning of an episode of an environment, whether to film it. done: is given each
+    film, whose first picture is of the reset, and whose last of what the last step led to. An episode that comes to
+    nothing, because its environment was made again, leaves no film.
     """
 
     def __init__(
         self,
         vec: pufferlib.VecEnv,
         env_ids: Collection[int],
-        wanted: Callable[[int], bool],
+        should_film: Callable[[int], bool],
         done: Callable[[int, Film], None],
         max_side: int = MAX_SIDE,
     ) -> None:
@@ -110,29 +112,29 @@ class Filming:
         modes = vec.get_attr("render_mode", sorted(env_ids))
         if any(mode != RGB for mode in modes):
             raise PlanError(f'environments {sorted(env_ids)} have render_mode {modes}; make them with "{RGB}"')
-        self.vec, self.wanted, self.done, self.max_side = vec, wanted, done, max_side
+        self.vec, self.should_film, self.done, self.max_side = vec, should_film, done, max_side
         self.fps = float(vec.metadata.get("render_fps") or FPS)
         self.films: dict[int, Film | None] = dict.fromkeys(env_ids)
 
     def see(self, batch: pufferlib.Batch) -> None:
         """Take pictures of those environments of a batch that are filmed."""
         env_ids = np.asarray(batch.env_ids).tolist()
-        mine = [(place, env_id) for place, env_id in enumerate(env_ids) if env_id in self.films]
-        if not mine:
+        chosen = [(env_index, env_id) for env_index, env_id in enumerate(env_ids) if env_id in self.films]
+        if not chosen:
             return
         masks, rewards = (np.asarray(part).reshape(len(env_ids), -1) for part in (batch.masks, batch.rewards))
         restarted = {info["env_id"] for info in batch.infos if "restarted" in info}
-        for place, env_id in mine:
+        for env_index, env_id in chosen:
             if env_id in restarted:
                 self.films[env_id] = None
             else:
-                self._begin_if_reset(env_id, masks[place])
-        filmed = [(place, env_id, film) for place, env_id in mine if (film := self.films[env_id]) is not None]
-        shown = [env_id for _, env_id, film in filmed if not film.full]
-        pictures = dict(zip(shown, self.vec.render(env_ids=shown), strict=True)) if shown else {}
+                self._begin_if_reset(env_id, masks[env_index])
+        filmed = [(env_index, env_id, film) for env_index, env_id in chosen if (film := self.films[env_id]) is not None]
+        rendered = [env_id for _, env_id, film in filmed if not film.full]
+        pictures = dict(zip(rendered, self.vec.render(env_ids=rendered), strict=True)) if rendered else {}
         ended = {info["env_id"] for info in batch.infos if info.get("env") is True}
-        for place, env_id, film in filmed:
-            film.count(rewards[place], masks[place], pictures.get(env_id))
+        for env_index, env_id, film in filmed:
+            film.count(rewards[env_index], masks[env_index], pictures.get(env_id))
             if env_id in ended:
                 self._finish(env_id)
 
@@ -149,7 +151,7 @@ class Filming:
     def _begin_if_reset(self, env_id: int, masks: Any) -> None:
         if not masks.any():
             self._finish(env_id)  # an episode that was cut
-            self.films[env_id] = Film(self.fps, self.max_side) if self.wanted(env_id) else None
+            self.films[env_id] = Film(self.fps, self.max_side) if self.should_film(env_id) else None
 
     def finish(self) -> None:
         """End all films that are not empty, as of episodes that are not going to be played to their end."""
@@ -247,11 +249,11 @@ class Reel:
         if not self.is_file:
             self.path.mkdir(parents=True, exist_ok=True)
         self._filming = Filming(
-            vec, self.env_ids, self._is_wanted, lambda env_id, film: self.films[env_id].append(film)
+            vec, self.env_ids, self._is_filmed, lambda env_id, film: self.films[env_id].append(film)
         )
         return self._filming.see
 
-    def _is_wanted(self, env_id: int) -> bool:
+    def _is_filmed(self, env_id: int) -> bool:
         self._left[env_id] -= 1
         return self._left[env_id] >= 0
 
@@ -259,8 +261,13 @@ class Reel:
         """Write the films, also that of an episode that was cut in the end; return the files."""
         self._filming.finish()
         if self.is_file:
-            in_turn = [film for turn in zip_longest(*self.films.values()) for film in turn if film is not None]
-            save(self.path, in_turn)
+            ordered = [
+                film
+                for films_of_round in zip_longest(*self.films.values())
+                for film in films_of_round
+                if film is not None
+            ]
+            save(self.path, ordered)
             return [self.path]
         paths = []
         for env_id, films in self.films.items():
@@ -304,15 +311,15 @@ class Snapshots:
         film, paths = self._film, []
         assert film is not None
         num_steps, small = len(film) - 1, Film(film.fps)
-        unseen = [step for step in self.steps if step > num_steps]
-        seen = {*self.steps} - {*unseen} | ({num_steps} if unseen else set())
+        missing = [step for step in self.steps if step > num_steps]
+        reached = {*self.steps} - {*missing} | ({num_steps} if missing else set())
         for step, picture in enumerate(film):
             small.add(picture)
-            if step in seen:
+            if step in reached:
                 paths.append(self.folder / f"snapshot_{step:03d}.png")
                 save_picture(paths[-1], picture)
-        if unseen:
-            listed = " or ".join(filter(None, (", ".join(map(str, unseen[:-1])), str(unseen[-1]))))
+        if missing:
+            listed = " or ".join(filter(None, (", ".join(map(str, missing[:-1])), str(missing[-1]))))
             self.note = f"the episode has {num_steps} steps, and no step {listed}: {paths[-1].name} is its end"
         paths.append(self.folder / f"episode{film.limit}.gif")
         save(paths[-1], [small])

@@ -1,4 +1,4 @@
-// A module without contents: the library in which setup.py puts all kernels, as the host plays them.
+// An empty module: the library into which setup.py compiles all kernels for the host.
 #include <Python.h>
 
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_host", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};

@@ -1,8 +1,8 @@
-// Who is near whom on a square: agents sorted by the cell of a grid that they are in, and searched ring by ring.
+// Nearest neighbours on a square: agents are sorted by the cell of a grid that they are in, and searched ring by ring.
 //
-// For the threads of a block, in its shared memory, and for one thread of the host; a group that is a part of a warp has
-// none of it (HAS_CELLS). Within a cell agents lie in any order: what is found does not depend on the order of threads
-// if it is chosen by a key that no two agents share.
+// Works for the threads of a block, in its shared memory, and for one thread of the host; not for a group that is part
+// of a warp (HAS_CELLS). The agents of a cell lie in any order: choose among them by a key that no two agents share,
+// and the result does not depend on the order of threads.
 #pragma once
 
 #define HAS_CELLS (GROUP_SIZE == 1 || GROUP_SIZE > 32)
@@ -15,36 +15,37 @@
 #endif
 
 struct Cells {
-    // 12 bytes of shared memory an agent and 4 a cell: 28,804 in all. Up to 384 threads have one agent each, and less.
+    // 12 bytes of shared memory an agent and 4 a cell: 28,804 at most. Up to 384 threads have one agent each, and need
+    // less.
     enum { MOST_AGENTS = GROUP_SIZE > 1 && GROUP_SIZE <= 384 ? GROUP_SIZE : 2048, MOST_ROWS = 32 };
 
     float *x, *y;               // of agents, cell by cell
-    int* agent;                 // who that is
-    int* first;                 // (num_rows, num_rows + 1): where those of a cell begin; after a row's last, where they end
+    int* agent;                 // their indices
+    int* first;                 // (num_rows, num_rows + 1): the first index of each cell; after a row's last, its end
     int* total;                 // agents in all cells
-    int num_rows;               // of cells, and as many cells a row
-    float width, scale, slack;  // of a cell; cells a unit of length; more than rounding adds to a distance
+    int num_rows;               // of cells, with as many cells a row
+    float width, scale, slack;  // of a cell; cells per unit of length; an upper bound of a distance's rounding error
 
-    // Which row, or which cell of a row; who is beyond the square is in one at the edge.
-    __device__ __forceinline__ int place(float coordinate) const {
+    // Returns the row, or the column, of a coordinate; one outside the square belongs to a cell at the edge.
+    __device__ __forceinline__ int index(float coordinate) const {
         const float scaled = coordinate * scale;
         return scaled >= (float)num_rows ? num_rows - 1 : scaled > 0.0f ? (int)scaled : 0;
     }
     __device__ __forceinline__ int* first_of(int row, int column) const { return first + row * (num_rows + 1) + column; }
 };
 
-// Cells for n agents, at most MOST_AGENTS, on a square from 0 to length, as large as hold so many where all are spread
-// evenly.
+// Returns cells for n agents, at most MOST_AGENTS, on a square from 0 to length, of a size that holds agents_per_cell
+// where all are spread evenly.
 __device__ inline Cells cells_for(int n, float agents_per_cell, float length) {
     OF_GROUP float xs[Cells::MOST_AGENTS], ys[Cells::MOST_AGENTS];
     OF_GROUP int agents[Cells::MOST_AGENTS], firsts[Cells::MOST_ROWS * (Cells::MOST_ROWS + 1)], total;
-    const int wanted = (int)sqrtf((float)n / agents_per_cell);
-    const int num_rows = wanted < 1 ? 1 : wanted > Cells::MOST_ROWS ? (int)Cells::MOST_ROWS : wanted;
+    const int ideal = (int)sqrtf((float)n / agents_per_cell);
+    const int num_rows = ideal < 1 ? 1 : ideal > Cells::MOST_ROWS ? (int)Cells::MOST_ROWS : ideal;
     return {xs, ys, agents, firsts, &total, num_rows, length / num_rows, num_rows / length, length * 1e-6f};
 }
 
-// Sorts those of n agents for whom counts(agent) is true. x, y: by agent. All of a group have to come, after they have
-// read what they want of what was sorted before.
+// Sorts those of n agents for which counts(agent) is true. x, y: by agent. All threads of a group must call it, after
+// they have read what they need of the previous sort.
 template <class Counts>
 __device__ __forceinline__ void sort(const Cells& cells, const float* x, const float* y, int n, const Group& group,
                                      const Counts& counts) {
@@ -53,25 +54,25 @@ __device__ __forceinline__ void sort(const Cells& cells, const float* x, const f
     if (group.rank == 0) *cells.total = 0;
     group.sync();
     for (int a = group.rank; a < n; a += group.size) {
-        if (counts(a)) atomicAdd(cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1, 1);
+        if (counts(a)) atomicAdd(cells.first_of(cells.index(y[a]), cells.index(x[a])) + 1, 1);
     }
     group.sync();
-    for (int row = group.rank; row < num_rows; row += group.size) {  // rows follow each other in any order
+    for (int row = group.rank; row < num_rows; row += group.size) {  // rows lie in any order
         int* const first = cells.first_of(row, 0);
         int num = 0;
         for (int column = 1; column <= num_rows; ++column) num += first[column];
         int next = atomicAdd(cells.total, num);
         first[0] = next;
         for (int column = 1; column <= num_rows; ++column) {
-            const int here = first[column];
-            first[column] = next;  // the next agent of the cell before goes there, so that it ends as this one's first
-            next += here;
+            const int count = first[column];
+            first[column] = next;  // the next agent of the cell before goes to it, so it ends as this cell's first
+            next += count;
         }
     }
     group.sync();
     for (int a = group.rank; a < n; a += group.size) {
         if (!counts(a)) continue;
-        const int k = atomicAdd(cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1, 1);
+        const int k = atomicAdd(cells.first_of(cells.index(y[a]), cells.index(x[a])) + 1, 1);
         cells.x[k] = x[a];
         cells.y[k] = y[a];
         cells.agent[k] = a;
@@ -81,22 +82,22 @@ __device__ __forceinline__ void sort(const Cells& cells, const float* x, const f
 
 __device__ __forceinline__ float lesser(float one, float other) { return one < other ? one : other; }
 
-// Calls visit(square, agent) for those who are near (x, y): for all whose squared distance is at most that of which
-// reach() has the bits, and some others. reach may fall with each visit.
+// Calls visit(square, agent) for the agents near (x, y): for all whose squared distance is at most the float whose bits
+// reach() returns, and for some others. reach may fall with each visit.
 template <class Visit, class Reach>
 __device__ __forceinline__ void search(const Cells& cells, float x, float y, const Visit& visit, const Reach& reach) {
-    const int num_rows = cells.num_rows, row = cells.place(y), column = cells.place(x);
+    const int num_rows = cells.num_rows, row = cells.index(y), column = cells.index(x);
     int unseen = *cells.total;
 #pragma unroll 1
     for (int ring = 0;; ++ring) {
         const int left = column - ring, right = column + ring, low = row - ring, high = row + ring;
 #pragma unroll 1
         for (int line = low < 0 ? 0 : low; line <= high && line < num_rows; ++line) {
-            const bool whole = line == low || line == high;  // or its two ends
-            const int step = whole ? 2 * ring + 1 : 2 * ring;
+            const bool full = line == low || line == high;  // otherwise only the two ends of the line
+            const int step = full ? 2 * ring + 1 : 2 * ring;
 #pragma unroll 1
             for (int from = left; from <= right; from += step) {
-                const int to = whole ? right : from;
+                const int to = full ? right : from;
                 if (to < 0 || from >= num_rows) continue;
                 int k = *cells.first_of(line, from < 0 ? 0 : from);
                 const int end = *cells.first_of(line, (to < num_rows ? to : num_rows - 1) + 1);
@@ -109,7 +110,7 @@ __device__ __forceinline__ void search(const Cells& cells, float x, float y, con
             }
         }
         if (unseen == 0) return;
-        // How far the nearest is at least of those beyond the ring; a side without cells hides nobody.
+        // The least distance of an agent beyond the ring; on a side without cells there is none.
         float beyond = 2.0f * cells.num_rows * cells.width;
         if (left > 0) beyond = lesser(beyond, x - left * cells.width);
         if (low > 0) beyond = lesser(beyond, y - low * cells.width);

@@ -1,8 +1,8 @@
-"""Play a kernel on the host as a device would: a fibre for each thread, in an order of its own, barriers checked.
+"""Play a kernel on the host as a device would: a fibre for each thread, in shuffled order, and checked barriers.
 
-For kernels of your own, and for machines without a GPU: ``backend_kwargs={"checked": True}`` with ``device="host"``.
-Ten to a hundred times slower than plain loops. What it cannot see is a race that no order of the threads between two
-barriers brings to light; ``sources.for_checks(…, threads=True)`` is a program for ThreadSanitizer.
+For users' kernels, and for machines without a GPU: ``backend_kwargs={"checked": True}`` with ``device="host"``. Ten to
+a hundred times slower than plain loops. It does not find a race that shows in no order of the threads between two
+barriers; ``sources.for_checks(…, threads=True)`` returns a program for ThreadSanitizer, which does.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PLAYING = threading.Lock()  # a library plays one block at a time
 
 
 class CheckedKernel:
-    """A kernel that fibres of this process play, laid out as on a device; each launch runs them in another order.
+    """A kernel that fibres of this process play, in the layout of a device; each launch runs them in another order.
 
-    Compiled once for a shape. Shared memory that nobody has written is 0xAB in every byte.
+    Compiled once for a shape. Every byte of shared memory is 0xAB until the kernel writes it.
     """
 
     def __init__(self, kernel: KernelEnv, shape: Shape) -> None:
@@ -38,9 +38,9 @@ class CheckedKernel:
         self._order_seeds = itertools.count(1)
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
-        """Return what plays a launch.
+        """Return a function that plays a launch.
 
-        It raises KernelError where threads wait at different barriers, or for one who does not come.
+        It raises KernelError if threads wait at different barriers, or for a thread that never arrives.
         """
         play, address, seeds = self._play, arguments.ctypes.data, self._order_seeds
         num_blocks, block_size = self._shape.num_blocks(num_envs), self._shape.block_size
@@ -51,7 +51,7 @@ class CheckedKernel:
             if wrong is not None:
                 raise KernelError(
                     f'"{self._name}" would hang on a device: {wrong.decode()}; '
-                    "all threads of a group have to come to each of its barriers"
+                    "all threads of a group must reach each of its barriers"
                 )
 
         return run

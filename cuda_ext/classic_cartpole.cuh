@@ -1,7 +1,7 @@
-// classic/cartpole: balance a pole on a cart. The rules, and this code in NumPy, are in references/classic_cartpole.py.
+// classic/cartpole: balance a pole on a cart. references/classic_cartpole.py has the rules and this code in NumPy.
 #include "trigonometry.cuh"
 
-enum { START = 1 };  // what random numbers are for
+enum { START = 1 };  // purposes of random numbers
 
 constexpr float GRAVITY = 9.8f, MASS = 1.1f, POLE_MASS = 0.1f, LENGTH = 0.5f, POLE_MOMENT = 0.05f, FORCE = 10.0f;
 constexpr float SECONDS = 0.02f, MOST_X = 2.4f, MOST_THETA = 0.20943951606750488f;
@@ -19,11 +19,11 @@ __device__ void start(const Env& env, int e, const Group& group) {
 __device__ void step(const Env& env, int e, int row, const Group& group) {
     const float x_dot = env.x_dot[e], theta_dot = env.theta_dot[e];
     const float force = action(env, e, 0, row, 2) == 1 ? FORCE : -FORCE;
-    const SineCosine of = sine_cosine(env.theta[e]);
-    const float pushed = (force + POLE_MOMENT * (theta_dot * theta_dot) * of.sine) / MASS;
-    const float inertia = LENGTH * (4.0f / 3.0f - POLE_MASS * (of.cosine * of.cosine) / MASS);
-    const float theta_acceleration = (GRAVITY * of.sine - of.cosine * pushed) / inertia;
-    const float x_acceleration = pushed - POLE_MOMENT * theta_acceleration * of.cosine / MASS;
+    const SineCosine pole = sine_cosine(env.theta[e]);
+    const float pushed = (force + POLE_MOMENT * (theta_dot * theta_dot) * pole.sine) / MASS;
+    const float inertia = LENGTH * (4.0f / 3.0f - POLE_MASS * (pole.cosine * pole.cosine) / MASS);
+    const float theta_acceleration = (GRAVITY * pole.sine - pole.cosine * pushed) / inertia;
+    const float x_acceleration = pushed - POLE_MOMENT * theta_acceleration * pole.cosine / MASS;
     const float x = env.x[e] + SECONDS * x_dot, theta = env.theta[e] + SECONDS * theta_dot;
     env.x[e] = x;
     env.x_dot[e] = x_dot + SECONDS * x_acceleration;

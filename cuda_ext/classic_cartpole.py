@@ -1,6 +1,6 @@
-"""classic/cartpole as a kernel. The rules are in references/classic_cartpole.py, its twin in NumPy.
+"""classic/cartpole as a kernel. Its reference in NumPy, references/classic_cartpole.py, has the rules.
 
-One thread plays one environment, and the host many side by side: the template of such kernels.
+One thread plays one environment, and the host plays many side by side: the template for such kernels.
 """
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema

@@ -1,4 +1,4 @@
-"""Kernels on a CUDA device: NVRTC compiles them as in the tests, CuPy loads the machine code and launches it."""
+"""Kernels on a CUDA device: NVRTC compiles them, as in the tests; CuPy loads the machine code and launches it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DeviceKernel"]
 
 
 class DeviceKernel:
-    """A kernel for a CUDA device, of a fixed number of agents and other constants."""
+    """A kernel for a CUDA device, compiled for a fixed number of agents and other constants."""
 
     def __init__(self, kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float]) -> None:
         try:
@@ -28,11 +28,11 @@ class DeviceKernel:
                 'or use device="host", which plays the same kernel on the CPU'
             ) from error
         self.shape = shape
-        self._device = cupy.cuda.Device()  # the present one, for which it is compiled
+        self._device = cupy.cuda.Device()  # the current device, for which the kernel is compiled
         self._present_device = cupy.cuda.runtime.getDevice
         architecture = nvrtc.architecture_of(kernel, self._device.compute_capability)
-        # CuPy would add options of its own to source that it compiles, -ftz=true among them, which rounds otherwise,
-        # and look for CUDA's headers, which no kernel here includes.
+        # CuPy's own compilation would add options, -ftz=true among them, which rounds differently, and look for CUDA's
+        # headers, which no kernel here includes.
         path = nvrtc.cubin_file(kernel, shape, constants, architecture)
         try:
             self._function = cupy.RawModule(path=str(path)).get_function(entry(kernel)).kernel  # loads it
@@ -40,33 +40,33 @@ class DeviceKernel:
             major, minor = nvrtc.version()
             raise KernelError(
                 f'"{kernel.name}": the driver does not load what NVRTC {major}.{minor} has compiled for '
-                f"{architecture}: {error}; nvidia-smi shows the driver's version of CUDA, of which NVRTC has to be: "
-                'pip install "nvidia-cuda-nvrtc==13.0.*"'
+                f"{architecture}: {error}; nvidia-smi shows the driver's version of CUDA; install the NVRTC of that "
+                'version: pip install "nvidia-cuda-nvrtc==13.0.*"'
             ) from error
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
-        """Return what launches on a stream, given by its address, and returns at once.
+        """Return a function that takes the address of a stream, launches on it and returns at once.
 
         arguments: a NumPy array of one ``struct Env``, copied at each call.
         """
         grid, block = (self.shape.num_blocks(num_envs), 1, 1), (self.shape.block_size, 1, 1)
-        # CuPy asks the array for its interface, in which NumPy describes each field anew: 46 to 71 µs in every launch
-        # for the structs of cuda_ext. Of the same bytes without fields it is 1 µs (benchmarks/gpu.py).
-        given = (arguments.view(np.dtype((np.void, arguments.nbytes))),)
-        function, device, present, on = self._function, self._device, self._present_device, _Stream()
+        # CuPy reads the array's interface, for which NumPy describes every field again: 46 to 71 µs in every launch for
+        # the structs of cuda_ext. For the same bytes without fields it takes 1 µs (benchmarks/gpu.py).
+        packed = (arguments.view(np.dtype((np.void, arguments.nbytes))),)
+        function, device, present_device, target = self._function, self._device, self._present_device, _Stream()
 
         def launch(stream: int) -> None:
-            on.ptr = stream
-            if present() == device.id:
-                function(grid, block, given, 0, on)
+            target.ptr = stream
+            if present_device() == device.id:
+                function(grid, block, packed, 0, target)
                 return
-            with device:  # streams, the default one above all, are of the device that is present
-                function(grid, block, given, 0, on)
+            with device:  # a stream, above all the default one, belongs to the current device
+                function(grid, block, packed, 0, target)
 
         return launch
 
 
 class _Stream:
-    """What CuPy takes for a stream: anything with its address."""
+    """A stream for CuPy, which accepts any object with its address."""
 
     ptr = 0

@@ -1,34 +1,34 @@
-// exp, log and tanh in float32, by IEEE operations alone: no two libraries agree to the bit.
+// exp, log and tanh in float32, by IEEE operations alone, because no two libraries agree to the bit.
 //
-// The twin of references/exponentials.py, which says more, operation by operation. Compile it without fused
+// Equal to references/exponentials.py, which explains more, operation by operation. Compile it without fused
 // multiply-adds.
 #pragma once
 
 constexpr unsigned INFINITE_BITS = 0x7F800000u, NAN_BITS = 0x7FC00000u;
 
-// e to the x: infinite from 88.72284 on, 0 below -87.33654, where float32 has no normal numbers.
+// Returns e to the x: infinite from 88.72284 on, 0 below -87.33654, where float32 has no normal numbers.
 __device__ __forceinline__ float exponential(float x) {
     if (!(x >= -87.33654022216797f && x <= 88.72283172607422f)) {
         return x != x ? x : x < 0.0f ? 0.0f : __uint_as_float(INFINITE_BITS);
     }
-    const float rounder = 12582912.0f;  // what is added to it is rounded to a whole number
+    const float rounder = 12582912.0f;  // adding it to a number rounds that to an integer
     const float number = (x * 1.4426950216293335f + rounder) - rounder;  // of doublings
     const float rest = (x - number * 0.693359375f) - number * -0.00021219444170128554f;
     const float power = 1.0f + (rest + rest * rest * (0.4999999403953552f + rest * (0.1666652113199234f + rest *
                         (0.04166826233267784f + rest * (0.00836867094039917f + rest * 0.001382104237563908f)))));
-    const int doublings = (int)number, half = doublings >> 1;  // 2 to the 128 is no float32
+    const int doublings = (int)number, half = doublings >> 1;  // in two factors: 2 to the 128 is no float32
     return power * __uint_as_float((unsigned)(half + 127) << 23) *
            __uint_as_float((unsigned)(doublings - half + 127) << 23);
 }
 
-// The natural logarithm: minus infinity of 0, no number of what is below.
+// Returns the natural logarithm: minus infinity for 0, NaN for numbers below it.
 __device__ __forceinline__ float logarithm(float x) {
     const float infinite = __uint_as_float(INFINITE_BITS);
     if (x != x || x == infinite) return x;
     if (x <= 0.0f) return x == 0.0f ? -infinite : __uint_as_float(NAN_BITS);
     const bool subnormal = x < 1.1754943508222875e-38f;
     const unsigned bits = __float_as_uint(subnormal ? x * 8388608.0f : x);
-    const int doublings = (int)(bits - 0x3F3504F3u) >> 23;  // so that what is left is from sqrt(1/2) to sqrt(2)
+    const int doublings = (int)(bits - 0x3F3504F3u) >> 23;  // so that the rest is from sqrt(1/2) to sqrt(2)
     const float f = __uint_as_float(bits - (unsigned)doublings * 8388608u) - 1.0f;
     const float number = (float)(subnormal ? doublings - 23 : doublings), square = f * f;
     const float tail = f * square * (0.3333333134651184f + f * (-0.2500081956386566f + f * (0.2000124305486679f + f *
@@ -44,6 +44,6 @@ __device__ __forceinline__ float hyperbolic_tangent(float x) {
                (-0.05373691767454147f + square * (0.02062983624637127f + square * -0.005694468040019274f))));
     }
     if (x != x) return x;
-    const float found = 1.0f - 2.0f / (exponential(size + size) + 1.0f);
-    return x < 0.0f ? -found : found;
+    const float tangent = 1.0f - 2.0f / (exponential(size + size) + 1.0f);
+    return x < 0.0f ? -tangent : tangent;
 }

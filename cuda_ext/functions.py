@@ -1,8 +1,8 @@
-"""The function manager: kernels compiled for where they run, kept, and launched.
+"""The function manager: it compiles kernels for the machine that runs them, caches and launches them.
 
-For the host they are in the library that setup.py has built; those of others, and all where nothing was built, are
-compiled once with the system's C++ compiler. For a device NVRTC compiles them (device.py). What is compiled at run time
-is kept in the user's cache folder.
+setup.py builds a library of this package's kernels for the host. Kernels of users, and all kernels if there is no such
+library, are compiled once with the system's C++ compiler. NVRTC compiles kernels for a device (device.py). Kernels that
+are compiled at run time are kept in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ __all__ = [
 ]
 
 NUM_LANES = 32
-MOST_THREADS = 768  # of 1,024 none has more than 64 registers, and tag/continuous spills some
-TILE_NBYTES = 16384  # of shared memory for a block's observations: more would leave fewer blocks to a multiprocessor
+MOST_THREADS = 768  # with 1,024 a thread has at most 64 registers, and tag/continuous spills some
+TILE_NBYTES = 16384  # of shared memory for a block's observations; more would fit fewer blocks on a multiprocessor
 WEIGHTS_NBYTES = 24576  # for a network's weights
-# As NVRTC and GCC put it, and as Clang does.
+# The messages of NVRTC and GCC, and of Clang.
 MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)|no member named \W(\w+)\W in \W[^'\n]*\bEnv\b")
-THREAD_NS = 1e4  # of work that is worth a thread of the host; of ten times as much, where it has to be woken first
+THREAD_NS = 1e4  # of work that justifies a thread of the host; ten times as much for a thread that sleeps
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How a launch is laid out: threads that play an environment together, threads of a block, floats of its tile.
+    """The layout of a launch: threads that play an environment together, threads of a block, floats of its tile.
 
-    network_width, num_weights: floats of the widest layer of a network that chooses actions, and of all its weights
-    where a block keeps them in shared memory; 0 for none.
+    network_width, num_weights: floats of the widest layer of a network that chooses actions, and of all its weights if
+    a block keeps them in shared memory; 0 for none.
     """
 
     group_size: int
@@ -63,11 +63,11 @@ class Shape:
 
     @classmethod
     def of(cls, num_agents: int, observation_size: int, network_width: int = 0, num_weights: int = 0) -> Shape:
-        """Return the shape for environments of so many agents: a thread an agent, while there are that many."""
+        """Return the shape for environments of num_agents agents: a thread for each, up to the limit of a block."""
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
         else:
-            agents_per_thread = -(-num_agents // MOST_THREADS)  # as even as can be: no second turn for a few
+            agents_per_thread = -(-num_agents // MOST_THREADS)  # even: no second round for a few agents
             group_size = block_size = -(-num_agents // (NUM_LANES * agents_per_thread)) * NUM_LANES
         floats = cls(group_size, block_size, 0).envs_per_block * num_agents * observation_size
         tile = floats if 4 * floats <= TILE_NBYTES and group_size > 1 else 0
@@ -82,7 +82,7 @@ class Shape:
 
     @property
     def macros(self) -> dict[str, int]:
-        """What a program is compiled with (see kernel.cuh)."""
+        """The macros that a program is compiled with (see kernel.cuh)."""
         macros = {"GROUP_SIZE": self.group_size, "BLOCK_SIZE": self.block_size, "TILE": self.tile}
         if self.network_width:
             macros |= {"NETWORK_WIDTH": self.network_width, "NUM_WEIGHTS": self.num_weights}
@@ -93,7 +93,7 @@ class Shape:
 
 
 def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
-    """Return what is compiled for a shape; where a kernel takes the room itself, with weights out of shared memory."""
+    """Return compiled(shape). If the kernel needs the room itself, compile with weights outside shared memory."""
     try:
         return compiled(shape)
     except KernelError:
@@ -103,7 +103,7 @@ def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
 
 
 class HostKernel:
-    """A kernel that this process plays, on as many threads as there is work for. ``close`` ends them."""
+    """A kernel that this process plays, on as many threads as the work justifies. ``close`` ends them."""
 
     def __init__(self, kernel: KernelEnv, num_threads: int) -> None:
         library, name = _library(kernel), sources.entry(kernel)
@@ -115,10 +115,10 @@ class HostKernel:
         self.close = weakref.finalize(self, closes, self._thread_pool)
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], Any]:
-        """Return what plays a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
+        """Return a function that plays a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
 
-        It takes a stream, of which the host has none, and returns 0, or 1 where it has played nothing because an action
-        is not in the space; that is looked at in steps of neighbours, if ``policy_nvec`` is among the arguments.
+        The function takes a stream, which it ignores, and returns 0; it returns 1 and plays nothing if an action is not
+        in the space. It checks steps of environments that are neighbours, if ``policy_nvec`` is among the arguments.
         """
         play, thread_pool, address = self._play, self._thread_pool, arguments.ctypes.data
         return lambda stream: play(thread_pool, address)
@@ -130,7 +130,7 @@ def check_source(kernel: KernelEnv) -> None:
 
 
 def _library(kernel: KernelEnv) -> ctypes.CDLL:
-    """Return the library that holds a kernel for the host: the one that was built, unless its sources have changed."""
+    """Return the library of a kernel for the host: the built one, unless the kernel's sources have changed."""
     check_source(kernel)
     library = built_library()
     if library is not None and is_built(library, kernel):
@@ -139,13 +139,13 @@ def _library(kernel: KernelEnv) -> ctypes.CDLL:
 
 
 def built_library() -> ctypes.CDLL | None:
-    """Return the library that setup.py has built, if it has. Raises OSError where it cannot be loaded."""
+    """Return the library that setup.py built, None if there is none. Raises OSError if it cannot be loaded."""
     spec = importlib.util.find_spec("cuda_ext._host")
     return None if spec is None or spec.origin is None else ctypes.CDLL(spec.origin)
 
 
 def is_built(library: ctypes.CDLL, kernel: KernelEnv) -> bool:
-    """Whether a library holds a kernel as its sources are now."""
+    """Return whether a library holds a kernel compiled from its present sources."""
     digest = getattr(library, f"{sources.entry(kernel)}_digest", None)
     if digest is None:
         return False
@@ -155,10 +155,10 @@ def is_built(library: ctypes.CDLL, kernel: KernelEnv) -> bool:
 
 
 def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """Return the library of a C++ program about a kernel, compiled unless the cache has it.
+    """Return the library of a kernel's C++ program, compiled unless the cache has it.
 
     flags: for the compiler, after HOST_FLAGS.
-    Raises KernelError where there is no compiler, or the program is wrong.
+    Raises KernelError if there is no compiler, or if the program does not compile.
     """
     check_source(kernel)
     compiler = compiler_command()
@@ -176,7 +176,7 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
 
 
 def compiler_command() -> list[str]:
-    """Return the C++ compiler that CXX names, else the system's, there or not."""
+    """Return the command of the C++ compiler that CXX names, else of the system's, whether or not it exists."""
     return shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
 
 
@@ -188,7 +188,7 @@ def _compile(kernel: KernelEnv, command: list[str], program: str, path: Path) ->
 
 
 def cache_folder() -> Path:
-    """Return where compiled kernels are kept. Raises KernelError."""
+    """Return the folder of compiled kernels. Raises KernelError if it cannot be made."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(base) / "pufferlib" / "kernels"
     try:
@@ -199,11 +199,11 @@ def cache_folder() -> Path:
 
 
 def explained(kernel: KernelEnv, log: str) -> str:
-    """Return what a compiler said, with the field that a kernel uses and its schema lacks, where that is it."""
-    lacking = [each[each.lastindex] for each in MEMBER.finditer(log) if each.lastindex]
-    told = "".join(
+    """Return a compiler's log as an error text that also names fields that the kernel uses and its schema lacks."""
+    lacking = [match[match.lastindex] for match in MEMBER.finditer(log) if match.lastindex]
+    advice = "".join(
         f'\n{Path(kernel.source).name} uses env.{name}, which the schema of "{kernel.name}" lacks; '
         f'add Field("{name}", …) or Parameter("{name}", …) to it'
         for name in dict.fromkeys(lacking)
     )
-    return f'"{kernel.name}" does not compile:{told}\n{log.strip()}'
+    return f'"{kernel.name}" does not compile:{advice}\n{log.strip()}'

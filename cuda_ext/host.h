@@ -1,8 +1,9 @@
 // Runs kernel source on the host, in one of three ways:
 //
-//     (default)            one thread of the host plays a whole group: plain loops. How device="host" runs it.
+//     (default)            one thread of the host plays a whole group in plain loops; device="host" runs kernels so.
 //     HOST_FIBRES          one fibre per CUDA thread, blocks one after another, in an order that order_seed shuffles.
-//                          Barriers are checked: threads that wait on different lines, or for one that never comes.
+//                          Barriers are checked: it reports threads that wait on different lines, or for one that
+//                          never arrives.
 //     HOST_THREADS         one thread of the host per CUDA thread, for ThreadSanitizer and AddressSanitizer.
 //
 // Shared memory is poisoned before every block. One-dimensional blocks of up to 1,024 threads; no textures, clusters,
@@ -59,7 +60,7 @@ extern unsigned char __start_cuda_shared[] __attribute__((weak)), __stop_cuda_sh
 namespace host {
 enum { MOST_THREADS = 1024, STACK_NBYTES = 65536 };
 struct Index { unsigned x, y, z; };
-struct Place { const char* file; int line; };  // of a barrier
+struct CallSite { const char* file; int line; };  // of a barrier
 inline Index block_index, block_size, grid_size;
 inline std::atomic<unsigned> votes[3];
 inline unsigned long long lanes[MOST_THREADS];
@@ -69,10 +70,10 @@ inline void poison() {
 }
 }  // namespace host
 
-// Which barrier it is: the line where it stands, or where a method that takes PLACE is called.
-constexpr host::Place caller = {nullptr, 0};
-#define PLACE host::Place caller = {__builtin_FILE(), __builtin_LINE()}
-#define HERE (caller.file ? caller : host::Place{__FILE__, __LINE__})
+// Identifies a barrier: its own line, or the line that calls a method with a SITE parameter.
+constexpr host::CallSite caller = {nullptr, 0};
+#define SITE host::CallSite caller = {__builtin_FILE(), __builtin_LINE()}
+#define CURRENT_SITE (caller.file ? caller : host::CallSite{__FILE__, __LINE__})
 
 #define blockIdx host::block_index
 #define blockDim host::block_size
@@ -86,12 +87,13 @@ constexpr host::Place caller = {nullptr, 0};
 namespace host {
 struct Thread { Index index; unsigned num_barriers, num_votes, num_group_barriers; };
 inline thread_local Thread self;
-// Three that take turns: with one, ThreadSanitizer orders who leaves it slowly after who comes to the next one fast.
+// Three, used in rotation: with one, ThreadSanitizer orders a thread that leaves it late after a thread that reaches
+// the next barrier early.
 inline pthread_barrier_t barriers[3], group_barriers[MOST_THREADS][3];
 
 inline Index thread_index() { return self.index; }
-inline void barrier(Place) { pthread_barrier_wait(&barriers[self.num_barriers++ % 3]); }
-inline void group_barrier(unsigned mask, Place) {
+inline void barrier(CallSite) { pthread_barrier_wait(&barriers[self.num_barriers++ % 3]); }
+inline void group_barrier(unsigned mask, CallSite) {
     const unsigned first = self.index.x / 32 * 32 + __builtin_ctz(mask);
     pthread_barrier_wait(&group_barriers[first][self.num_group_barriers++ % 3]);
 }
@@ -104,7 +106,7 @@ template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_thr
     for (unsigned block = 0; block < num_blocks; ++block) {
         block_index = {block, 0, 0};
         poison();
-        for (auto& each : votes) each = 0;
+        for (auto& count : votes) count = 0;
         for (int k = 0; k < 3; ++k) {
             pthread_barrier_init(&barriers[k], nullptr, num_threads);
             for (unsigned t = 0; t < num_threads; ++t) {
@@ -115,15 +117,15 @@ template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_thr
         std::vector<Start> starts(num_threads);
         for (unsigned t = 0; t < num_threads; ++t) {
             starts[t] = {&kernel, t};
-            const auto run = [](void* given) -> void* {
-                const Start* start = (Start*)given;
+            const auto run = [](void* argument) -> void* {
+                const Start* start = (Start*)argument;
                 self = {{start->thread, 0, 0}, 0, 0, 0};
                 (*start->kernel)();
                 return nullptr;
             };
-            if (pthread_create(&threads[t], nullptr, run, &starts[t])) return "there are no more threads to be had";
+            if (pthread_create(&threads[t], nullptr, run, &starts[t])) return "could not start another thread";
         }
-        for (auto& each : threads) pthread_join(each, nullptr);
+        for (auto& thread : threads) pthread_join(thread, nullptr);
         for (int k = 0; k < 3; ++k) {
             pthread_barrier_destroy(&barriers[k]);
             for (unsigned t = 0; t < num_threads; ++t) pthread_barrier_destroy(&group_barriers[t][k]);
@@ -151,7 +153,7 @@ inline unsigned long long atomicMin(unsigned long long* target, unsigned long lo
 
 namespace host {
 enum State { RUNS, AT_BARRIER, AT_GROUP_BARRIER, DONE };
-struct Fibre { void* stack; Index index; State state; Place place; unsigned mask, num_votes; };
+struct Fibre { void* stack; Index index; State state; CallSite site; unsigned mask, num_votes; };
 inline Fibre* current;
 inline void* scheduler;
 inline void (*body)(void*);
@@ -195,14 +197,14 @@ inline void prepare(Fibre& fibre, unsigned char* stack) {
 }
 #endif
 
-inline void wait(State state, unsigned mask, Place place) {
+inline void wait(State state, unsigned mask, CallSite site) {
     current->state = state;
     current->mask = mask;
-    current->place = place;
+    current->site = site;
     yield();
 }
-inline void barrier(Place place) { wait(AT_BARRIER, 0, place); }
-inline void group_barrier(unsigned mask, Place place) { wait(AT_GROUP_BARRIER, mask, place); }
+inline void barrier(CallSite site) { wait(AT_BARRIER, 0, site); }
+inline void group_barrier(unsigned mask, CallSite site) { wait(AT_GROUP_BARRIER, mask, site); }
 inline unsigned& num_votes() { return current->num_votes; }
 
 inline void shuffle(std::vector<unsigned>& order, uint32_t& random) {
@@ -213,51 +215,51 @@ inline void shuffle(std::vector<unsigned>& order, uint32_t& random) {
 }
 
 inline bool alike(const Fibre& one, const Fibre& other) {
-    return one.state == other.state && one.mask == other.mask && one.place.line == other.place.line &&
-           !strcmp(one.place.file, other.place.file);
+    return one.state == other.state && one.mask == other.mask && one.site.line == other.site.line &&
+           !strcmp(one.site.file, other.site.file);
 }
 
-// Why a block cannot go on: one thread waits for another, which is somewhere else.
+// Returns why a block cannot continue: one thread waits for another, which waits elsewhere or has ended.
 inline const char* reason(const Fibre& waits, const Fibre& other) {
     static char text[400];
     const auto name = [](const char* file) { return strrchr(file, '/') ? strrchr(file, '/') + 1 : file; };
     const int length = snprintf(text, sizeof text, "in block %u, thread %u waits at the barrier of %s:%d, and thread %u ",
-                                block_index.x, waits.index.x, name(waits.place.file), waits.place.line, other.index.x);
+                                block_index.x, waits.index.x, name(waits.site.file), waits.site.line, other.index.x);
     if (other.state == DONE) {
         snprintf(text + length, sizeof text - length, "has ended");
     } else {
-        snprintf(text + length, sizeof text - length, "at that of %s:%d", name(other.place.file), other.place.line);
+        snprintf(text + length, sizeof text - length, "at that of %s:%d", name(other.site.file), other.site.line);
     }
     return text;
 }
 
-// Lets a group go on if all of it has come to one barrier. Returns why it does not, or null.
+// Releases a group if all its threads are at one barrier. Returns null, or why it was not released.
 inline const char* release_group(std::vector<Fibre>& fibres, const Fibre& one) {
     Fibre* const warp = &fibres[one.index.x / 32 * 32];
     const unsigned mask = one.mask;
-    for (unsigned lane = 0; lane < 32; ++lane) {
-        if (mask >> lane & 1 && !alike(one, warp[lane])) return reason(one, warp[lane]);
+    for (unsigned k = 0; k < 32; ++k) {
+        if (mask >> k & 1 && !alike(one, warp[k])) return reason(one, warp[k]);
     }
-    for (unsigned lane = 0; lane < 32; ++lane) {
-        if (mask >> lane & 1) warp[lane].state = RUNS;
+    for (unsigned k = 0; k < 32; ++k) {
+        if (mask >> k & 1) warp[k].state = RUNS;
     }
     return nullptr;
 }
 
-// Lets the block go on, or whichever groups can. Returns why nobody can, or null.
+// Releases the block, or every group that is complete. Returns null, or why no thread can continue.
 inline const char* release(std::vector<Fibre>& fibres) {
-    const Fibre* first = nullptr;  // of those at a barrier of the block, where who has ended is not waited for
+    const Fibre* first = nullptr;  // of the fibres at a barrier of the block, which ignores fibres that have ended
     const char* wrong = nullptr;
     bool all = true, any = false;
-    for (const Fibre& each : fibres) {
-        if (each.state == AT_BARRIER && !first) first = &each;
-        if (each.state == AT_BARRIER && !alike(*first, each)) return reason(*first, each);
-        all &= each.state == AT_BARRIER || each.state == DONE;
+    for (const Fibre& fibre : fibres) {
+        if (fibre.state == AT_BARRIER && !first) first = &fibre;
+        if (fibre.state == AT_BARRIER && !alike(*first, fibre)) return reason(*first, fibre);
+        all &= fibre.state == AT_BARRIER || fibre.state == DONE;
     }
-    for (Fibre& each : fibres) {
-        if (each.state == AT_BARRIER && all) each.state = RUNS;
-        if (each.state != AT_GROUP_BARRIER) continue;
-        if (const char* why = release_group(fibres, each)) {
+    for (Fibre& fibre : fibres) {
+        if (fibre.state == AT_BARRIER && all) fibre.state = RUNS;
+        if (fibre.state != AT_GROUP_BARRIER) continue;
+        if (const char* why = release_group(fibres, fibre)) {
             wrong = why;
         } else {
             any = true;
@@ -266,7 +268,7 @@ inline const char* release(std::vector<Fibre>& fibres) {
     return all || any ? nullptr : wrong;
 }
 
-// Returns null, or what is wrong.
+// Plays a block. Returns null, or why its threads cannot continue.
 inline const char* run_block(std::vector<Fibre>& fibres, std::vector<unsigned>& order, uint32_t& random, bool shuffled) {
     for (;;) {
         if (shuffled) shuffle(order, random);
@@ -276,7 +278,7 @@ inline const char* run_block(std::vector<Fibre>& fibres, std::vector<unsigned>& 
             resume(fibres[index]);
         }
         bool live = false;
-        for (const Fibre& each : fibres) live |= each.state != DONE;
+        for (const Fibre& fibre : fibres) live |= fibre.state != DONE;
         if (!live) return nullptr;
         if (const char* wrong = release(fibres)) return wrong;
     }
@@ -287,7 +289,7 @@ template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_thr
     if (stacks.size() < (size_t)STACK_NBYTES * num_threads) stacks.resize((size_t)STACK_NBYTES * num_threads);
     block_size = {num_threads, 1, 1};
     grid_size = {num_blocks, 1, 1};
-    body = [](void* given) { (*(Kernel*)given)(); };
+    body = [](void* argument) { (*(Kernel*)argument)(); };
     body_argument = &kernel;
     std::vector<Fibre> fibres(num_threads);
     std::vector<unsigned> order(num_threads);
@@ -296,7 +298,7 @@ template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_thr
     for (unsigned block = 0; block < num_blocks; ++block) {
         block_index = {block, 0, 0};
         poison();
-        for (auto& each : votes) each = 0;
+        for (auto& count : votes) count = 0;
         for (unsigned t = 0; t < num_threads; ++t) {
             fibres[t] = {nullptr, {t, 0, 0}, RUNS, {}, 0, 0};
             prepare(fibres[t], &stacks[(size_t)STACK_NBYTES * t]);
@@ -321,44 +323,44 @@ inline unsigned long long atomicMin(unsigned long long* target, unsigned long lo
 #endif
 
 namespace host {
-// Whether any thread of the block votes so. Three counters take turns; a barrier lies between the last reading of one
-// and its next use.
-inline int any_of_block(int value, Place place) {
-    const unsigned turn = num_votes()++;
-    if (value) votes[turn % 3].fetch_add(1, std::memory_order_relaxed);
-    barrier(place);
-    const int found = votes[turn % 3].load(std::memory_order_relaxed) != 0;
-    votes[(turn + 2) % 3].store(0, std::memory_order_relaxed);
-    return found;
+// Returns whether any thread of the block passes a value other than 0. Three counters are used in rotation; a barrier
+// separates the last reading of one from its next use.
+inline int any_of_block(int value, CallSite site) {
+    const unsigned vote = num_votes()++;
+    if (value) votes[vote % 3].fetch_add(1, std::memory_order_relaxed);
+    barrier(site);
+    const int result = votes[vote % 3].load(std::memory_order_relaxed) != 0;
+    votes[(vote + 2) % 3].store(0, std::memory_order_relaxed);
+    return result;
 }
 
-template <class T> T shuffled(unsigned mask, T value, int lane, Place place) {
+template <class T> T shuffled(unsigned mask, T value, int source, CallSite site) {
     const unsigned thread = thread_index().x;
     memcpy(&lanes[thread], &value, sizeof value);
-    group_barrier(mask, place);
-    T found;
-    memcpy(&found, &lanes[thread / 32 * 32 + lane % 32], sizeof found);
-    group_barrier(mask, place);
-    return found;
+    group_barrier(mask, site);
+    T result;
+    memcpy(&result, &lanes[thread / 32 * 32 + source % 32], sizeof result);
+    group_barrier(mask, site);
+    return result;
 }
 
-inline unsigned ballot(unsigned mask, int value, Place place) {
+inline unsigned ballot(unsigned mask, int value, CallSite site) {
     const unsigned thread = thread_index().x;
     lanes[thread] = value != 0;
-    group_barrier(mask, place);
-    unsigned found = 0;
-    for (unsigned lane = 0; lane < 32; ++lane) {
-        if (mask >> lane & 1 && lanes[thread / 32 * 32 + lane]) found |= 1u << lane;
+    group_barrier(mask, site);
+    unsigned result = 0;
+    for (unsigned bit = 0; bit < 32; ++bit) {
+        if (mask >> bit & 1 && lanes[thread / 32 * 32 + bit]) result |= 1u << bit;
     }
-    group_barrier(mask, place);
-    return found;
+    group_barrier(mask, site);
+    return result;
 }
 }  // namespace host
 
-#define __syncthreads() host::barrier(HERE)
-#define __syncthreads_or(value) host::any_of_block(value, HERE)
-#define __syncwarp(mask) host::group_barrier(mask, HERE)
-#define __shfl_sync(mask, value, lane) host::shuffled(mask, value, lane, HERE)
-#define __ballot_sync(mask, value) host::ballot(mask, value, HERE)
+#define __syncthreads() host::barrier(CURRENT_SITE)
+#define __syncthreads_or(value) host::any_of_block(value, CURRENT_SITE)
+#define __syncwarp(mask) host::group_barrier(mask, CURRENT_SITE)
+#define __shfl_sync(mask, value, source) host::shuffled(mask, value, source, CURRENT_SITE)
+#define __ballot_sync(mask, value) host::ballot(mask, value, CURRENT_SITE)
 
 #endif

@@ -1,14 +1,14 @@
-// What a library for the host exports of a kernel: HOST_KERNEL(open) makes a pool, HOST_KERNEL(play) has it play a launch
-// and returns 0, or 1 without playing anything if an action is not in its space; HOST_KERNEL(close) ends the pool;
-// HOST_KERNEL(digest) says what all was compiled from.
+// The functions that a library for the host exports for a kernel. HOST_KERNEL(open) returns a new thread pool.
+// HOST_KERNEL(play) plays a launch on a pool and returns 0; it returns 1 and plays nothing if an action is not in its
+// space. HOST_KERNEL(close) ends the pool. HOST_KERNEL(digest) returns the digest of the sources that were compiled.
 #include "host_threads.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-// Whether all of these rows of actions are from 0 to nvec - 1. A number is one of those if neither it nor its difference
-// to the last of them is negative: compilers test many of them at once.
+// Returns whether all components of these actions are from 0 to nvec - 1. A number is in that range if neither it nor
+// its difference to the last of the range is negative, a test that compilers vectorize.
 template <class Action, class Unsigned>
 bool are_in(const Action* actions, size_t num_rows, const int* nvec, int num_choices) {
     Unsigned signs = 0;
@@ -22,7 +22,8 @@ bool are_in(const Action* actions, size_t num_rows, const int* nvec, int num_cho
     return signs >> (8 * sizeof(Unsigned) - 1) == 0;
 }
 
-// Whether a launch of neighbours is given actions of its space. Others are checked in Python, as those of a table are.
+// Returns whether the actions of a launch of neighbours are in their space; true for other launches, whose actions
+// Python checks, as it does those of a table of actions.
 bool are_actions(const Env& env) {
     if (env.policy_nvec == nullptr || env.policy != NO_POLICY || env.actions == nullptr || env.resets ||
         env.env_ids != nullptr || env.num_steps != 1) {
@@ -37,9 +38,9 @@ bool are_actions(const Env& env) {
     return are_in<int, unsigned>((const int*)env.actions + shift, num_rows, env.policy_nvec, env.policy_num_choices);
 }
 
-// Environments of a launch, one after another.
-void play_one_by_one(const Env& given, int first, int last) {
-    const Env env = given;  // a copy, to which nothing points: what a kernel writes does not change it
+// Plays environments of a launch, one after another.
+void play_one_by_one(const Env& arguments, int first, int last) {
+    const Env env = arguments;  // a copy without pointers to it, so that the kernel's writes cannot change it
     for (int index = first; index < last; ++index) {
         play_all<1>(env, index, 1, Group{0}, nullptr, [](int) {}, env.policy_network);
     }
@@ -47,10 +48,10 @@ void play_one_by_one(const Env& given, int first, int last) {
 
 #ifdef LANES
 
-// Neighbours, LANES of them at once.
+// Plays neighbouring environments, LANES of them at once.
 template <class Action>
-inline __attribute__((always_inline)) void play_side_by_side(const Env& given, int first, int last) {
-    Env env = given;
+inline __attribute__((always_inline)) void play_side_by_side(const Env& arguments, int first, int last) {
+    Env env = arguments;
     env.num_agents = 1;
     env.observation_size = LANE_SIZE;
     env.env_ids = nullptr;
@@ -78,7 +79,8 @@ VARIANT(play_avx2, target("avx2"))
 VARIANT(play_avx512, target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))
 #endif
 
-// Whether the environments of a launch can be played side by side: an episode that is over is not advanced in DISABLED.
+// Returns whether the environments of a launch can be played side by side. Not in DISABLED, where an episode that is
+// over must not advance.
 bool are_neighbours(const Env& env) {
     return env.num_agents == 1 && env.observation_size == LANE_SIZE && env.env_ids == nullptr &&
            env.actions != nullptr && env.policy == NO_POLICY && !env.resets && env.autoreset != DISABLED;

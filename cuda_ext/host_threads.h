@@ -1,8 +1,7 @@
-// Threads of the host that take parts of a launch beside the thread that asks for it.
+// Threads of the host that share a launch with the calling thread.
 //
-// They are started when they are first of use, and wait between two launches: for SPIN_NS awake, then asleep. What makes
-// the pool also ends them; in a process that was forked from the one that started them there are none, and new ones start
-// when they are of use.
+// They start when a launch first has work for them. Between launches they wait, awake for SPIN_NS, then asleep. The
+// pool's destructor ends them. A forked process has none of its parent's threads; it starts new ones when it has work.
 #pragma once
 #include <pthread.h>
 
@@ -29,28 +28,28 @@ inline void pause() {
 #endif
 }
 
-// How often this process is a fork of the one that loaded the library.
+// The number of forks between this process and the one that loaded the library.
 inline std::atomic<int> num_forks{0};
 inline const int counts_forks = pthread_atfork(nullptr, nullptr, [] { num_forks.fetch_add(1); });
 
 class ThreadPool {
   public:
-    // num_threads: at most, the caller's among them. worth_ns: work that is worth a thread that is awake.
+    // num_threads: the most to use, including the caller's. worth_ns: the work that justifies a thread that is awake.
     ThreadPool(int num_threads, double worth_ns) : num_threads_(num_threads), worth_ns_(worth_ns) {}
     ThreadPool(const ThreadPool&) = delete;
     ~ThreadPool() {
-        if (team_ == nullptr || forks_ != num_forks.load()) return;  // of another process: only its memory is here
+        if (team_ == nullptr || forks_ != num_forks.load()) return;  // the threads are another process's
         {
             std::lock_guard<std::mutex> lock(team_->mutex);
             team_->ends.store(true);
         }
         team_->comes.notify_all();
-        for (auto& each : team_->threads) each.join();
+        for (auto& thread : team_->threads) thread.join();
         delete team_;
     }
 
-    // Calls part(first, last) until all of 0 to num_items were in one, on as many threads as are of use, and returns when
-    // that is done. Parts begin at multiples of a grain; what the first grain costs says what all do.
+    // Calls part(first, last) on ranges that cover 0 to num_items, on as many threads as the work justifies, and
+    // returns when all calls have. Parts begin at multiples of a grain; the first grain's cost predicts that of all.
     template <class Part> void run(int num_items, int grain, const Part& part) {
         const double start_ns = now_ns(), pause_ns = start_ns - end_ns_;
         const int first = std::min(num_items, grain), num_grains = (num_items - first + grain - 1) / grain;
@@ -74,8 +73,8 @@ class ThreadPool {
         int num_asleep = 0;  // under the mutex
         std::atomic<bool> ends{false};
         std::atomic<bool> any_asleep{false};
-        // Of a launch: whoever takes one of the parts that are left has them all before it, and their number is read by
-        // the caller alone. 64 bytes apart, or taking and finishing would slow each other.
+        // Of a launch. A thread that takes one of the parts left sees all fields stored before it; only the caller
+        // reads num_done. The counters are 64 bytes apart, or taking and finishing parts would slow each other.
         alignas(64) std::atomic<int> num_left{0};
         alignas(64) std::atomic<int> num_done{0};
         void (*play)(const void* part, int first, int last) = nullptr;
@@ -83,8 +82,8 @@ class ThreadPool {
         int first = 0, last = 0, num_parts = 0, part_items = 0;
     };
 
-    // How many threads work is worth. To wake one costs as much as ten times what makes it worth one, unless it will be
-    // awake for the launches to come: pause_ns is what lay between the last two.
+    // Returns how many threads the work justifies. Waking a thread takes ten times the work that justifies one that is
+    // awake, unless it will stay awake for the next launches. pause_ns: the time between the last launch and this one.
     int of_use(double work_ns, double pause_ns) {
         if (worth_ns_ == 0 || num_threads_ == 1) return num_threads_;
         if (num_alone_ > 0) {
@@ -96,8 +95,8 @@ class ThreadPool {
         return work_ns < num_threads_ * worth_ns ? std::max(1, (int)(work_ns / worth_ns)) : num_threads_;
     }
 
-    // Where CPUs are busy with other things, a thread that has taken a part may not come to play it. Then the caller is
-    // alone for one launch, and for twice as many whenever that happens again.
+    // Where CPUs are busy with other work, a thread that has taken a part may get no CPU to play it. The caller then
+    // plays the next two launches alone, and twice as many each time that happens again in a row.
     void learn(bool helped) {
         failures_ = helped ? 0 : std::min(failures_ + 1, 10);
         num_alone_ = helped ? 0 : 1 << failures_;
@@ -107,7 +106,7 @@ class ThreadPool {
         gather();
         Team& team = *team_;
         const int num_grains = (last - first + grain - 1) / grain, most = std::min(num_grains, 4 * num_threads);
-        team.play = [](const void* given, int begin, int end) { (*(const Part*)given)(begin, end); };
+        team.play = [](const void* part, int begin, int end) { (*(const Part*)part)(begin, end); };
         team.part = &part;
         team.first = first;
         team.last = last;
@@ -129,7 +128,7 @@ class ThreadPool {
         }
     }
 
-    // Plays parts while there are any.
+    // Plays parts until none is left.
     static void take(Team& team) {
         while (team.num_left.load(std::memory_order_relaxed) > 0) {
             const int left = team.num_left.fetch_sub(1, std::memory_order_acq_rel);
@@ -154,7 +153,7 @@ class ThreadPool {
             if (!comes) {
                 std::unique_lock<std::mutex> lock(team.mutex);
                 team.num_asleep += 1;
-                team.any_asleep.store(true);  // before it looks once more: either it sees a part or is seen
+                team.any_asleep.store(true);  // before the check: either it sees a part, or the caller sees it
                 team.comes.wait(lock, [&team] { return team.num_left.load() > 0 || team.ends.load(); });
                 team.num_asleep -= 1;
                 team.any_asleep.store(team.num_asleep > 0);
@@ -163,23 +162,23 @@ class ThreadPool {
         }
     }
 
-    // Has the threads started, unless they are there.
+    // Starts the threads, unless they have been started.
     void gather() {
         if (team_ != nullptr && forks_ == num_forks.load()) return;
-        team_ = new Team;  // what a fork has of its parent's stays as it is: locked, perhaps
+        team_ = new Team;  // a fork leaves its parent's copy alone: it may be locked
         forks_ = num_forks.load();
         try {
             while ((int)team_->threads.size() < num_threads_ - 1) {
                 team_->threads.emplace_back([team = team_] { serve(*team); });
             }
-        } catch (const std::system_error&) {  // no more threads to be had
+        } catch (const std::system_error&) {  // the system starts no more threads
         }
     }
 
     const int num_threads_;
     const double worth_ns_;
     double end_ns_ = 0;  // of the last launch
-    int failures_ = 0, num_alone_ = 0;  // launches in a row that helpers slowed down; launches to come without them
+    int failures_ = 0, num_alone_ = 0;  // launches in a row that threads slowed down; next launches without them
     int forks_ = 0;
     Team* team_ = nullptr;
 };

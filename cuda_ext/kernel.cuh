@@ -1,20 +1,22 @@
-// What every kernel shares: who plays which environment, THE autoreset on the device, rows, actions.
+// The code that all kernels share: it assigns environments to threads, implements autoreset on the device, reads
+// actions and writes rows.
 //
-// A kernel file finds `struct Env` declared by its schema and writes three functions. Each is called by all threads of
-// a group, which play one environment together; thread `group.rank` takes agents rank, rank + size, …:
+// A kernel file finds `struct Env` declared by its schema and defines three functions. All threads of a group call them
+// and play one environment together; thread `group.rank` handles agents rank, rank + size, …:
 //
 //     void start(const Env& env, int e, const Group& group);             // the first state of an episode
 //     void step(const Env& env, int e, int row, const Group& group);     // from actions to state, rewards and flags
 //     void observe(const Env& env, int e, const Group& group, float* observations);  // (num_agents, observation_size)
 //
-// `e` is the environment, `e * env.num_agents + a` an agent's place in the fields, `row + a` its place in the rows:
-// env.rewards, env.terminations, env.truncations, which are zero before a step, and env.masks, which says who acts in
-// it. Whoever is terminated or truncated acts no longer; when nobody does the episode is over. Threads see what others of
-// their group wrote after group.sync(), which all of them have to reach. No two environments share anything.
+// `e` is the index of the environment, `e * env.num_agents + a` that of an agent in the fields, `row + a` its row in
+// env.rewards, env.terminations and env.truncations, which are zero before a step, and in env.masks, which is true for
+// agents that act in the step. A terminated or truncated agent acts no longer; the episode is over when no agent acts.
+// A thread sees the writes of others of its group after group.sync(), which all of them must reach. Environments share
+// no memory.
 //
-// GROUP_SIZE threads make a group: 1 (no thread waits for another: how the host runs it), 2 to 32 of one warp, or a
-// whole block. TILE is how many floats of shared memory collect a block's observations, so that they leave it in order;
-// 0 for none.
+// A group has GROUP_SIZE threads: 1 (no thread waits for another; the host runs kernels this way), 2 to 32 of one warp,
+// or a whole block. TILE is the number of floats of shared memory that collect a block's observations, so that they are
+// written to memory in order; 0 for none.
 #pragma once
 #include "philox.cuh"
 
@@ -27,15 +29,15 @@
 #ifndef TILE
 #define TILE 0
 #endif
-#ifndef SIDE_BY_SIDE  // before a loop whose rounds do not depend on each other
+#ifndef SIDE_BY_SIDE  // before a loop whose iterations do not depend on each other
 #define SIDE_BY_SIDE
 #endif
-#ifndef PLACE  // by which host.h tells barriers apart
-#define PLACE int caller = 0
+#ifndef SITE  // the parameter by which host.h distinguishes barriers
+#define SITE int caller = 0
 #endif
 
 enum { NEXT_STEP, SAME_STEP, DISABLED };
-enum { POLICY = 100 };  // the purpose of random numbers that choose actions; environments have those below
+enum { POLICY = 100 };  // the purpose of random numbers that choose actions; environments use purposes below it
 
 struct Group {
     int rank;
@@ -49,17 +51,17 @@ struct Group {
     static constexpr int size = GROUP_SIZE;
     unsigned mask;   // the group's lanes of its warp
     int first_lane;  // the lowest of them
-    __device__ __forceinline__ void sync(PLACE) const { __syncwarp(mask); }
-    __device__ __forceinline__ bool any(bool value, PLACE) const { return (__ballot_sync(mask, value) & mask) != 0; }
-    __device__ __forceinline__ int sum(int value, PLACE) const {
+    __device__ __forceinline__ void sync(SITE) const { __syncwarp(mask); }
+    __device__ __forceinline__ bool any(bool value, SITE) const { return (__ballot_sync(mask, value) & mask) != 0; }
+    __device__ __forceinline__ int sum(int value, SITE) const {
         int total = 0;
-        for (int lane = 0; lane < size; ++lane) total += __shfl_sync(mask, value, first_lane + lane);
+        for (int k = 0; k < size; ++k) total += __shfl_sync(mask, value, first_lane + k);
         return total;
     }
-    __device__ __forceinline__ unsigned long long min(unsigned long long value, PLACE) const {
+    __device__ __forceinline__ unsigned long long min(unsigned long long value, SITE) const {
         unsigned long long least = value;
-        for (int lane = 0; lane < size; ++lane) {
-            const unsigned long long other = __shfl_sync(mask, value, first_lane + lane);
+        for (int k = 0; k < size; ++k) {
+            const unsigned long long other = __shfl_sync(mask, value, first_lane + k);
             least = other < least ? other : least;
         }
         return least;
@@ -67,18 +69,18 @@ struct Group {
 #else
     static constexpr int size = GROUP_SIZE;
     unsigned long long* shared;  // one word of the block
-    __device__ __forceinline__ void sync(PLACE) const { __syncthreads(); }
-    __device__ __forceinline__ bool any(bool value, PLACE) const { return __syncthreads_or(value) != 0; }
-    __device__ __forceinline__ int sum(int value, PLACE) const {
+    __device__ __forceinline__ void sync(SITE) const { __syncthreads(); }
+    __device__ __forceinline__ bool any(bool value, SITE) const { return __syncthreads_or(value) != 0; }
+    __device__ __forceinline__ int sum(int value, SITE) const {
         if (rank == 0) *shared = 0;
         sync(caller);
         if (value) atomicAdd((int*)shared, value);
         sync(caller);
         const int total = *(int*)shared;
-        sync(caller);  // before anybody uses the word again
+        sync(caller);  // before a thread uses the word again
         return total;
     }
-    __device__ __forceinline__ unsigned long long min(unsigned long long value, PLACE) const {
+    __device__ __forceinline__ unsigned long long min(unsigned long long value, SITE) const {
         if (rank == 0) *shared = ~0ull;
         sync(caller);
         if (value != ~0ull) atomicMin(shared, value);
@@ -94,22 +96,22 @@ __device__ void start(const Env& env, int e, const Group& group);
 __device__ void step(const Env& env, int e, int row, const Group& group);
 __device__ void observe(const Env& env, int e, const Group& group, float* observations);
 
-// The action of a row, from 0 to num_actions - 1, or a random one where the launch has none. An action of several
-// components, which come one after another, is asked for one by one. On a GPU not every action is checked before it comes
-// here: one that there is not is action 0, so that no kernel looks anything up by it.
+// Returns the action of a row, from 0 to num_actions - 1; a random one if the launch has no actions. Each component of
+// an action with several takes a call; components lie one after another. On a GPU not every action is checked before
+// this call: one outside the range is read as action 0, so that no kernel indexes memory by it.
 __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int num_actions, int component = 0,
                                       int num_components = 1) {
     if (env.actions == nullptr) {
         const Words words = philox(env.seed[e], env.episode[e], env.t[e], a, POLICY, component / 4);
         return (int)below(words.w[component % 4], num_actions);
     }
-    const size_t place = (size_t)(row + a) * num_components + component;
+    const size_t offset = (size_t)(row + a) * num_components + component;
     if (env.actions_nbytes == 8) {
-        const long long given = ((const long long*)env.actions)[place];
-        return (unsigned long long)given < (unsigned long long)num_actions ? (int)given : 0;
+        const long long value = ((const long long*)env.actions)[offset];
+        return (unsigned long long)value < (unsigned long long)num_actions ? (int)value : 0;
     }
-    const int given = ((const int*)env.actions)[place];
-    return (unsigned)given < (unsigned)num_actions ? given : 0;
+    const int value = ((const int*)env.actions)[offset];
+    return (unsigned)value < (unsigned)num_actions ? value : 0;
 }
 
 #include "policy.cuh"
@@ -138,7 +140,7 @@ __device__ __forceinline__ void begin(const Env& env, int index, int e, const Gr
     group.sync();
 }
 
-// A flag as 0 or 1, of which compilers make instructions for many more readily.
+// Returns a flag as 0 or 1, which compilers vectorize more readily than a bool.
 __device__ __forceinline__ int number(const bool& flag) { return *(const unsigned char*)&flag; }
 
 // Plays one step; returns whether the episode is over.
@@ -166,8 +168,8 @@ __device__ __forceinline__ bool advance(const Env& env, int e, int row, const Gr
     return ended;
 }
 
-// Adds an episode that is over to the sums of those that were. Whoever has an element adds to it, episode by episode, so
-// that no sum depends on the order of threads.
+// Adds a finished episode to the sums over finished episodes. The thread that owns an element adds to it, episode by
+// episode, so no sum depends on the order of threads.
 __device__ __forceinline__ void count_episode(const Env& env, int e, int slot, const Group& group) {
     if (group.rank == 0) {
         env.ended_episodes[e] += 1;
@@ -180,8 +182,9 @@ __device__ __forceinline__ void count_episode(const Env& env, int e, int slot, c
     }
 }
 
-// Has an environment seen, after a step or at a start; or, of an episode that is over, its last and then the next first.
-// Returns when the rows are there. starts: a new episode; final: begins one after this observation.
+// Writes an environment's observations after a step or at a start; if an episode has ended, its last observations and
+// then the first of the next. Returns when the rows are written. starts: begin an episode first; final: begin one after
+// this observation.
 __device__ __forceinline__ void show(const Env& env, int index, int e, int row, const Group& group, bool starts,
                                      bool final, float* observations) {
 #pragma unroll 1
@@ -192,7 +195,7 @@ __device__ __forceinline__ void show(const Env& env, int index, int e, int row, 
         observe(env, e, group, rows);
         group.sync();
         for (int a = group.rank; a < env.num_agents; a += group.size) {
-            if (starts || env.masks[row + a]) continue;  // who has ended before sees nothing
+            if (starts || env.masks[row + a]) continue;  // an agent that ended before observes zeros
             for (int k = 0; k < env.observation_size; ++k) rows[a * env.observation_size + k] = 0.0f;
         }
         group.sync();
@@ -207,17 +210,18 @@ __device__ __forceinline__ void clear(const Env& env, int row, const Group& grou
     }
 }
 
-// Plays one step of some environments, or the resets that are due instead: THE autoreset on the device.
-// index: of the first in the launch; slot: where its rows go; count: of neighbours, in the launch and among the rows.
+// Plays one step of some environments, or the resets that are due instead. This is the only autoreset on the device.
+// index: of the first environment in the launch; slot: of its rows; count: environments that are neighbours in the
+// launch and among the rows.
 //
-// A group plays one environment. The host plays up to MOST, one agent each, side by side, in loops that a compiler turns
-// into instructions for many. All of them are advanced there, also those that start: that writes over it.
+// A group plays one environment. The host plays up to MOST of one agent each side by side, in loops that a compiler
+// vectorizes. It advances all of them, also those that start: the start overwrites that step.
 template <int MOST>
 __device__ __forceinline__ void play(const Env& env, int index, int slot, int count, const Group& group,
                                      float* observations) {
     const int num_envs = MOST > 1 ? count : 1;
-    unsigned char starts[MOST], finals[MOST];  // finals: what is observed first is the last of an episode
-    bool rests = false;               // until somebody resets it
+    unsigned char starts[MOST], finals[MOST];  // finals: the first observation written is the last of an episode
+    bool rests = false;               // until the caller resets it
     SIDE_BY_SIDE
     for (int k = 0; k < num_envs; ++k) {
         const int e = env_of(env, index + k), row = (slot + k) * env.num_agents;
@@ -257,13 +261,13 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, int co
     }
 }
 
-// Plays the launch's steps, one after another; the rows of each come after those of the one before, or in their place.
-// count: of environments from this index on; 0 plays none. weights: of a policy that is a network. Without steps a policy
-// chooses actions, and nothing is played.
-// leave: called after each step with the step's first slot, by those who do not play, too.
-template <int MOST, class Leave>
+// Plays the launch's steps, one after another; the rows of a step follow those of the step before, or overwrite them.
+// count: environments from this index on; 0 plays none. weights: of a policy that is a network. In a launch without
+// steps the policy chooses actions, and nothing is played.
+// flush: called after each step with the step's first slot, also by threads that do not play.
+template <int MOST, class Flush>
 __device__ __forceinline__ void play_all(const Env& env, int index, int count, const Group& group, float* tile,
-                                         const Leave& leave, const float* weights) {
+                                         const Flush& flush, const float* weights) {
     const int size = env.num_agents * env.observation_size;
     const bool plays = count > 0;
     if (env.policy != NO_POLICY && env.num_steps == 0) {
@@ -271,43 +275,45 @@ __device__ __forceinline__ void play_all(const Env& env, int index, int count, c
         if (plays) choose(env, e, slot * env.num_agents, group, nullptr, weights);
         return;
     }
-    const float* seen = env.policy_inputs;  // from the start, then what the step before has left
+    const float* inputs = env.policy_inputs;  // of the first step; after it, the observations of the step before
     for (int k = 0; k < env.num_steps; ++k) {
         const int first_slot = env.first_slot + env.step_slots * k;
         const int slot = first_slot + (env.by_env && plays ? env_of(env, index) : index);
         float* const observations = tile != nullptr ? tile : env.observations + (size_t)slot * size;
         if (env.policy != NO_POLICY) {
-            if (k == 0 && seen != nullptr) seen += (size_t)slot * size;
-            if (plays) choose(env, env_of(env, index), slot * env.num_agents, group, seen, weights);
-            seen = observations;
+            if (k == 0 && inputs != nullptr) inputs += (size_t)slot * size;
+            if (plays) choose(env, env_of(env, index), slot * env.num_agents, group, inputs, weights);
+            inputs = observations;
         }
         if (plays) play<MOST>(env, index, slot, count, group, observations);
-        leave(first_slot);
+        flush(first_slot);
         if (plays) group.sync();
     }
 }
 
-#ifdef CUDA_KERNEL  // on a device, or by the fibres and threads of host.h
+#ifdef CUDA_KERNEL  // run by a device, or by the fibres and threads of host.h
 extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, 1) CUDA_KERNEL(const Env env) {
 #if GROUP_SIZE <= 32
     constexpr int groups_per_warp = 32 / GROUP_SIZE, groups_per_block = BLOCK_SIZE / 32 * groups_per_warp;
-    const int lane = threadIdx.x % 32, of_warp = lane / GROUP_SIZE, first_lane = of_warp * GROUP_SIZE;
-    const int of_block = threadIdx.x / 32 * groups_per_warp + of_warp;
-    const bool plays = of_warp < groups_per_warp && blockIdx.x * groups_per_block + of_block < (unsigned)env.num_envs;
+    const int warp_lane = threadIdx.x % 32, group_in_warp = warp_lane / GROUP_SIZE;
+    const int first_lane = group_in_warp * GROUP_SIZE;
+    const int group_in_block = threadIdx.x / 32 * groups_per_warp + group_in_warp;
+    const bool plays =
+        group_in_warp < groups_per_warp && blockIdx.x * groups_per_block + group_in_block < (unsigned)env.num_envs;
 #if GROUP_SIZE == 1
     const Group group = {0};
 #else
-    const Group group = {lane - first_lane, (unsigned)((1ull << GROUP_SIZE) - 1) << first_lane, first_lane};
+    const Group group = {warp_lane - first_lane, (unsigned)((1ull << GROUP_SIZE) - 1) << first_lane, first_lane};
 #endif
 #else
     constexpr int groups_per_block = 1;
     __shared__ unsigned long long word;
-    const int of_block = 0;
+    const int group_in_block = 0;
     const bool plays = true;
     const Group group = {(int)threadIdx.x, &word};
 #endif
 #ifdef __CUDA_ARCH__
-    __builtin_assume(group.rank >= 0 && group.rank < group.size);  // a loop over as many agents is no loop
+    __builtin_assume(group.rank >= 0 && group.rank < group.size);  // a loop over group.size agents needs no branch
 #endif
     const int first = blockIdx.x * groups_per_block;
 #if NUM_WEIGHTS
@@ -319,13 +325,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, 1) CUDA_KERNEL(const En
 #endif
 #if TILE
     __shared__ float tile[TILE];
-    if (env.by_env && env.env_ids != nullptr) {  // rows that are no neighbours
-        play_all<1>(env, first + of_block, plays, group, nullptr, [](int) {}, weights);
+    if (env.by_env && env.env_ids != nullptr) {  // the rows of the block's environments are not adjacent
+        play_all<1>(env, first + group_in_block, plays, group, nullptr, [](int) {}, weights);
         return;
     }
     const int size = env.num_agents * env.observation_size;
     const int count = (env.num_envs - first < groups_per_block ? env.num_envs - first : groups_per_block) * size;
-    play_all<1>(env, first + of_block, plays, group, tile + of_block * size, [&](int first_slot) {
+    play_all<1>(env, first + group_in_block, plays, group, tile + group_in_block * size, [&](int first_slot) {
         const int shift = env.by_env ? env.first_env : 0;
         float* const out = env.observations + (size_t)(first_slot + shift + first) * size;
         __syncthreads();
@@ -333,7 +339,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, 1) CUDA_KERNEL(const En
         __syncthreads();
     }, weights);
 #else
-    play_all<1>(env, first + of_block, plays, group, nullptr, [](int) {}, weights);
+    play_all<1>(env, first + group_in_block, plays, group, nullptr, [](int) {}, weights);
 #endif
 }
 #endif

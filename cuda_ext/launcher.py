@@ -1,4 +1,4 @@
-"""A kernel with its arguments: what is fixed is filled in once, what a launch is told is set for each."""
+"""A kernel with its arguments: fixed ones are set once, others for each launch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Launcher"]
 class Launcher:
     """Launches the kernel of an environment on the device of its data.
 
-    fixed: what is the same in each launch (names of ``schema.LAUNCH`` and of parameters). On a device the constants
-        among it are compiled in: with num_steps=1 the kernel takes fewer registers. network_width, num_weights: of
-        a network that plays (see Shape).
-    num_threads: of the host, if it plays. checked: have it play as a device would (see ``checking``).
+    fixed: arguments that are the same in each launch (names of ``schema.LAUNCH`` and of parameters). On a device the
+        constants among them are compiled in: with num_steps=1 the kernel takes fewer registers. network_width,
+        num_weights: of a network that plays (see Shape).
+    num_threads: of the host, if it plays. checked: play on the host as a device would (see ``checking``).
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Launcher:
             self.kernel = HostKernel(kernel, num_threads)
         else:
             constants = constants_of(kernel, fixed)
-            self.kernel = fitting(lambda each: DeviceKernel(kernel, each, constants), shape)
+            self.kernel = fitting(lambda shape: DeviceKernel(kernel, shape, constants), shape)
         self.arguments = np.zeros((), arguments_dtype(kernel.schema, constants))
         self._names = frozenset(self.arguments.dtype.names or ())
         self.set({**fixed, **data.addresses})
 
     def set(self, values: Mapping[str, Any]) -> None:
-        """Set what later launches are told, as far as it is not compiled in."""
+        """Set arguments of later launches; names that are compiled in are ignored."""
         for name in self._names.intersection(values):
             self.arguments[name] = values[name]
 
@@ -54,7 +54,7 @@ class Launcher:
         return isinstance(self.kernel, HostKernel)
 
     def bound(self, arguments: Any) -> Callable[[int], Any]:
-        """Return what launches with other arguments than these, which may change; it is told the stream."""
+        """Return a function that takes a stream and launches with other arguments, which it reads at each call."""
         return self.kernel.bound(arguments, int(arguments["num_envs"]))  # type: ignore[no-any-return]
 
     def close(self) -> None:
@@ -63,6 +63,6 @@ class Launcher:
             self.kernel.close()
 
     def launch(self, num_envs: int, stream: int) -> None:
-        """Play so many environments, as the arguments say. stream: its address; returns before a device is done."""
+        """Play num_envs environments. stream: its address. Returns before a device has finished."""
         self.arguments["num_envs"] = num_envs
         self.bound(self.arguments)(stream)

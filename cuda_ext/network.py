@@ -1,4 +1,4 @@
-"""Small networks that kernels play between steps: a torch.nn.Sequential as ``layers.cuh`` reads it."""
+"""Small networks that kernels compute between steps: a torch.nn.Sequential in the layout of ``layers.cuh``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["CHUNK", "MOST_HIDDEN", "MOST_WIDTH", "Network", "sizes"]
 
 MOST_HIDDEN = 3  # layers between inputs and outputs
 MOST_WIDTH = 256  # outputs of a layer
-CHUNK = 8  # layers.cuh's: layers are padded with zeros to multiples of it
-FOLLOWS = {"Tanh": 1, "ReLU": 2}  # layers.cuh's TANH and RELU; 0: nothing
-TAKEN = (
+CHUNK = 8  # as in layers.cuh: layers are zero-padded to multiples of it
+ACTIVATIONS = {"Tanh": 1, "ReLU": 2}  # TANH and RELU of layers.cuh; 0: none
+SUPPORTED = (
     f"a torch.nn.Sequential of Linear, Tanh and ReLU with up to {MOST_HIDDEN} hidden layers, of up to {MOST_WIDTH} "
     "outputs each"
 )
@@ -23,10 +23,10 @@ TAKEN = (
 
 @dataclass(frozen=True)
 class Network:
-    """A network as a launch is given it. Its weights are a copy, float32: what is trained meanwhile changes nothing.
+    """A network as the argument of a launch. Its weights are a float32 copy, so training does not change them.
 
-    layers: outputs of each, and what follows it, a number of ``layers.cuh``. weights: for each layer the biases, then
-    a row for each input, padded. width: of the widest layer, padded.
+    layers: the outputs of each, and the activation that follows it, a number of ``layers.cuh``. weights: for each layer
+    the biases, then a row for each input, padded. width: of the widest layer, padded.
     """
 
     layers: tuple[tuple[int, int], ...]
@@ -35,27 +35,29 @@ class Network:
 
     @classmethod
     def of(cls, policy: Any, num_inputs: int, num_outputs: int, device: Any) -> Network:
-        """Return the network of a torch.nn.Sequential; where it is on the device, nothing crosses the bus.
+        """Return the network of a torch.nn.Sequential; no bytes cross the bus if it is on the device.
 
-        Raises KernelError for what no kernel plays, and for numbers of inputs and outputs other than these.
+        Raises KernelError for policies that kernels do not support, and for other numbers of inputs and outputs.
         """
-        linears, follows = _taken_apart(policy)
-        found = [linears[0].in_features, linears[-1].out_features]
-        if found != [num_inputs, num_outputs]:
+        linears, activations = _parts(policy)
+        actual = [linears[0].in_features, linears[-1].out_features]
+        if actual != [num_inputs, num_outputs]:
             raise KernelError(
-                f"the policy makes {found[1]} logits of {found[0]} numbers, and these environments take {num_outputs} "
-                f"logits and observe {num_inputs} numbers"
+                f"the policy makes {actual[1]} logits of {actual[0]} numbers, and these environments take "
+                f"{num_outputs} logits and observe {num_inputs} numbers"
             )
         import torch
 
         parts = []
         with torch.no_grad():
-            for each in linears:
-                rows = each.weight.T if each.bias is None else torch.cat([each.bias[None], each.weight.T])
-                missing = (0, -each.out_features % CHUNK, 1 if each.bias is None else 0, 0)
+            for linear in linears:
+                rows = linear.weight.T if linear.bias is None else torch.cat([linear.bias[None], linear.weight.T])
+                missing = (0, -linear.out_features % CHUNK, 1 if linear.bias is None else 0, 0)
                 parts.append(torch.nn.functional.pad(rows, missing).reshape(-1))
             weights = torch.cat(parts).to(device, torch.float32, copy=True)
-        layers = tuple((each.out_features, following) for each, following in zip(linears, follows, strict=True))
+        layers = tuple(
+            (linear.out_features, activation) for linear, activation in zip(linears, activations, strict=True)
+        )
         width, _ = sizes([num_inputs, *(outputs for outputs, _ in layers)])
         return cls(layers, weights, width)
 
@@ -66,29 +68,31 @@ def sizes(widths: Sequence[int]) -> tuple[int, int]:
     return max(padded), sum((inputs + 1) * outputs for inputs, outputs in zip(widths, padded, strict=False))
 
 
-def _taken_apart(policy: Any) -> tuple[list[Any], list[int]]:
-    """Return the linear layers, and what follows each."""
+def _parts(policy: Any) -> tuple[list[Any], list[int]]:
+    """Return the linear layers of a policy, and the activation after each."""
     import torch
 
     if not isinstance(policy, torch.nn.Sequential):
-        raise KernelError(f"policy is a {type(policy).__name__}; a rollout plays {TAKEN}, or use send_logits")
+        raise KernelError(f"policy is a {type(policy).__name__}; a rollout plays {SUPPORTED}, or use send_logits")
     linears: list[Any] = []
-    follows: list[int] = []
-    for place, each in enumerate(policy):
-        kind = type(each).__name__
-        if isinstance(each, torch.nn.Linear):
-            linears.append(each)
-            follows.append(0)
-        elif kind in FOLLOWS and follows and follows[-1] == 0:
-            follows[-1] = FOLLOWS[kind]
-        elif not (isinstance(each, torch.nn.Flatten) and place == 0):
-            raise KernelError(f"the policy has a {kind} at place {place}; a rollout plays {TAKEN}, or use send_logits")
-    for one, following in itertools.pairwise(linears):
-        if one.out_features != following.in_features:
+    activations: list[int] = []
+    for index, module in enumerate(policy):
+        kind = type(module).__name__
+        if isinstance(module, torch.nn.Linear):
+            linears.append(module)
+            activations.append(0)
+        elif kind in ACTIVATIONS and activations and activations[-1] == 0:
+            activations[-1] = ACTIVATIONS[kind]
+        elif not (isinstance(module, torch.nn.Flatten) and index == 0):
             raise KernelError(
-                f"the policy has a layer of {one.out_features} outputs before one of {following.in_features} inputs"
+                f"the policy has a {kind} at place {index}; a rollout plays {SUPPORTED}, or use send_logits"
             )
-    widths = [each.out_features for each in linears]
+    for layer, next_layer in itertools.pairwise(linears):
+        if layer.out_features != next_layer.in_features:
+            raise KernelError(
+                f"the policy has a layer of {layer.out_features} outputs before one of {next_layer.in_features} inputs"
+            )
+    widths = [linear.out_features for linear in linears]
     if not 1 <= len(widths) <= MOST_HIDDEN + 1 or max(widths) > MOST_WIDTH:
-        raise KernelError(f"the policy has {len(widths)} layers of {widths} outputs; a rollout plays {TAKEN}")
-    return linears, follows
+        raise KernelError(f"the policy has {len(widths)} layers of {widths} outputs; a rollout plays {SUPPORTED}")
+    return linears, activations

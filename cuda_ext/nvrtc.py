@@ -1,6 +1,6 @@
-"""Compile kernels by NVRTC, for a device that is there or not: what tests compile and weigh is what a device runs.
+"""Compile kernels by NVRTC, which needs no device: tests compile and measure the same code that a device runs.
 
-NVRTC comes in the wheel nvidia-cuda-nvrtc, or with a CUDA toolkit, and needs no device.
+NVRTC comes in the wheel nvidia-cuda-nvrtc, or with a CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from pufferlib.util.files import written_whole
 
 __all__ = ["Cubin", "architecture_of", "architectures", "compiled", "cubin_file", "version"]
 
-OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")  # rounding is the reference's
-TOOLKITS = ("CUDA_PATH", "CUDA_HOME")  # variables
-NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")  # where the loader finds it
+OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")  # rounds as the reference does
+TOOLKITS = ("CUDA_PATH", "CUDA_HOME")  # environment variables
+NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")  # for the dynamic loader
 NO_HEADER = re.compile(r'could not open source file "([^"]+)"')
 
 
 @dataclass(frozen=True)
 class Cubin:
-    """A kernel in machine code, and what a thread or block of it takes: registers a thread, bytes a thread or block."""
+    """A kernel in machine code, and its use of resources: registers a thread, bytes a thread or block."""
 
     code: bytes
     num_registers: int
     shared_nbytes: int  # a block
-    stack_nbytes: int  # a thread: arrays that are no registers
-    spilled_nbytes: int  # a thread: written to memory for want of registers
+    stack_nbytes: int  # a thread: arrays that are not in registers
+    spilled_nbytes: int  # a thread: written to memory because registers ran out
 
 
 def compiled(
     kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str = "sm_90"
 ) -> Cubin:
-    """Return a kernel compiled for an architecture. Raises MissingExtra without NVRTC, KernelError for wrong source."""
+    """Compile a kernel for an architecture. Raises MissingExtra without NVRTC, KernelError for errors in the source."""
     check_source(kernel)
     name = entry(kernel)
     source = for_device(kernel, name, constants, shape.macros)
     code, log = _compile(kernel, source, _options(architecture))
 
-    def found(pattern: str) -> int:
+    def amount(pattern: str) -> int:
         match = re.search(pattern, log)
         return int(match[1]) if match else 0
 
@@ -58,19 +58,19 @@ def compiled(
         raise KernelError(f"NVRTC does not say how many registers {name} uses:\n{log}")
     return Cubin(
         code,
-        found(r"Used (\d+) registers"),
-        found(r"(\d+) bytes smem"),
-        found(r"(\d+) bytes stack frame"),
-        found(r"(\d+) bytes spill stores"),
+        amount(r"Used (\d+) registers"),
+        amount(r"(\d+) bytes smem"),
+        amount(r"(\d+) bytes stack frame"),
+        amount(r"(\d+) bytes spill stores"),
     )
 
 
 def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str) -> Path:
-    """Return the file of what ``compiled`` returns, compiled unless the cache folder has it."""
+    """Return the file of the machine code that ``compiled`` returns; compile it unless the cache folder has it."""
     check_source(kernel)
     source = for_device(kernel, entry(kernel), constants, shape.macros)
-    told = "\0".join([source, *_options(architecture), *map(str, version())])
-    digest = hashlib.sha256(told.encode()).hexdigest()[:32]
+    inputs = "\0".join([source, *_options(architecture), *map(str, version())])
+    digest = hashlib.sha256(inputs.encode()).hexdigest()[:32]
     path = cache_folder() / f"{entry(kernel)}-{architecture}-{digest}.cubin"
     if not path.exists():
         cubin = compiled(kernel, shape, constants, architecture)
@@ -80,48 +80,50 @@ def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | fl
 
 
 def architecture_of(kernel: KernelEnv, capability: str) -> str:
-    """Return what to compile for a device of a compute capability, "90" say. Raises KernelError where that is too new.
+    """Return the architecture to compile for, for a device of a compute capability such as "90".
 
-    A device runs what is compiled for one of the same generation that is no newer.
+    A device runs code for an architecture of its generation that is no newer. Raises KernelError if NVRTC compiles for
+    none.
     """
-    wanted, known = int(capability), architectures()
-    found = max((each for each in known if each // 10 == wanted // 10 and each <= wanted), default=None)
-    if found is None:
+    device, available = int(capability), architectures()
+    matches = (number for number in available if number // 10 == device // 10 and number <= device)
+    newest = max(matches, default=None)
+    if newest is None:
         major, minor = version()
         raise KernelError(
-            f'"{kernel.name}": NVRTC {major}.{minor} compiles for sm_{min(known)} to sm_{max(known)}, and the device '
-            f"is an sm_{wanted}; install a version of nvidia-cuda-nvrtc that knows it"
+            f'"{kernel.name}": NVRTC {major}.{minor} compiles for sm_{min(available)} to sm_{max(available)}, and the '
+            f"device is an sm_{device}; install a version of nvidia-cuda-nvrtc that knows it"
         )
-    return f"sm_{found}"
+    return f"sm_{newest}"
 
 
 def architectures() -> list[int]:
-    """Return what NVRTC compiles for: 90 is sm_90. Raises MissingExtra without NVRTC."""
+    """Return the architectures that NVRTC compiles for: 90 is sm_90. Raises MissingExtra without NVRTC."""
     library, num = _library(), ctypes.c_int()
     library.nvrtcGetNumSupportedArchs(ctypes.byref(num))
-    known = (ctypes.c_int * num.value)()
-    library.nvrtcGetSupportedArchs(known)
-    return list(known)
+    numbers = (ctypes.c_int * num.value)()
+    library.nvrtcGetSupportedArchs(numbers)
+    return list(numbers)
 
 
 def version() -> tuple[int, int]:
-    """Return NVRTC's version: major, minor."""
+    """Return the version of NVRTC: major, minor."""
     numbers = ctypes.c_int(), ctypes.c_int()
     _library().nvrtcVersion(*map(ctypes.byref, numbers))
     return numbers[0].value, numbers[1].value
 
 
 def _options(architecture: str) -> list[str]:
-    """Return what kernels are compiled with. CUDA's headers are there for those of others that include some."""
-    headers = next((each for each in _folders("include") if (each / "cuda_runtime_api.h").exists()), None)
+    """Return the compiler's options. They name the folder of CUDA's headers for users' kernels that include some."""
+    headers = next((folder for folder in _folders("include") if (folder / "cuda_runtime_api.h").exists()), None)
     return [*OPTIONS, f"--gpu-architecture={architecture}", *([f"--include-path={headers}"] if headers else [])]
 
 
 def _folders(name: str) -> Iterator[Path]:
-    """Yield folders of this name in NVIDIA's wheels, and those that begin with it in CUDA toolkits."""
+    """Yield the folders of this name in NVIDIA's wheels, and those whose names begin with it in CUDA toolkits."""
     spec = importlib.util.find_spec("nvidia")
-    for each in (spec.submodule_search_locations or ()) if spec is not None else ():
-        yield from sorted(Path(each).glob(f"*/{name}"))
+    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+        yield from sorted(Path(location).glob(f"*/{name}"))
     for toolkit in [*filter(None, map(os.environ.get, TOOLKITS)), "/usr/local/cuda"]:
         yield from sorted(Path(toolkit).glob(f"{name}*"))
 
@@ -130,7 +132,7 @@ def _folders(name: str) -> Iterator[Path]:
 def _library() -> ctypes.CDLL:
     for folder in _folders("lib"):
         for path in sorted(folder.glob("libnvrtc.so*")):
-            for part in path.parent.glob("libnvrtc-builtins.so*"):  # which NVRTC looks for by its bare name
+            for part in path.parent.glob("libnvrtc-builtins.so*"):  # NVRTC loads it by its bare name
                 ctypes.CDLL(str(part), ctypes.RTLD_GLOBAL)
             return ctypes.CDLL(str(path))
     for name in NAMES:
@@ -149,11 +151,11 @@ def _compile(kernel: KernelEnv, source: str, options: Sequence[str]) -> tuple[by
         log = ctypes.create_string_buffer(size.value)
         library.nvrtcGetProgramLog(program, log)
         if failed:
-            told = log.value.decode()
-            header = NO_HEADER.search(told)
+            message = log.value.decode()
+            header = NO_HEADER.search(message)
             if header is not None:
-                told = f"{header[1]}: CUDA's own headers come with pip install nvidia-cuda-runtime\n{told}"
-            raise KernelError(explained(kernel, told))
+                message = f"{header[1]}: CUDA's own headers come with pip install nvidia-cuda-runtime\n{message}"
+            raise KernelError(explained(kernel, message))
         library.nvrtcGetCUBINSize(program, ctypes.byref(size))
         code = ctypes.create_string_buffer(size.value)
         library.nvrtcGetCUBIN(program, code)

@@ -1,4 +1,4 @@
-"""How many blocks of a kernel a multiprocessor holds at a time, computed from its registers and shared memory."""
+"""Compute how many blocks of a kernel a multiprocessor holds at a time, from its registers and shared memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cuda_ext.nvrtc import Cubin
 __all__ = ["MULTIPROCESSORS", "Multiprocessor", "Occupancy"]
 
 # The same on all of MULTIPROCESSORS.
-NUM_REGISTERS, NUM_PARTS = 65536, 4  # a part has as many registers as another, for the warps in it
+NUM_REGISTERS, NUM_PARTS = 65536, 4  # the registers are divided evenly among the parts, each for its own warps
 WARP, REGISTERS_STEP, SHARED_STEP = 32, 256, 128  # threads; registers a warp and bytes a block come in steps of these
 RESERVED_NBYTES = 1024  # of shared memory, for each block
 
 
 class Multiprocessor(NamedTuple):
-    """What a multiprocessor has room for at a time."""
+    """The capacity of a multiprocessor at a time."""
 
     num_threads: int
     num_blocks: int
@@ -32,7 +32,7 @@ MULTIPROCESSORS = {
 
 
 class Occupancy(NamedTuple):
-    """How many blocks are on a multiprocessor at a time, the share of its threads that is, and why no more."""
+    """The number of blocks on a multiprocessor at a time, their share of its threads, and the limiting resource."""
 
     num_blocks: int
     share: float
@@ -42,8 +42,8 @@ class Occupancy(NamedTuple):
     def of(cls, cubin: Cubin, block_size: int, architecture: str) -> Occupancy:
         """Return the occupancy of one of MULTIPROCESSORS. block_size: threads, a multiple of 32."""
         device = MULTIPROCESSORS[architecture]
-        of_warp = _up(cubin.num_registers * WARP, REGISTERS_STEP)
-        num_warps = NUM_REGISTERS // NUM_PARTS // of_warp * NUM_PARTS
+        warp_registers = _up(cubin.num_registers * WARP, REGISTERS_STEP)
+        num_warps = NUM_REGISTERS // NUM_PARTS // warp_registers * NUM_PARTS
         fits = {
             "threads": device.num_threads // block_size,
             "blocks": device.num_blocks,

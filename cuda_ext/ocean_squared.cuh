@@ -1,19 +1,19 @@
-// ocean/squared: walk from the centre of a square to the target on its rim. The rules are in ocean/squared.py.
+// ocean/squared: walk from the centre of a square to the targets on its rim. ocean/squared.py has the rules.
 
-enum { TARGETS = 1 };  // what random numbers are for
+enum { TARGETS = 1 };  // purposes of random numbers
 
 __device__ __forceinline__ int largest(int a, int b) { return a > b ? a : b; }
 __device__ __forceinline__ int absolute(int a) { return a < 0 ? -a : a; }
 
-// The cell of a place on the rim, counted row by row.
-__device__ __forceinline__ int rim_cell(int place, int side) {
-    if (place < side) return place;
-    if (place >= 3 * side - 4) return place - (3 * side - 4) + side * (side - 1);
-    const int beside = place - side;
-    return (1 + beside / 2) * side + beside % 2 * (side - 1);
+// Returns the cell of the index-th cell of the rim, counted row by row.
+__device__ __forceinline__ int rim_cell(int index, int side) {
+    if (index < side) return index;
+    if (index >= 3 * side - 4) return index - (3 * side - 4) + side * (side - 1);
+    const int middle = index - side;  // index among the rows between the first and the last, of two cells each
+    return (1 + middle / 2) * side + middle % 2 * (side - 1);
 }
 
-// Robert Floyd's choice of some out of many: any set is as likely.
+// Chooses the targets by Robert Floyd's algorithm, in which every set is as likely.
 __device__ void start(const Env& env, int e, const Group& group) {
     const int side = 2 * env.distance + 1, rim = 8 * env.distance;
     bool* const goals = env.goal_cells + (size_t)e * env.num_cells;

@@ -1,4 +1,4 @@
-"""ocean/squared as a kernel: the rules are in ocean/squared.py, its twin in NumPy. One thread plays one environment."""
+"""ocean/squared as a kernel. ocean/squared.py has the rules, in NumPy. One thread plays one environment."""
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
 
@@ -13,10 +13,10 @@ KERNEL = KernelEnv(
             Parameter("num_cells", "int32", constant=True),
         ),
         fields=(
-            Field("row", "int32", per="env"),  # where the agent is
+            Field("row", "int32", per="env"),  # of the agent
             Field("column", "int32", per="env"),
-            Field("goal_cells", "bool", per="env", size="num_cells"),  # where the episode's targets are
-            Field("left_cells", "bool", per="env", size="num_cells"),  # those not yet hit
+            Field("goal_cells", "bool", per="env", size="num_cells"),  # whether a cell is a target of the episode
+            Field("left_cells", "bool", per="env", size="num_cells"),  # whether it is a target not yet hit
         ),
     ),
 )

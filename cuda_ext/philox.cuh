@@ -1,7 +1,7 @@
-// Philox4x32-10: random words that are a function of who asks, when, and what for; nothing is kept between two draws.
+// Philox4x32-10: random words that are a function of agent, time and purpose; no state is kept between two draws.
 //
-// The twin of pufferlib/util/philox.py, bit for bit: key (seed, purpose), counter (agent, step, episode, block). Plain C++
-// but for two keywords, which a compiler for the host needs as macros.
+// Equal to pufferlib/util/philox.py, bit for bit: key (seed, purpose), counter (agent, step, episode, block). Plain C++
+// but for two keywords, which must be macros for a compiler for the host.
 // Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
@@ -9,7 +9,7 @@ struct Words {
   unsigned w[4];
 };
 
-// Four words, each uniform over 0 to 2**32 - 1. Blocks 1, 2 and so on give four more each.
+// Returns four words, each uniform over 0 to 2**32 - 1. Blocks 1, 2 and so on give four more each.
 __device__ __forceinline__ Words philox(unsigned seed, unsigned episode, unsigned step, unsigned agent,
                                         unsigned purpose, unsigned block = 0) {
   unsigned k0 = seed, k1 = purpose;
@@ -26,10 +26,10 @@ __device__ __forceinline__ Words philox(unsigned seed, unsigned episode, unsigne
   return {{c0, c1, c2, c3}};
 }
 
-// A number from 0 to n - 1. Probabilities differ by less than a share of n / 2**32.
+// Returns a number from 0 to n - 1. Probabilities differ by less than a share of n / 2**32.
 __device__ __forceinline__ unsigned below(unsigned word, unsigned n) {
   return (unsigned)(((unsigned long long)word * n) >> 32);
 }
 
-// A multiple of 2**-24 in [0, 1).
+// Returns a multiple of 2**-24 in [0, 1).
 __device__ __forceinline__ float uniform(unsigned word) { return (float)(word >> 8) * 5.9604644775390625e-8f; }

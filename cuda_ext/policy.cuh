@@ -1,10 +1,10 @@
-// What chooses actions in front of a step: logits that a learner gives, or a small network that makes them of what was
-// observed. kernel.cuh includes this where Env and Group are known.
+// Chooses actions before a step, from logits that a learner passes or that a small network computes from the
+// observations. kernel.cuh includes this file after the declarations of Env and Group.
 #pragma once
 #include "layers.cuh"
 #include "sampling.cuh"
 
-#ifndef NETWORK_WIDTH  // floats of the widest layer, padded; the host is not compiled for one network
+#ifndef NETWORK_WIDTH  // floats of the widest layer, padded; the host's program is for any network
 #define NETWORK_WIDTH 256
 #endif
 #ifndef NUM_WEIGHTS  // of a network that a block keeps in shared memory; 0 for none
@@ -13,36 +13,36 @@
 
 enum { NO_POLICY, LOGITS, NETWORK };
 
-// Chooses the actions of an environment's next step, and writes them to its rows, where action() reads them.
-// seen: what the agents observe, a row each. weights: of the network.
-__device__ __forceinline__ void choose(const Env& env, int e, int row, const Group& group, const float* seen,
+// Chooses the actions of an environment's next step and writes them to its rows, where action() reads them.
+// inputs: the agents' observations, a row each. weights: of the network.
+__device__ __forceinline__ void choose(const Env& env, int e, int row, const Group& group, const float* inputs,
                                        const float* weights) {
     for (int a = group.rank; a < env.num_agents; a += group.size) {
-        const size_t place = row + a;
+        const size_t index = row + a;
         float units[2 * NETWORK_WIDTH];
         const float* logits;
         if (env.policy == NETWORK) {
-            logits = forward(seen + (size_t)a * env.observation_size, env.observation_size, weights, env.policy_layers,
-                             env.policy_num_layers, units, NETWORK_WIDTH);
+            logits = forward(inputs + (size_t)a * env.observation_size, env.observation_size, weights,
+                             env.policy_layers, env.policy_num_layers, units, NETWORK_WIDTH);
         } else {
-            logits = env.policy_logits + place * env.policy_num_options;
+            logits = env.policy_logits + index * env.policy_num_options;
         }
         const unsigned char* allowed = env.policy_masks;
-        if (allowed != nullptr) allowed += place * env.policy_num_options;
+        if (allowed != nullptr) allowed += index * env.policy_num_options;
         float log_prob = 0.0f, entropy = 0.0f;
         Words words = {};
         for (int k = 0; k < env.policy_num_choices; ++k) {
             if (k % 4 == 0) words = philox(env.seed[e], env.episode[e], env.t[e] + 1, a, POLICY, k / 4);
-            const int n = env.policy_nvec[k], turn = k % 4;
-            const unsigned word = turn == 0 ? words.w[0] : turn == 1 ? words.w[1] : turn == 2 ? words.w[2] : words.w[3];
+            const int n = env.policy_nvec[k], j = k % 4;
+            const unsigned word = j == 0 ? words.w[0] : j == 1 ? words.w[1] : j == 2 ? words.w[2] : words.w[3];
             const Choice choice = choose_option(logits, allowed, n, word, env.policy_greedy);
-            env.policy_actions[place * env.policy_num_choices + k] = choice.option;
+            env.policy_actions[index * env.policy_num_choices + k] = choice.option;
             log_prob += choice.log_prob;
             entropy += choice.entropy;
             logits += n;
             if (allowed != nullptr) allowed += n;
         }
-        env.policy_log_probs[place] = log_prob;
-        env.policy_entropies[place] = entropy;
+        env.policy_log_probs[index] = log_prob;
+        env.policy_entropies[index] = entropy;
     }
 }

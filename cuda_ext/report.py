@@ -1,4 +1,4 @@
-"""What there is for kernels on this machine, in words: what is built, what compiles, who sees a device."""
+"""Report on the support for kernels on this machine: the built kernels, the compilers and the devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 
 
 def built() -> str:
-    """Return which kernels were built for the host, and which have changed since."""
+    """Return a text of which kernels were built for the host, and which have changed since."""
     kernels = [import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
     try:
         library = functions.built_library()
@@ -29,34 +29,34 @@ def built() -> str:
     changed: list[str] = []
     for kernel in kernels:
         (fresh if functions.is_built(library, kernel) else changed).append(kernel.name)
-    told = [f"built: {', '.join(fresh)}"] if fresh else []
-    told += [f"not built as they are now, so compiled when they are used: {', '.join(changed)}"] if changed else []
-    return "; ".join(told)
+    parts = [f"built: {', '.join(fresh)}"] if fresh else []
+    parts += [f"not built as they are now, so compiled when they are used: {', '.join(changed)}"] if changed else []
+    return "; ".join(parts)
 
 
 def compiler() -> str:
-    """Return the C++ compiler by which kernels are compiled for the host, and where they are kept."""
+    """Return a text of the C++ compiler that compiles kernels for the host, and of the folder of compiled kernels."""
     command = functions.compiler_command()
     try:
-        shown = subprocess.run([*command, "--version"], capture_output=True, text=True).stdout
-        told = shown.partition("\n")[0] or command[0]
+        output = subprocess.run([*command, "--version"], capture_output=True, text=True).stdout
+        version = output.partition("\n")[0] or command[0]
     except OSError:
-        told = f"there is no {command[0]}"
-    return f"{told}; {_kept()}"
+        version = f"there is no {command[0]}"
+    return f"{version}; {_cache()}"
 
 
-def _kept() -> str:
+def _cache() -> str:
     try:
         folder = functions.cache_folder()
     except KernelError as error:
         return str(error)
     sizes = [path.stat().st_size for path in folder.iterdir() if path.suffix in (".so", ".cubin")]
-    shown = str(folder).replace(os.path.expanduser("~"), "~", 1)  # whose home it is, is nobody's business
-    return f"{len(sizes)} kernel{'s' * (len(sizes) != 1)} ({sum(sizes) / 2**20:.1f} MiB) are kept in {shown}"
+    short = str(folder).replace(os.path.expanduser("~"), "~", 1)  # does not name the user
+    return f"{len(sizes)} kernel{'s' * (len(sizes) != 1)} ({sum(sizes) / 2**20:.1f} MiB) are kept in {short}"
 
 
 def device() -> str:
-    """Return how many devices CuPy sees, and which NVRTC there is."""
+    """Return a text of how many devices CuPy sees, and of the version of NVRTC."""
     return f"{_cupy()}; {_nvrtc()}"
 
 
@@ -74,7 +74,7 @@ def _cupy() -> str:
     try:
         cupy = import_module("cupy")
         num = cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # it raises its own where there is no driver
+    except Exception as error:  # CuPy's own, where there is no driver
         return f"{name} sees no device: {str(error).partition(chr(10))[0]}"
     return f"{name} sees {num} device{'s' * (num != 1)}"
 

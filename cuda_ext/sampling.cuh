@@ -1,6 +1,6 @@
-// Drawing actions from logits: categorical choices, several to an action, with log-probability and entropy.
+// Draws actions from logits: categorical choices, one or several to an action, with log-probability and entropy.
 //
-// The twin of references/sampling.py, which says more, operation by operation.
+// Equal to references/sampling.py, which explains more, operation by operation.
 #pragma once
 #include "exponentials.cuh"
 #include "philox.cuh"
@@ -10,7 +10,7 @@ struct Choice {
     float log_prob, entropy;
 };
 
-// A choice of n options by their logits. allowed: a byte an option, 0 for one that is never chosen; null allows all.
+// Chooses one of n options by their logits. allowed: a byte an option, 0 for one that is never chosen; null allows all.
 __device__ __forceinline__ Choice choose_option(const float* logits, const unsigned char* allowed, int n, unsigned word,
                                                 bool greedy) {
     const float least = -__uint_as_float(INFINITE_BITS);
@@ -23,7 +23,7 @@ __device__ __forceinline__ Choice choose_option(const float* logits, const unsig
         spoiled = spoiled || logit != logit;
         if (logit > most) most = logit;
     }
-    // How far an option is below the likeliest; what is not allowed is as far as can be, unless nothing is allowed.
+    // Returns the logit of an option minus that of the likeliest: -inf for a forbidden option, 0 if all are forbidden.
     const auto below_most = [&](int k) {
         if (!any) return 0.0f;
         if (allowed != nullptr && allowed[k] == 0) return least;
@@ -36,7 +36,7 @@ __device__ __forceinline__ Choice choose_option(const float* logits, const unsig
         total += weight;
         if (weight > 0.0f) sum += weight * distance;
     }
-    // Below total, and where the sum of weights passes it, the last one was above 0: so it is of an option that may be.
+    // target is below total, and the weight by which the sum passes it is above 0: that option may be chosen.
     const float target = uniform(word) * total;
     float passed = 0.0f, distance = 0.0f;
     int option = 0;

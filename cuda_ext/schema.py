@@ -1,12 +1,12 @@
-"""What an environment keeps on the device: its parameters and arrays, declared once, for Python and for CUDA alike.
+"""Schemas: the parameters and arrays of an environment on the device, declared once for Python and for CUDA.
 
     SCHEMA = Schema(
         parameters=(Parameter("num_taggers", "int32"), Parameter("wall_hit_penalty", "float32")),
         fields=(Field("x", "int32", per="agent"), Field("starts", "int32", per="launch", role="const")),
     )
 
-``Schema.declaration`` is the C++ of it, ``struct Env``, which a kernel file finds declared. Nothing but the standard
-library is imported here and in the files that declare environments: setup.py reads them.
+``Schema.declaration`` returns its C++, ``struct Env``, which is declared before the kernel file is included. This file
+and those that declare environments import the standard library alone, because setup.py reads them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 class Parameter:
     """A number that is the same for all environments; its value is the reference's attribute of this name.
 
-    dtype: "int32" or "float32". constant: known when a kernel is compiled for a device, and no part of its arguments.
+    dtype: "int32" or "float32". constant: compiled into a kernel for a device, and no part of its arguments.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Field:
 
     per: "agent" (element ``e * env.num_agents + a``), "env" (element ``e``) or "launch" (one array for all).
     dtype: one of DTYPES.
-    size: the int32 parameter that says how many elements one of them has, so that its k-th is element
-        ``e * env.size + k``, or ``(e * env.num_agents + a) * env.size + k``; "" for a single one.
-    role: "state" (what the reference has under this name too, and the consistency checker compares), "const" (read
-        only; its value is the reference's attribute of this name, pushed once) or "scratch" (means nothing between two
+    size: the int32 parameter that is the number of elements for each of them, the k-th at ``e * env.size + k`` or
+        ``(e * env.num_agents + a) * env.size + k``; "" for one element.
+    role: "state" (an attribute of the reference with this name, which the consistency checker compares), "const" (read
+        only; the value of the reference's attribute of this name, pushed once) or "scratch" (has no meaning between two
         launches).
     reset: what the start of an episode does to it. "start": the kernel's ``start`` writes it. "zero": it is zeroed
-        before that. "keep": nothing.
+        before ``start``. "keep": nothing.
     """
 
     name: str
@@ -74,23 +74,23 @@ class Field:
     def __post_init__(self) -> None:
         _check_name("field", self.name)
         choices = {"dtype": DTYPES, "per": PER, "role": ROLES, "reset": RESETS}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                listed = ", ".join(map(repr, known))
+        for name, options in choices.items():
+            if getattr(self, name) not in options:
+                listed = ", ".join(map(repr, options))
                 raise ValueError(f"field {self.name}: {name}={getattr(self, name)!r} is not one of {listed}")
         if self.size and self.reset == "zero":
-            raise ValueError(f"field {self.name}: what has a size= is reset by the kernel's start, or kept")
+            raise ValueError(f'field {self.name}: a field with a size= cannot have reset="zero"; use "start" or "keep"')
         if (self.per == "launch") != (self.role == "const"):
-            raise ValueError(f"field {self.name}: what is const is per='launch', and what is per='launch' is const")
+            raise ValueError(f"field {self.name}: role='const' requires per='launch', and per='launch' role='const'")
 
 
 def _check_name(kind: str, name: str) -> None:
     if not NAME.fullmatch(name):
-        raise ValueError(f"{kind} {name!r}: a name is of small letters, digits and _, and begins with a letter")
+        raise ValueError(f"{kind} {name!r}: a name has lower-case letters, digits and _, and begins with a letter")
 
 
-# What every environment has. The reference has the state under these names: the seed that `reset` was given, the number
-# of the episode since then, and the steps played in it.
+# The fields of every environment. The reference has attributes of the first three names: the seed passed to `reset`,
+# the number of the episode since then, and the steps played in it.
 COMMON = (
     Field("seed", "uint32", per="env", reset="keep"),
     Field("episode", "uint32", per="env", reset="keep"),
@@ -98,20 +98,20 @@ COMMON = (
     Field("acts", "bool", role="scratch"),  # whether the agent's next action counts
     Field("over", "bool", per="env", role="scratch", reset="zero"),
     Field("episode_return", "float64", role="scratch", reset="zero"),
-    # Sums over the episodes that have ended since somebody asked (see pufferlib/vectorization/device/episodes.py).
+    # Sums over the episodes that ended since the last request (see pufferlib/vectorization/device/episodes.py).
     Field("ended_episodes", "int64", per="env", role="scratch", reset="keep"),
     Field("ended_steps", "int64", per="env", role="scratch", reset="keep"),
     Field("ended_scores", "float64", per="env", role="scratch", reset="keep"),
     Field("ended_returns", "float64", role="scratch", reset="keep"),
 )
 
-# What a launch is told, in the order of the struct. Pointers are to the first row of the first slot.
+# The arguments of a launch, in the order of the struct. Pointers are to the first row of the first slot.
 LAUNCH = (
     ("num_envs", "int"),  # of this launch
-    ("first_env", "int"),  # where env_ids is null, environments first_env, first_env + 1, …
+    ("first_env", "int"),  # if env_ids is null, the launch plays environments first_env, first_env + 1, …
     ("env_ids", "const int*"),
-    ("resets", "int"),  # whether new episodes start, whatever goes on
-    ("seeds", "const unsigned*"),  # with resets: one an environment of the launch, or null to go on with the old ones
+    ("resets", "int"),  # whether all environments start new episodes
+    ("seeds", "const unsigned*"),  # with resets: one for each environment of the launch, or null to keep the old ones
     ("autoreset", "int"),  # NEXT_STEP, SAME_STEP or DISABLED
     ("actions", "const void*"),
     ("actions_nbytes", "int"),  # of one action, 4 or 8
@@ -120,68 +120,71 @@ LAUNCH = (
     ("terminations", "bool*"),
     ("truncations", "bool*"),
     ("masks", "bool*"),
-    ("returns", "double*"),  # where an agent's life ended, its return
-    ("lengths", "int*"),  # and its length
-    ("final_observations", "float*"),  # in same_step: where an episode ended, its last
-    ("first_slot", "int"),  # where the rows of the first environment go
-    ("by_env", "int"),  # slots are numbered as environments are, rather than as they come in the launch
-    ("scores", "double*"),  # one a slot: info["score"] of an episode that ended, where the kernel writes one
+    ("returns", "double*"),  # of the agents that ended
+    ("lengths", "int*"),  # of the agents that ended
+    ("final_observations", "float*"),  # in same_step: the last observations of episodes that ended
+    ("first_slot", "int"),  # the slot of the first environment
+    ("by_env", "int"),  # slots are numbered as environments are, rather than in the order of the launch
+    ("scores", "double*"),  # one a slot: info["score"] of an episode that ended, if the kernel writes one
     ("ended", "bool*"),  # one a slot: whether an episode ended in this step
-    ("slot_ids", "long long*"),  # where this is no null, the environment in each slot
+    ("slot_ids", "long long*"),  # unless null, the environment in each slot
     ("num_steps", "int"),  # to play in this launch
-    ("step_slots", "int"),  # how many slots further the rows of each go, and its actions come from; 0: the same
-    ("policy", "int"),  # what chooses actions in front of each step: NO_POLICY, LOGITS or NETWORK (see policy.cuh)
-    ("policy_logits", "const float*"),  # rows of so many options as all choices of an action have together
-    ("policy_masks", "const unsigned char*"),  # rows of these, 0 for an option that is not allowed; null allows all
-    ("policy_nvec", "const int*"),  # the options of each choice
+    ("step_slots", "int"),  # slots from a step's rows and actions to those of the next step; 0: it overwrites them
+    ("policy", "int"),  # chooses actions before each step: NO_POLICY, LOGITS or NETWORK (see policy.cuh)
+    ("policy_logits", "const float*"),  # rows of policy_num_options
+    ("policy_masks", "const unsigned char*"),  # rows of the same, 0 for an option that is forbidden; null allows all
+    ("policy_nvec", "const int*"),  # the number of options of each choice
     ("policy_num_choices", "int"),  # of an action
-    ("policy_num_options", "int"),  # of all its choices
-    ("policy_greedy", "int"),  # whether the likeliest are chosen
-    ("policy_actions", "long long*"),  # rows of what is chosen, which are the step's actions
+    ("policy_num_options", "int"),  # of all its choices together
+    ("policy_greedy", "int"),  # whether the likeliest options are chosen
+    ("policy_actions", "long long*"),  # rows of the chosen actions, which the step plays
     ("policy_log_probs", "float*"),
     ("policy_entropies", "float*"),
-    ("policy_inputs", "const float*"),  # of a network: what was observed before the first step, by environment
-    ("policy_network", "const float*"),  # its weights, and
-    ("policy_layers", "const int*"),  # its layers (see layers.cuh)
+    ("policy_inputs", "const float*"),  # of a network: the observations before the first step, by environment
+    ("policy_network", "const float*"),  # the weights of the network
+    ("policy_layers", "const int*"),  # the layers of the network (see layers.cuh)
     ("policy_num_layers", "int"),
     ("num_agents", "int"),  # of an environment
     ("observation_size", "int"),  # of an agent
 )
-CONSTANTS = ("num_agents", "observation_size", "num_steps", "policy")  # of LAUNCH, those that may be compiled in
+CONSTANTS = ("num_agents", "observation_size", "num_steps", "policy")  # names of LAUNCH that may be compiled in
 
 
 @dataclass(frozen=True)
 class Schema:
-    """All of an environment's parameters and fields. Raises ValueError for what fits no other."""
+    """All parameters and fields of an environment. Raises ValueError for repeated names and for unknown sizes."""
 
     parameters: tuple[Parameter, ...] = ()
     fields: tuple[Field, ...] = ()
     all_fields: tuple[Field, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        names = [name for name, _ in LAUNCH] + [each.name for each in self.parameters]
-        names += [each.name for each in (*COMMON, *self.fields)]
+        names = [name for name, _ in LAUNCH] + [parameter.name for parameter in self.parameters]
+        names += [member.name for member in (*COMMON, *self.fields)]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"{name!r} is declared twice, or what every environment has; choose another name")
-        counts = [each.name for each in self.parameters if each.dtype == "int32"]
-        for each in self.fields:
-            if each.size and (each.size not in counts or each.per == "launch"):
-                raise ValueError(f"field {each.name}: size={each.size!r} is not one of the int32 parameters {counts}")
+                raise ValueError(f"{name!r} is declared twice, or is a name of every schema; choose another name")
+        counts = [parameter.name for parameter in self.parameters if parameter.dtype == "int32"]
+        for member in self.fields:
+            if member.size and (member.size not in counts or member.per == "launch"):
+                raise ValueError(
+                    f"field {member.name}: size={member.size!r} is not one of the int32 parameters {counts}"
+                )
         object.__setattr__(self, "all_fields", (*COMMON, *self.fields))
 
     def declaration(self, constants: Mapping[str, int | float] | None = None) -> str:
-        """Return the C++ of ``struct Env``. constants: values of what is to be known when it is compiled."""
+        """Return the C++ of ``struct Env``. constants: the values to compile in."""
         constants = constants or {}
-        typed = [*LAUNCH, *((each.name, CTYPES[each.dtype]) for each in self.parameters)]
+        typed = [*LAUNCH, *((parameter.name, CTYPES[parameter.dtype]) for parameter in self.parameters)]
         lines = []
         for name, ctype in typed:
-            known = name in constants
-            lines.append(f"static constexpr {ctype} {name} = {constants[name]};" if known else f"{ctype} {name};")
-        for each in self.all_fields:
-            lines.append(f"{'const ' if each.role == 'const' else ''}{CTYPES[each.dtype]}* {each.name};")
+            constant = name in constants
+            lines.append(f"static constexpr {ctype} {name} = {constants[name]};" if constant else f"{ctype} {name};")
+        for member in self.all_fields:
+            lines.append(f"{'const ' if member.role == 'const' else ''}{CTYPES[member.dtype]}* {member.name};")
         zeroed = {
-            per: [each.name for each in self.all_fields if (each.reset, each.per) == ("zero", per)] for per in PER
+            per: [member.name for member in self.all_fields if (member.reset, member.per) == ("zero", per)]
+            for per in PER
         }
         for_env = "".join(f" env.{name}[e] = 0;" for name in zeroed["env"])
         for_agent = "".join(f" env.{name}[i] = 0;" for name in zeroed["agent"])
@@ -199,13 +202,14 @@ class Schema:
 
 @dataclass(frozen=True)
 class KernelEnv:
-    """An environment that has a kernel: what is in ``<stem>.cuh``, what that is declared to hold, and its reference.
+    """An environment that has a kernel: the kernel's file, its schema, and its reference.
 
-    source: path of the .cuh file. reference: "module:attribute" of the environment in NumPy whose twin this is;
-        parameters, const fields and state are its attributes of the same names.
-    side_by_side: of environments of one agent, how many floats it observes, for the host to play many of them at once,
-        with instructions for many; 0: one after another. ``step`` is then called, too, where an episode starts, and
-        ``start`` writes over what it wrote: it is given any action and any state, and looks nothing up by them.
+    source: path of the .cuh file. reference: "module:attribute" of the environment in NumPy to which the kernel is
+        equal; parameters, const fields and state are its attributes of the same names.
+    side_by_side: of an environment of one agent, the number of floats that it observes; the host then plays many at
+        once with vector instructions. 0: one after another. The host then calls ``step`` also where an episode starts,
+        before ``start`` overwrites what it wrote, with any action and any state: ``step`` must not index memory by
+        them.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Kernel source: one text of a declaration, what all kernels share, and an environment's own file.
+"""Kernel sources: each joins the declaration of a schema, the shared code and the file of an environment.
 
-Nothing but the standard library is imported here: setup.py writes what it compiles with this.
+This file imports the standard library alone, because setup.py generates the programs that it compiles with it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from cuda_ext.schema import KernelEnv
 __all__ = ["CHECK_FLAGS", "FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host", "stems"]
 
 FOLDER = Path(__file__).parent
-LANES = 256  # environments that the host plays side by side: what they are is to fit the nearest cache
+LANES = 256  # environments that the host plays side by side; their state should fit the nearest cache
 INCLUDE = re.compile(r'#include "([\w.]+)"')
-# No fused multiply-adds: the host, the device and NumPy are to round alike.
-# Nobody asks which errors floats have met with, so a compiler may compute what a branch would have left out. Indices do
-# not wrap, as Python's own flags for extensions have it, or no loop would become instructions for many.
+# No fused multiply-adds: host, device and NumPy must round alike.
+# No code reads the floating-point exception flags, so a compiler may compute what a branch would skip. Indices do not
+# wrap, unlike in Python's own flags for extensions, or no loop would be vectorized.
 HOST_FLAGS = (
     *("-std=c++17", "-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"),
     *("-fno-wrapv", "-fno-strict-aliasing", "-fvisibility=hidden", "-pthread"),
 )
-CHECK_FLAGS = ("-O1",)  # of what is played a few times only: compiling takes half as long
+CHECK_FLAGS = ("-O1",)  # for programs that play a few times only; they compile in half the time
 
 
 def stems() -> list[str]:
-    """Return the modules of this package that are an environment each: those beside a .cuh of the same stem."""
+    """Return the names of the modules that are an environment each: those with a .cuh of the same stem."""
     return [file.stem for file in sorted(FOLDER.glob("*.cuh")) if file.with_suffix(".py").exists()]
 
 
@@ -38,7 +38,7 @@ def entry(kernel: KernelEnv) -> str:
 
 
 def digest(kernel: KernelEnv, *more: str) -> str:
-    """Return what changes with a kernel's schema, its file, and whatever else it is compiled with."""
+    """Return a digest of a kernel's schema, its file, and all other texts and flags that it is compiled with."""
     headers = set(FOLDER.glob("*.cuh")) - {FOLDER / f"{stem}.cuh" for stem in stems()}
     shared = [file.read_text() for file in sorted([*FOLDER.glob("*.h"), *headers])]
     texts = [
@@ -53,7 +53,7 @@ def digest(kernel: KernelEnv, *more: str) -> str:
 
 
 def for_host(kernel: KernelEnv) -> str:
-    """Return a C++ program for the host; the folder of headers is FOLDER."""
+    """Return a C++ program for the host. It includes headers of FOLDER."""
     return "\n".join(
         [
             "#include <exception>",
@@ -69,9 +69,9 @@ def for_host(kernel: KernelEnv) -> str:
 def for_checks(kernel: KernelEnv, macros: Mapping[str, int], *, threads: bool = False) -> str:
     """Return a C++ program that plays a kernel with groups of many threads, as a device would.
 
-    It exports ``const char* <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned seed)``.
-    That returns null, or what is wrong with the barriers. macros: as in ``for_device``. seed: of the order of threads;
-    0: by number. threads: one thread of the host for each of CUDA, for sanitizers, in place of fibres.
+    It exports ``const char* <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned seed)``,
+    which returns null, or an error text about the barriers. macros: as in ``for_device``. seed: of the order of
+    threads; 0: by number. threads: one thread of the host for each of CUDA, for sanitizers, instead of fibres.
     """
     mode = {"HOST_THREADS" if threads else "HOST_FIBRES": 1, "CUDA_KERNEL": "checked_kernel"}
     return "\n".join(
@@ -99,18 +99,18 @@ def _program(kernel: KernelEnv, macros: Mapping[str, object]) -> list[str]:
 
 
 def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, int]) -> str:
-    """Return a CUDA program of one kernel of this name, headers and all.
+    """Return a CUDA program of one kernel of this name, with all headers in its text.
 
-    constants: the values of what is constant in the schema. macros: GROUP_SIZE, BLOCK_SIZE and TILE (see kernel.cuh).
+    constants: the values to compile in. macros: GROUP_SIZE, BLOCK_SIZE and TILE (see kernel.cuh).
     """
-    defined = [f"#define {each} {value}" for each, value in {**macros, "CUDA_KERNEL": name}.items()]
+    defined = [f"#define {macro} {value}" for macro, value in {**macros, "CUDA_KERNEL": name}.items()]
     included: set[str] = set()
     texts = [_inlined(file, included) for file in (FOLDER / "kernel.cuh", Path(kernel.source))]
     return "\n".join([*defined, kernel.schema.declaration(constants), *texts, ""])
 
 
 def _inlined(file: Path, included: set[str]) -> str:
-    """Return the text of a file with headers of FOLDER in it, each once, and lines numbered as in their files."""
+    """Return the text of a file with the headers of FOLDER inserted, each once, and lines numbered as in the files."""
     lines = [f'#line 1 "{file.name}"']
     for number, line in enumerate(file.read_text().splitlines(), 1):
         match = INCLUDE.fullmatch(line)

@@ -1,12 +1,12 @@
-// tag/continuous: taggers chase runners over a plane. The rules, and this code in NumPy, are in
-// references/tag_continuous.py.
+// tag/continuous: taggers chase runners over a plane. references/tag_continuous.py has the rules, and this code in
+// NumPy.
 #include "cells.cuh"
 #include "trigonometry.cuh"
 
 enum { START = 1, POOL = 2 };  // purposes of random numbers
 enum { MOST_NEAREST = 32, NUM_DIFFERENCES = 5 };
-enum { SORTED = 33 };  // agents, from which on they are sorted by cell
-constexpr float PER_CELL = 4.0f;  // agents; with 2 and with 8 the ten nearest of 105 to 1,000 took longer to find
+enum { SORTED = 33 };  // agents; from this number on they are sorted by cell
+constexpr float PER_CELL = 4.0f;  // agents; with 2 and with 8, finding the ten nearest of 105 to 1,000 took longer
 
 __device__ void start(const Env& env, int e, const Group& group) {
     const unsigned seed = env.seed[e], episode = env.episode[e];
@@ -44,20 +44,20 @@ __device__ __forceinline__ void move(const Env& env, int e, int a, int row) {
     const int i = e * env.num_agents + a;
     const bool runs = a >= env.num_taggers;
     const float top = runs ? env.top_speed_runner : env.top_speed_tagger;
-    const int chosen = action(env, e, a, row, env.num_accelerations, 0, 2);
-    const int turn = action(env, e, a, row, env.num_turns, 1, 2);
-    const float acceleration = env.acceleration[i] + env.accelerations[chosen];
-    const float direction = wrapped(env.direction[i] + env.turns[turn]);
+    const int acceleration_level = action(env, e, a, row, env.num_accelerations, 0, 2);
+    const int turn_level = action(env, e, a, row, env.num_turns, 1, 2);
+    const float acceleration = env.acceleration[i] + env.accelerations[acceleration_level];
+    const float direction = wrapped(env.direction[i] + env.turns[turn_level]);
     const float speed = clipped(env.speed[i] + acceleration, top);
     const SineCosine heading = sine_cosine(direction);
-    const float wanted_x = env.x[i] + speed * heading.cosine, wanted_y = env.y[i] + speed * heading.sine;
-    const float x = clipped(wanted_x, env.grid_length), y = clipped(wanted_y, env.grid_length);
+    const float free_x = env.x[i] + speed * heading.cosine, free_y = env.y[i] + speed * heading.sine;  // without edges
+    const float x = clipped(free_x, env.grid_length), y = clipped(free_y, env.grid_length);
     env.x[i] = x;
     env.y[i] = y;
     env.speed[i] = speed;
     env.direction[i] = direction;
     env.acceleration[i] = speed <= 0.0f || speed >= top ? 0.0f : acceleration;
-    env.rewards[row + a] = (x != wanted_x || y != wanted_y ? env.edge_hit_penalty : 0.0f) +
+    env.rewards[row + a] = (x != free_x || y != free_y ? env.edge_hit_penalty : 0.0f) +
                            (runs ? env.step_reward_for_runner : env.step_penalty_for_tagger);
 }
 
@@ -81,7 +81,7 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
         }
         if (least >= env.squared_reach) continue;
         env.tags[first + a] = 1;
-        atomicAdd(&env.tags[first + nearest], 1);  // who else tags by it may do so now, too
+        atomicAdd(&env.tags[first + nearest], 1);  // other threads may count a tag by it at the same time
     }
     group.sync();
 
@@ -109,7 +109,7 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
     }
 }
 
-// A feature of agent j as i has it, of the first five.
+// Returns one of the first five features, which are differences of agent j from agent i.
 __device__ __forceinline__ float difference(const Env& env, int kind, int i, int j) {
     switch (kind) {
         case 0: return (env.x[j] - env.x[i]) / env.diagonal;
@@ -120,26 +120,27 @@ __device__ __forceinline__ float difference(const Env& env, int kind, int i, int
     }
 }
 
-// Every agent is in every other's row, so threads take elements rather than agents: neighbours write neighbours.
+// Every agent is in every other's row, so threads handle elements rather than agents: adjacent threads write adjacent
+// elements.
 __device__ __forceinline__ void observe_all(const Env& env, int e, const Group& group, float* observations) {
     const int n = env.num_agents, first = e * n, size = env.observation_size;
     const float time = (float)env.t[e] / (float)env.episode_length;
     for (int k = group.rank; k < n * size; k += group.size) {
-        const int a = k / size, feature = k % size, kind = feature / (n - 1), place = feature % (n - 1);
-        const int other = place + (place >= a);
-        const bool there = env.alive[first + other];
+        const int a = k / size, feature = k % size, kind = feature / (n - 1), column = feature % (n - 1);
+        const int other = column + (column >= a);
+        const bool alive = env.alive[first + other];
         float value = time;
-        if (kind < NUM_DIFFERENCES) value = there ? difference(env, kind, first + a, first + other) : 0.0f;
+        if (kind < NUM_DIFFERENCES) value = alive ? difference(env, kind, first + a, first + other) : 0.0f;
         if (kind == NUM_DIFFERENCES) value = other < env.num_taggers ? 1.0f : 0.0f;
-        if (kind == NUM_DIFFERENCES + 1) value = there ? 1.0f : 0.0f;
+        if (kind == NUM_DIFFERENCES + 1) value = alive ? 1.0f : 0.0f;
         observations[k] = value;
     }
 }
 
-#define NOBODY (~0ull)
+#define NO_AGENT (~0ull)
 
-// An agent keeps the nearest so far in order, in registers where their number is known to the compiler. A key is how far
-// somebody is, as the bits of a float that is not negative, which are ordered as it is, and then who.
+// A thread keeps an agent's nearest so far in order, in registers where the compiler knows their number. A key is the
+// bits of the squared distance, a float that is not negative and so ordered as its bits are, then the other's index.
 __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Group& group, float* observations) {
     const int n = env.num_agents, first = e * n, size = env.observation_size;
     const float time = (float)env.t[e] / (float)env.episode_length;
@@ -156,18 +157,19 @@ __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Gro
     const bool sorts = false;
 #endif
     for (int a = group.rank; a < n; a += group.size) {
-        if (a >= env.num_taggers && !env.alive[first + a] && env.tags[first + a] == 0) continue;  // it left in a step before
+        // A runner that left in an earlier step observes nothing.
+        if (a >= env.num_taggers && !env.alive[first + a] && env.tags[first + a] == 0) continue;
         unsigned long long nearest[MOST_NEAREST];
 #pragma unroll
-        for (int rank = 0; rank < env.num_nearest; ++rank) nearest[rank] = NOBODY;
+        for (int rank = 0; rank < env.num_nearest; ++rank) nearest[rank] = NO_AGENT;
         const auto consider = [&](float square, int b) {
             unsigned long long key = (unsigned long long)__float_as_uint(square) << 32 | (unsigned)b;
             if (b == a || key >= nearest[env.num_nearest - 1]) return;
 #pragma unroll
-            for (int rank = 0; rank < env.num_nearest; ++rank) {  // each rung keeps the nearer, and hands on the other
-                const unsigned long long here = nearest[rank];
-                nearest[rank] = key < here ? key : here;
-                key = key < here ? here : key;
+            for (int rank = 0; rank < env.num_nearest; ++rank) {  // a rank keeps the nearer, and passes on the other
+                const unsigned long long current = nearest[rank];
+                nearest[rank] = key < current ? key : current;
+                key = key < current ? current : key;
             }
         };
 #if HAS_CELLS
@@ -180,15 +182,15 @@ __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Gro
         float* const row = observations + a * size;
 #pragma unroll
         for (int rank = 0; rank < env.num_nearest; ++rank) {
-            const bool there = nearest[rank] != NOBODY;
+            const bool present = nearest[rank] != NO_AGENT;
             const int other = (int)(unsigned)nearest[rank];
             float* feature = row + rank;
 #pragma unroll
             for (int kind = 0; kind < NUM_DIFFERENCES; ++kind, feature += env.num_nearest) {
-                *feature = there ? difference(env, kind, first + a, first + other) : 0.0f;
+                *feature = present ? difference(env, kind, first + a, first + other) : 0.0f;
             }
-            feature[0] = there && other < env.num_taggers ? 1.0f : 0.0f;
-            feature[env.num_nearest] = there ? 1.0f : 0.0f;
+            feature[0] = present && other < env.num_taggers ? 1.0f : 0.0f;
+            feature[env.num_nearest] = present ? 1.0f : 0.0f;
         }
         row[size - 1] = time;
     }

@@ -1,7 +1,8 @@
-"""tag/continuous as a kernel. The rules are in references/tag_continuous.py, its twin in NumPy.
+"""tag/continuous as a kernel. Its reference in NumPy, references/tag_continuous.py, has the rules.
 
-The nearest are looked for in a grid of cells (cells.cuh), from 33 agents to 2,048; fewer, or more, look at all. Taggers
-look at all: with one tagger among 20 agents a grid of taggers took longer to make than it saved.
+From 33 to 2,048 agents the nearest are searched in a grid of cells (cells.cuh); with fewer or more, among all agents.
+The nearest tagger is searched among all taggers: with one tagger among 20 agents, building a grid of taggers took
+longer than it saved.
 """
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
@@ -31,7 +32,7 @@ KERNEL = KernelEnv(
             Parameter("step_reward_for_runner", "float32"),
             Parameter("end_of_game_reward_for_runner", "float32"),
             Parameter("runner_exits_game_after_tagged", "int32"),
-            Parameter("num_layouts", "int32"),  # to start from; 0: each episode has one of its own
+            Parameter("num_layouts", "int32"),  # to start from; 0: each episode draws its own
         ),
         fields=(
             Field("x", "float32"),
@@ -39,7 +40,7 @@ KERNEL = KernelEnv(
             Field("speed", "float32", reset="zero"),
             Field("direction", "float32"),
             Field("acceleration", "float32", reset="zero"),
-            Field("alive", "bool"),  # whether a runner has not left
+            Field("alive", "bool"),  # False for a runner that has left
             Field("tags", "int32", role="scratch"),  # of a tagger in this step; whether a runner was tagged
             Field("accelerations", "float32", per="launch", role="const"),  # by action
             Field("turns", "float32", per="launch", role="const"),

@@ -1,4 +1,4 @@
-// tag/grid: taggers chase runners over a grid. The rules, and this code in NumPy, are in references/tag_grid.py.
+// tag/grid: taggers chase runners over a grid. references/tag_grid.py has the rules and this code in NumPy.
 
 enum { START = 1, POOL = 2 };  // purposes of random numbers
 
@@ -70,40 +70,43 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
     }
 }
 
-// Every agent's place is in every row, so threads take elements rather than agents: neighbours write neighbours.
+// Every agent's cell is in every row, so threads handle elements rather than agents: adjacent threads write adjacent
+// elements.
 __device__ __forceinline__ void observe_all(const Env& env, int e, const Group& group, float* observations) {
     const int n = env.num_agents, first = e * n, size = env.observation_size;
     const float length = (float)env.grid_length, time = (float)env.t[e] / (float)env.episode_length;
     for (int k = group.rank; k < n * size; k += group.size) {
         const int a = k / size, feature = k % size, kind = feature / n, other = feature % n;
-        const bool there = env.alive[first + other];
+        const bool alive = env.alive[first + other];
         float value = time;
-        if (kind == 0) value = there ? (float)env.x[first + other] / length : 0.0f;
-        if (kind == 1) value = there ? (float)env.y[first + other] / length : 0.0f;
-        if (kind == 2) value = there && other >= env.num_taggers ? 1.0f : 0.0f;
+        if (kind == 0) value = alive ? (float)env.x[first + other] / length : 0.0f;
+        if (kind == 1) value = alive ? (float)env.y[first + other] / length : 0.0f;
+        if (kind == 2) value = alive && other >= env.num_taggers ? 1.0f : 0.0f;
         if (kind == 3) value = other == a ? 1.0f : 0.0f;
         observations[k] = value;
     }
 }
 
-#define NOBODY (~0ull)
+#define NO_AGENT (~0ull)
 
-// How far an agent is, and who it is: the least of these is the nearest, the lowest id where two are as near.
+// Returns a key of an agent's squared distance, then its index: the least key is the nearest agent, of two as near the
+// one with the lower index.
 __device__ __forceinline__ unsigned long long distance(const Env& env, int i, int j, int b) {
     const long long dx = env.x[i] - env.x[j], dy = env.y[i] - env.y[j];
-    return env.alive[j] ? (unsigned long long)(dx * dx + dy * dy) << 32 | (unsigned)b : NOBODY;
+    return env.alive[j] ? (unsigned long long)(dx * dx + dy * dy) << 32 | (unsigned)b : NO_AGENT;
 }
 
 __device__ __forceinline__ void write_other(const Env& env, int first, unsigned long long key, int rank, float* row) {
     const int j = first + (int)(unsigned)key;
-    row[2 + rank] = key == NOBODY ? 0.0f : (float)env.x[j] / (float)env.grid_length;
-    row[2 + env.num_nearest + rank] = key == NOBODY ? 0.0f : (float)env.y[j] / (float)env.grid_length;
+    row[2 + rank] = key == NO_AGENT ? 0.0f : (float)env.x[j] / (float)env.grid_length;
+    row[2 + env.num_nearest + rank] = key == NO_AGENT ? 0.0f : (float)env.y[j] / (float)env.grid_length;
 }
 
 __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Group& group, float* observations) {
     const int n = env.num_agents, first = e * n, size = env.observation_size, num_taggers = env.num_taggers;
     const float length = (float)env.grid_length, time = (float)env.t[e] / (float)env.episode_length;
-    const bool together = group.size > 32 && (n - num_taggers) * 16 <= num_taggers;  // few runners: all look for each
+    // Where runners are few, all threads search together for each of them.
+    const bool together = group.size > 32 && (n - num_taggers) * 16 <= num_taggers;
     for (int a = group.rank; a < n; a += group.size) {
         float* const row = observations + a * size;
         const bool runs = a >= num_taggers;
@@ -115,7 +118,7 @@ __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Gro
         const int from = runs ? 0 : num_taggers, to = runs ? num_taggers : n;
         unsigned long long last = 0;
         for (int rank = 0; rank < env.num_nearest; ++rank) {
-            unsigned long long nearest = NOBODY;
+            unsigned long long nearest = NO_AGENT;
             for (int b = from; b < to; ++b) {
                 const unsigned long long key = distance(env, first + a, first + b, b);
                 if ((rank == 0 || key > last) && key < nearest) nearest = key;
@@ -129,7 +132,7 @@ __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Gro
         float* const row = observations + a * size;
         unsigned long long last = 0;
         for (int rank = 0; rank < env.num_nearest; ++rank) {
-            unsigned long long nearest = NOBODY;
+            unsigned long long nearest = NO_AGENT;
             for (int b = group.rank; b < num_taggers; b += group.size) {
                 const unsigned long long key = distance(env, first + a, first + b, b);
                 if ((rank == 0 || key > last) && key < nearest) nearest = key;

@@ -1,6 +1,7 @@
-// Sine and cosine in float32, by IEEE additions and multiplications alone: no two libraries agree to the bit.
+// Sine and cosine in float32, by IEEE additions and multiplications alone, because no two libraries agree to the bit.
 //
-// The twin of references/trigonometry.py, which says more, operation by operation. Compile it without fused multiply-adds.
+// Equal to references/trigonometry.py, which explains more, operation by operation. Compile it without fused
+// multiply-adds.
 #pragma once
 
 constexpr float HALF_PI = 1.57079637050628662109375f, TWO_PI = 6.283185482025146484375f;
@@ -9,9 +10,9 @@ struct SineCosine {
     float sine, cosine;
 };
 
-// Of an angle from -8192 to 8192; within 1e-7 of the exact ones, and from -1 to 1.
+// Returns sine and cosine of an angle from -8192 to 8192: within 1e-7 of the exact ones, and from -1 to 1.
 __device__ __forceinline__ SineCosine sine_cosine(float angle) {
-    const float rounder = 12582912.0f;  // what is added to it is rounded to a whole number
+    const float rounder = 12582912.0f;  // adding it to a number rounds that to an integer
     const float number = (angle * 0.636619746685028076171875f + rounder) - rounder;  // of quarter turns
     const float rest = ((angle - number * 1.5703125f) - number * 4.837512969970703e-4f) - number * 7.549790126404332e-8f;
     const float square = rest * rest;
@@ -24,9 +25,9 @@ __device__ __forceinline__ SineCosine sine_cosine(float angle) {
     return {quarter & 2 ? -s : s, (quarter + 1) & 2 ? -c : c};
 }
 
-// An angle from -TWO_PI to 2 * TWO_PI as one from 0 to below TWO_PI.
+// Maps an angle from -TWO_PI to 2 * TWO_PI to one from 0 to below TWO_PI.
 __device__ __forceinline__ float wrapped(float angle) {
     if (angle >= TWO_PI) angle -= TWO_PI;
     if (angle < 0.0f) angle += TWO_PI;
-    return angle >= TWO_PI ? 0.0f : angle;  // a sum may have been rounded up
+    return angle >= TWO_PI ? 0.0f : angle;  // the sum may have been rounded up
 }

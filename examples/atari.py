@@ -1,10 +1,10 @@
-"""Atari as it is usually learnt: gray pictures of 84 × 84 pixels, an action for every fourth frame.
+"""Atari with the usual preprocessing: gray images of 84 × 84 pixels, one action per four frames.
 
 pip install "pufferlib[train,atari]"
 puffer train examples.atari:game --config examples/atari.toml
 
-Four pictures are stacked by the trainer (``frame_stack``), which also ends what is learnt from at a life lost
-(``episodic_life``) and bounds rewards (``reward_clip``), while the returns that it shows are the game's own.
+The trainer stacks four images (``frame_stack``), treats the loss of a life as the end of an episode
+(``episodic_life``) and clips rewards (``reward_clip``). The returns that it shows are the game's own.
 """
 
 import ale_py
@@ -14,6 +14,9 @@ gymnasium.register_envs(ale_py)
 
 
 def game(name="Pong"):
-    """Return the game, uint8 (84, 84); no-ops at the beginning, the last two frames' maximum, and fire to begin."""
+    """Return a game that observes uint8 (84, 84), the maximum of its last two frames.
+
+    An episode begins with up to 30 no-ops, and with "fire" where the game needs it.
+    """
     env = gymnasium.make(f"ALE/{name}-v5", frameskip=1, repeat_action_probability=0.0)
     return gymnasium.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO under examination: over its own DummyVecEnv, with the settings of the demo trainer.
+"""Ocean examines Stable-Baselines3's PPO on its own DummyVecEnv, with the demo trainer's settings.
 
 puffer ocean --trainer examples.ocean_sb3:train --backend serial          # pip install stable-baselines3
 """
@@ -20,23 +20,23 @@ from pufferlib import registry
 
 
 def train(task: Task) -> Callable[[Any], Any]:
-    """Train on a task, and return what plays. Raises Cannot for what Stable-Baselines3 has no way to learn."""
-    torch.set_num_threads(1)  # networks so small are slower with more
+    """Train on a task, and return a function that plays. Raises Cannot if Stable-Baselines3 does not support it."""
+    torch.set_num_threads(1)  # such small networks are slower with more
     envs = DummyVecEnv([lambda: single(task.env)] * task.num_envs)
-    told = task.settings
+    settings = task.settings
     model = PPO(
         "MlpPolicy",
         envs,
-        learning_rate=lambda left: left * told["learning_rate"],
-        n_steps=told["rollout_length"],
-        batch_size=told["rollout_length"] * task.num_envs // told["num_minibatches"],
-        n_epochs=told["num_epochs"],
-        gamma=told["gamma"],
-        gae_lambda=told["gae_lambda"],
-        clip_range=told["clip"],
-        ent_coef=told["entropy_coefficient"],
-        vf_coef=told["value_coefficient"] / 2,  # its value loss is not halved
-        max_grad_norm=told["max_grad_norm"],
+        learning_rate=lambda remaining: remaining * settings["learning_rate"],
+        n_steps=settings["rollout_length"],
+        batch_size=settings["rollout_length"] * task.num_envs // settings["num_minibatches"],
+        n_epochs=settings["num_epochs"],
+        gamma=settings["gamma"],
+        gae_lambda=settings["gae_lambda"],
+        clip_range=settings["clip"],
+        ent_coef=settings["entropy_coefficient"],
+        vf_coef=settings["value_coefficient"] / 2,  # its value loss is not halved
+        max_grad_norm=settings["max_grad_norm"],
         seed=task.seed,
         device="cpu",
     )
@@ -47,17 +47,17 @@ def train(task: Task) -> Callable[[Any], Any]:
 
 
 def single(name: str) -> gymnasium.Env[Any, Any]:
-    """Return an environment of one agent, with observations of one kind and actions that are one array."""
+    """Return an environment of one agent whose observations are one leaf and whose actions are one array."""
     env = pufferlib.wrap(registry.creator(name)())
     if not isinstance(env, gymnasium.Env):
-        raise Cannot(f"Stable-Baselines3 learns one agent an environment, and {name} has several")
+        raise Cannot(f"Stable-Baselines3 trains one agent per environment, and {name} has several")
     if isinstance(env.action_space, gymnasium.spaces.Tuple):
-        raise Cannot(f"Stable-Baselines3 has no actions of choices and real numbers together, as {name} has")
+        raise Cannot(f"Stable-Baselines3 supports no mixed discrete and continuous actions, as {name} has")
     return Numbers(env) if len(env.observation_layout.leaves) > 1 else env
 
 
 class Numbers(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """A wrapped environment whose nested observations are all float32, rather than the bytes of a struct."""
+    """A wrapper whose nested observations are float32 numbers instead of the bytes of a struct."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -68,7 +68,7 @@ class Numbers(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 def numbers(layout: Any, rows: np.ndarray) -> np.ndarray:
-    """Return rows of a Dict's observations as numbers, float32 (rows, numbers); those of a single leaf as they are."""
+    """Return rows of Dict observations as float32 (rows, numbers); observations of a single leaf unchanged."""
     parts = layout.unflatten(rows)
     if not isinstance(parts, dict):
         return rows

@@ -1,9 +1,9 @@
-"""A policy of one's own: PPO on an environment of two agents, each of which sees a purse and six offers.
+"""Your own policy: PPO on an environment of two agents, each of which sees a purse and six offers.
 
 python examples/own_policy.py
 
-A network that reads the structure of its observations and scores every offer by the same few weights learns more from
-the same steps than one that sees 13 numbers in a row (``--policy default``).
+A network that uses the structure of its observations and scores each offer with the same few weights learns more from
+the same number of steps than one that sees 13 numbers in a row (``--policy default``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUM_OFFERS, LENGTH = 6, 16
 
 
 class Market(ParallelEnv):
-    """Pays 1 for the best offer that a buyer can afford. Observes purse and offers: price and quality, from 0 to 1."""
+    """Pays 1 for the best affordable offer. Observes purse and offers: price and quality, each from 0 to 1."""
 
     metadata = {"name": "market"}
     possible_agents = ["ann", "bob"]
@@ -41,9 +41,9 @@ class Market(ParallelEnv):
         if seed is not None:
             self.random = np.random.default_rng(seed)
         self.agents, self.time = list(self.possible_agents), 0
-        return self.seen(), {agent: {} for agent in self.agents}
+        return self.observe(), {agent: {} for agent in self.agents}
 
-    def seen(self):
+    def observe(self):
         self.purses = {agent: self.random.uniform(0.2, 1, 1).astype(np.float32) for agent in self.agents}
         self.offers = {agent: self.random.random((NUM_OFFERS, 2), np.float32) for agent in self.agents}
         return {agent: {"purse": self.purses[agent], "offers": self.offers[agent]} for agent in self.agents}
@@ -52,30 +52,39 @@ class Market(ParallelEnv):
         rewards = {}
         for agent, action in actions.items():
             prices, qualities = self.offers[agent].T
-            worth = np.where(prices <= self.purses[agent], qualities, -1)
-            rewards[agent] = float(worth[action] == worth.max() > 0)
+            values = np.where(prices <= self.purses[agent], qualities, -1)
+            rewards[agent] = float(values[action] == values.max() > 0)
         self.time += 1
-        over = dict.fromkeys(self.agents, self.time == LENGTH)
+        truncations = dict.fromkeys(self.agents, self.time == LENGTH)
         infos = {agent: {} for agent in self.agents}
-        result = self.seen(), rewards, dict.fromkeys(self.agents, False), over, infos
-        self.agents = [agent for agent in self.agents if not over[agent]]
+        result = self.observe(), rewards, dict.fromkeys(self.agents, False), truncations, infos
+        self.agents = [agent for agent in self.agents if not truncations[agent]]
         return result
 
 
 class OfferPolicy(nn.Module):
-    """Scores each offer beside the purse, and chooses among the scores."""
+    """Scores each offer together with the purse; the scores are the logits."""
 
     def __init__(self, observation_layout, action_space, hidden_size=32):
         super().__init__()
         self.layout = observation_layout
-        self.judge = nn.Sequential(nn.Linear(3, hidden_size), nn.Tanh(), nn.Linear(hidden_size, hidden_size), nn.Tanh())
-        self.choose, self.value = nn.Linear(hidden_size, 1), nn.Linear(hidden_size, 1)
+        self.encoder = nn.Sequential(
+            nn.Linear(3, hidden_size),
+            nn.Tanh(),
+            nn.Linear(hidden_size, hidden_size),
+            nn.Tanh(),
+        )
+        self.actor = nn.Linear(hidden_size, 1)
+        self.critic = nn.Linear(hidden_size, 1)
 
     def forward(self, observations, state, action_mask):
-        seen = self.layout.unflatten(observations)  # views, in the structure that the environment has
-        purses = seen["purse"].unsqueeze(1).expand(-1, NUM_OFFERS, -1)
-        judged = self.judge(torch.cat([seen["offers"], purses], dim=2))  # (rows, offers, hidden_size)
-        return self.choose(judged).squeeze(2), self.value(judged.mean(1)).squeeze(1), state
+        leaves = self.layout.unflatten(observations)  # views of each leaf
+        purses = leaves["purse"].unsqueeze(1).expand(-1, NUM_OFFERS, -1)
+        inputs = torch.cat([leaves["offers"], purses], dim=2)
+        features = self.encoder(inputs)  # (rows, offers, hidden_size)
+        logits = self.actor(features).squeeze(2)
+        values = self.critic(features.mean(1)).squeeze(1)
+        return logits, values, state
 
 
 if __name__ == "__main__":
@@ -84,7 +93,7 @@ if __name__ == "__main__":
     from cleanrl_demo import ppo
     from cleanrl_demo.results import summary
 
-    sys.path.insert(0, str(Path(__file__).parent))  # where workers find the environment by name
-    mine = {"env": "own_policy:Market", "policy": "own_policy:OfferPolicy", "gamma": 0.0, "learning_rate": 5e-3}
-    config = tyro.cli(ppo.Config, default=ppo.Config(**mine, total_steps=100_000, eval_episodes=100))
+    sys.path.insert(0, str(Path(__file__).parent))  # workers import the environment by name
+    defaults = {"env": "own_policy:Market", "policy": "own_policy:OfferPolicy", "gamma": 0.0, "learning_rate": 5e-3}
+    config = tyro.cli(ppo.Config, default=ppo.Config(**defaults, total_steps=100_000, eval_episodes=100))
     print(summary(config, ppo.train(config)))

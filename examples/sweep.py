@@ -1,11 +1,11 @@
-"""A sweep: Optuna looks for good hyperparameters of PPO, and writes the best as a file of settings.
+"""A sweep: Optuna searches for good hyperparameters of PPO and writes the best ones to a file of settings.
 
     pip install "pufferlib[train,sweep]"
     python examples/sweep.py --env ocean/squared --num-trials 30 --out best.toml
     puffer train --config best.toml
 
-A trial trains with several seeds in turn, and counts as much as the mean of their returns: what was good once may have
-been lucky. Trials whose first seeds lie below the median of those before are given up.
+A trial trains with several seeds in turn, and its value is the mean of their returns, because a single good run may be
+luck. A trial is pruned if its first seeds are below the median of earlier trials.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pufferlib.util.toml import to_toml
 
 @dataclass(frozen=True)
 class Options:
-    """Look for hyperparameters of PPO."""
+    """Search for hyperparameters of PPO."""
 
     env: str = "ocean/squared"
     num_trials: int = 30
     num_seeds: int = 3
-    """of each trial; the sweep's own seeds, so that a test of the best on others is a fair one"""
+    """of each trial; different from the usual ones, so that a test of the best settings on those is fair"""
     total_steps: int = 60_000
     """of each training"""
     num_envs: int = 32
     backend: str = "pool"
     out: Path | None = None
-    """a file for the best settings; they are printed in any case"""
+    """a file for the best settings, which are always printed"""
 
 
 def suggested(trial: optuna.Trial) -> dict[str, float | int]:
-    """Return the settings of a trial: what is looked for, and where."""
+    """Return the settings of a trial, drawn from the search space."""
     return {
         "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
         "entropy_coefficient": trial.suggest_float("entropy_coefficient", 1e-4, 0.1, log=True),
@@ -51,7 +51,7 @@ def suggested(trial: optuna.Trial) -> dict[str, float | int]:
 
 
 def main(options: Options) -> None:
-    """Sweep, and print the best settings as TOML."""
+    """Run the sweep, and print the best settings as TOML."""
     fixed = {name: getattr(options, name) for name in ("env", "total_steps", "num_envs", "backend")}
 
     def mean_return(trial: optuna.Trial) -> float:
@@ -68,11 +68,11 @@ def main(options: Options) -> None:
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=1), pruner=pruner)
     study.optimize(mean_return, options.num_trials)
     best = {**fixed, **suggested(optuna.trial.FixedTrial(study.best_params))}
-    assert set(best) <= {each.name for each in dataclasses.fields(Config)}
-    written = f"# mean return {study.best_value:.3f} over {options.num_seeds} seeds\n{to_toml(best)}"
-    print(written, end="")
+    assert set(best) <= {field.name for field in dataclasses.fields(Config)}
+    text = f"# mean return {study.best_value:.3f} over {options.num_seeds} seeds\n{to_toml(best)}"
+    print(text, end="")
     if options.out is not None:
-        options.out.write_text(written, encoding="utf-8")
+        options.out.write_text(text, encoding="utf-8")
         print(f"Next: puffer train --config {options.out}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Environments that are vectorized already: their copies become rows, and all else is as with any other environment.
+"""Environments that are already vectorized: each copy becomes a row; everything else works as with other environments.
 
 python examples/vector_envs.py --library ale          # pip install ale-py
 python examples/vector_envs.py --library envpool      # pip install envpool
@@ -23,7 +23,7 @@ def make_ale(copies: int, env_index: int) -> Any:
 def make_envpool(copies: int, env_index: int) -> Any:
     import envpool
 
-    # EnvPool takes seeds when it is made: another one for each environment, or all of them play the same.
+    # EnvPool is seeded when it is created; with equal seeds all environments would play the same episodes.
     return envpool.make("CartPole-v1", env_type="gymnasium", num_envs=copies, seed=env_index * copies)
 
 
@@ -60,7 +60,7 @@ def main() -> None:
         for _ in range(arguments.steps):
             infos = vec.step(vec.action_space.sample())[4]
             assert vec.batch is not None
-            transitions += int(vec.batch.masks.sum())  # first rows are no transitions
+            transitions += int(vec.batch.masks.sum())  # an episode's first row is no transition
             returns += [info["episode"]["r"] for info in infos if info.get("env")]
         seconds = time.perf_counter() - start_s
         print(f"{vec.num_envs} x {vec.agents_per_env} copies, rows of {vec.single_observation_space}")

@@ -38,7 +38,7 @@ class PufferEnv:
                 self.terminations[:] = self.left == 0
 
     Before each call ``rewards``, ``terminations`` and ``truncations`` are zeroed, and before ``reset`` all agents are
-    set ``alive``; after a step, agents that terminated or were truncated are no longer. The episode is over when no
+    set ``alive``; after a step, agents that terminated or were truncated no longer are. The episode is over when no
     agent is alive. An environment whose agents come and go also writes ``alive``; rows of absent agents are zeroed for
     it.
 

@@ -17,20 +17,20 @@ def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
     """Train PPO, or PPO with an LSTM, on a task, and return what plays. runs: a folder for the folder of the run."""
     trainer = demo_trainer(task.env)
     # Its own evaluation says nothing here, and there is no way to leave it out.
-    given = {"backend": task.backend, "seed": task.seed, "runs": runs, "eval_episodes": 1}
-    return _player(task, trainer.train(trainer.Config(**{**task.settings, **given})))
+    overrides = {"backend": task.backend, "seed": task.seed, "runs": runs, "eval_episodes": 1}
+    return _player(task, trainer.train(trainer.Config(**{**task.settings, **overrides})))
 
 
 def train_over_ray(task: Task) -> Callable[[Any], Any]:
     """Train APPO on a task, in two actors with half of its environments each, and return what plays."""
     from cleanrl_demo import appo_ray
 
-    known = {each.name for each in fields(appo_ray.Config)}
-    settings = {name: value for name, value in task.settings.items() if name in known}
+    names = {item.name for item in fields(appo_ray.Config)}
+    settings = {name: value for name, value in task.settings.items() if name in names}
     settings["max_lag"] = 0 if task.needs_memory else appo_ray.Config.max_lag
     halved = {"num_actors": 2, "num_envs": -(-task.num_envs // 2), "num_workers": 1}
-    given = {"backend": task.backend, "seed": task.seed, "runs": None, "eval_episodes": 1}
-    return _player(task, appo_ray.train(appo_ray.Config(**{**settings, **halved, **given})))
+    overrides = {"backend": task.backend, "seed": task.seed, "runs": None, "eval_episodes": 1}
+    return _player(task, appo_ray.train(appo_ray.Config(**{**settings, **halved, **overrides})))
 
 
 def _player(task: Task, result: Result) -> BatchPlayer:

@@ -105,14 +105,14 @@ def learner(name: str) -> Learner:
             f"trainer={name!r} is not module:function, such as {word}:train for the function train(task) in {word}.py; "
             f"in the box is {DEMO}: PPO, with an LSTM where a memory is needed"
         )
-    found = registry.load(name)
+    train = registry.load(name)
     try:
-        inspect.signature(found).bind(None)
+        inspect.signature(train).bind(None)
     except (TypeError, ValueError) as error:
         raise PlanError(
             f"trainer={name!r} cannot be called as train(task) ({error}); see cleanrl_demo.suite"
         ) from error
-    return found
+    return train
 
 
 def examine(task: Task, train: Learner, num_episodes: int = NUM_EPISODES) -> tuple[Verdict, Callable[[Any], Any]]:
@@ -135,12 +135,12 @@ def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISOD
     torch.set_num_threads(1)  # by default as many as there are cores, which workers need too
     try:
         with task.make(seed=seed) as vec:
-            found = mean_score(evaluate(vec, play, num_episodes, seed))
+            mean = mean_score(evaluate(vec, play, num_episodes, seed))
     finally:
         torch.set_num_threads(num_threads)
-    if found is None:
+    if mean is None:
         raise PlanError(NO_SCORE.format(env=task.env))
-    return found
+    return mean
 
 
 def _require_scores(task: Task) -> None:
@@ -184,16 +184,16 @@ def examined(
                 began(examination)
             if not running:
                 return
-            wait([sign for each in running for sign in each.signs], 0.1)
+            wait([sign for job in running for sign in job.signs], 0.1)
             meanwhile()
-            for each in [each for each in running if each.over]:
-                verdict = each.verdict()
-                running.remove(each)
-                yield each.examination, verdict
+            for job in [job for job in running if job.over]:
+                verdict = job.verdict()
+                running.remove(job)
+                yield job.examination, verdict
     finally:
         with deferred_signals():
-            for each in running:
-                each.end()
+            for job in running:
+                job.end()
             life.close()
 
 
@@ -207,7 +207,9 @@ class _Running:
         output, self.path = tempfile.mkstemp(prefix="puffer-ocean-", suffix=".log")
         self.output = os.fdopen(output, "rb")
         self.receiver, sender = context.Pipe(duplex=False)
-        self.process = context.Process(target=_examine_here, args=(sender, examination, self.path, life, num_threads))
+        self.process = context.Process(
+            target=_examine_in_process, args=(sender, examination, self.path, life, num_threads)
+        )
         try:
             with warnings.catch_warnings():  # Python 3.12 counts the sleeping threads of NumPy's BLAS
                 warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
@@ -217,7 +219,7 @@ class _Running:
             raise
         sender.close()
         self.start_s = time.monotonic()
-        self.said: Verdict | None = None
+        self.reported: Verdict | None = None
         self.code = 0
         self.death_fd = death_of(self.process.pid)
         # What the learner has forked keeps the sentinel as it was, and may keep its end of the pipe.
@@ -229,10 +231,10 @@ class _Running:
         over = self.ended or self.late  # asked first: what it says last is said by then
         if self.receiver in self.signs and self.receiver.poll():
             try:
-                self.said = self.receiver.recv()
+                self.reported = self.receiver.recv()
             except (EOFError, OSError):  # the learner has closed its end, or is dying: that will be seen
                 self.signs.remove(self.receiver)
-        return over or self.said is not None
+        return over or self.reported is not None
 
     @property
     def ended(self) -> bool:
@@ -245,19 +247,19 @@ class _Running:
     def verdict(self) -> Verdict:
         """Return what came of it; what still runs is killed."""
         bar, seconds = self.examination.task.bar, time.monotonic() - self.start_s
-        late = self.said is None and not self.ended
+        late = self.reported is None and not self.ended
         if not late:
             wait(self.signs[-1:], GRACE_S)  # it has said all, and may have threads or processes that do not end
         lines = self._last_lines()
         with deferred_signals():
             code = self.end()
-        if self.said is not None:
-            return self.said
+        if self.reported is not None:
+            return self.reported
         if late:
-            how = f"took longer than {self.timeout_s:g} s, and was killed"
+            ending = f"took longer than {self.timeout_s:g} s, and was killed"
         else:
-            how = f"died of signal {-code} ({signal_name(-code)})" if code < 0 else f"ended with exit code {code}"
-        return Verdict(None, bar, seconds, f"{how}\n{lines}".strip())
+            ending = f"died of signal {-code} ({signal_name(-code)})" if code < 0 else f"ended with exit code {code}"
+        return Verdict(None, bar, seconds, f"{ending}\n{lines}".strip())
 
     def _last_lines(self) -> str:
         self.output.seek(max(0, os.fstat(self.output.fileno()).st_size - NUM_LAST_BYTES))
@@ -277,7 +279,7 @@ class _Running:
         return self.code
 
 
-def _examine_here(
+def _examine_in_process(
     sender: Connection, examination: Examination, log: str, life: LifePipe, num_threads: int | None
 ) -> None:
     """Be the process of an examination. num_threads: of torch; None leaves its default."""

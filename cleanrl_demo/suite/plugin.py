@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-OURS = [Path(__file__).parents[2] / package for package in ("cleanrl_demo", "ocean", "pufferlib")]
+OWN_FOLDERS = [Path(__file__).parents[2] / package for package in ("cleanrl_demo", "ocean", "pufferlib")]
 
 PREFIX = "ocean::"  # of the tests' ids
 BACKENDS = ["serial", "multiprocessing", "pool"]
@@ -29,8 +29,8 @@ class Missed(Exception):
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ocean", "Ocean, an examination of learners")
     group.addoption("--ocean", metavar="MODULE:FUNCTION", help="your learner: train(task) -> play (cleanrl_demo.suite)")
-    told = "an environment, with or without ocean/; default: all. May be given several times"
-    group.addoption("--ocean-env", metavar="ENV", action="append", default=[], help=told)
+    help_text = "an environment, with or without ocean/; default: all. May be given several times"
+    group.addoption("--ocean-env", metavar="ENV", action="append", default=[], help=help_text)
     group.addoption("--ocean-backend", choices=BACKENDS, default=BACKENDS[0], help=f"default: {BACKENDS[0]}")
     group.addoption("--ocean-seed", metavar="N", type=int, default=SEED, help=f"default: {SEED}")
 
@@ -39,12 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     option = config.option
     ids = [argument for argument in config.args if argument.startswith(PREFIX)]
     if option.ocean is None:
-        given = {
+        is_set = {
             "env": option.ocean_env,
             "backend": option.ocean_backend != BACKENDS[0],
             "seed": option.ocean_seed != SEED,
         }
-        idle = [f"--ocean-{name}" for name, is_given in given.items() if is_given] + ids
+        idle = [f"--ocean-{name}" for name, is_given in is_set.items() if is_given] + ids
         if idle:
             raise pytest.UsageError(f"{', '.join(idle)} without a learner says nothing; add --ocean module:function")
         return
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Say how many environments there are, as those do not stand in any file that pytest counts."""
+    """Return how many environments there are, as those do not stand in any file that pytest counts."""
     num_envs = sum(isinstance(item, Examined) for item in items)
     return [] if config.getoption("--ocean") is None else [f"ocean: {num_envs} for {config.getoption('--ocean')}"]
 
@@ -82,14 +82,15 @@ def _collected(session: pytest.Session, name: str) -> list[pytest.Item]:
     option = session.config.getoption
     try:
         train = learner(name)
-        found = list(tasks(option("--ocean-env"), [option("--ocean-backend")], [option("--ocean-seed")]))
+        chosen = list(tasks(option("--ocean-env"), [option("--ocean-backend")], [option("--ocean-seed")]))
     except PufferError as error:
         raise pytest.UsageError(f"--ocean: {error}") from error
     except Exception as error:
         raise pytest.UsageError(f"--ocean {name} cannot be imported\n{traceback.format_exc()}") from error
     wrong = {} if option("--ocean-env") else faults()
     examined: list[pytest.Item] = [
-        Examined.from_parent(session, name=task.env, nodeid=_nodeid(task.env), task=task, train=train) for task in found
+        Examined.from_parent(session, name=task.env, nodeid=_nodeid(task.env), task=task, train=train)
+        for task in chosen
     ]
     return examined + [
         Faulty.from_parent(session, name=env, nodeid=_nodeid(env), fault=fault) for env, fault in wrong.items()
@@ -103,8 +104,8 @@ def _nodeid(env: str) -> str:
 class Faulty(pytest.Item):
     """An environment that cannot be learnt, and should be: the others are examined all the same."""
 
-    def __init__(self, *, fault: str, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, fault: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.fault = fault
 
     def runtest(self) -> None:
@@ -117,8 +118,8 @@ class Faulty(pytest.Item):
 class Examined(pytest.Item):
     """An environment that a learner has to pass."""
 
-    def __init__(self, *, task: Any, train: Any, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, task: Any, train: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.task, self.train = task, train
 
     def runtest(self) -> None:
@@ -139,14 +140,16 @@ class Examined(pytest.Item):
 
         if isinstance(excinfo.value, Missed):
             task, score = self.task, excinfo.value.args[0]
-            known = f"uniform play {task.chance:.3f}, the best policy {task.best:.3f}"
-            return f"score {score:.3f}, bar {task.bar:.2f} ({known})\n{shortfall(task, score)}"
+            reference = f"uniform play {task.chance:.3f}, the best policy {task.best:.3f}"
+            return f"score {score:.3f}, bar {task.bar:.2f} ({reference})\n{shortfall(task, score)}"
         paths = [Path(entry.path) for entry in excinfo.traceback]
         begin = paths.index(Path(__file__))  # what comes before is pytest's
-        theirs = [number for number in range(begin, len(paths)) if not any(map(paths[number].is_relative_to, OURS))]
-        if not theirs and isinstance(excinfo.value, PufferError):
+        frames = [
+            number for number in range(begin, len(paths)) if not any(map(paths[number].is_relative_to, OWN_FOLDERS))
+        ]
+        if not frames and isinstance(excinfo.value, PufferError):
             return f"{type(excinfo.value).__name__}: {excinfo.value}"
-        excinfo.traceback = excinfo.traceback[theirs[0] if theirs else begin :]
+        excinfo.traceback = excinfo.traceback[frames[0] if frames else begin :]
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:

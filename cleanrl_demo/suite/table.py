@@ -31,8 +31,8 @@ class Screen:
         self.verdicts: dict[Examination, Verdict] = {}
         self.begun_s: dict[Examination, float] = {}
         self.several = {
-            "backend": len({each.task.backend for each in examinations}) > 1,
-            "seed": len({each.task.seed for each in examinations}) > 1,
+            "backend": len({examination.task.backend for examination in examinations}) > 1,
+            "seed": len({examination.task.seed for examination in examinations}) > 1,
         }
         self.live: Live | None = None
         if console.is_terminal and not console.is_dumb_terminal:
@@ -52,17 +52,17 @@ class Screen:
         """Know what came of an examination."""
         self.verdicts[examination] = verdict
         if self.live is None:
-            word, style = _outcome(verdict)
-            task, said = examination.task, "no score" if verdict.score is None else f"score {verdict.score:.3f}"
+            label, style = _outcome(verdict)
+            task, score = examination.task, "no score" if verdict.score is None else f"score {verdict.score:.3f}"
             self.console.print(
-                f"{self._name(task):<{self._width()}}  {said}, chance {task.chance:.3f}, bar {verdict.bar:.2f}  "
-                f"{verdict.seconds:.1f} s  [{style}]{word}[/]",
+                f"{self._name(task):<{self._width()}}  {score}, chance {task.chance:.3f}, bar {verdict.bar:.2f}  "
+                f"{verdict.seconds:.1f} s  [{style}]{label}[/]",
                 soft_wrap=True,
             )
         self.refresh()
 
     def refresh(self) -> None:
-        """Draw the table anew."""
+        """Draw the table again."""
         if self.live is not None:
             self.live.update(self.table(), refresh=True)
 
@@ -80,24 +80,24 @@ class Screen:
 
     def _cells(self, examination: Examination) -> tuple[str, str, str, str, str]:
         task, verdict = examination.task, self.verdicts.get(examination)
-        known = f"{task.chance:.3f}", f"{task.bar:.2f}"
+        references = f"{task.chance:.3f}", f"{task.bar:.2f}"
         if verdict is not None:
-            word, style = _outcome(verdict)
-            told = "–" if verdict.score is None else f"{verdict.score:.3f}"
-            return known[0], told, known[1], f"{verdict.seconds:.1f}", f"[{style}]{word}[/]"
+            label, style = _outcome(verdict)
+            score = "–" if verdict.score is None else f"{verdict.score:.3f}"
+            return references[0], score, references[1], f"{verdict.seconds:.1f}", f"[{style}]{label}[/]"
         if examination in self.begun_s:
             seconds = time.monotonic() - self.begun_s[examination]
-            return known[0], "…", known[1], f"{seconds:.0f}", "[yellow]learning[/]"
-        return known[0], "", known[1], "", ""
+            return references[0], "…", references[1], f"{seconds:.0f}", "[yellow]learning[/]"
+        return references[0], "", references[1], "", ""
 
     def _name(self, task: Task) -> str:
-        words = [task.env]
-        words += [task.backend] if self.several["backend"] else []
-        words += [f"seed {task.seed}"] if self.several["seed"] else []
-        return "  ".join(words)
+        parts = [task.env]
+        parts += [task.backend] if self.several["backend"] else []
+        parts += [f"seed {task.seed}"] if self.several["seed"] else []
+        return "  ".join(parts)
 
     def _width(self) -> int:
-        return max(len(self._name(each.task)) for each in self.examinations)
+        return max(len(self._name(examination.task)) for examination in self.examinations)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -108,8 +108,8 @@ class Screen:
         for examination, verdict in self.verdicts.items():
             if not verdict.passed:
                 self.console.print(f"\n[bold]{self._name(examination.task)}[/]", soft_wrap=True)
-                said = verdict.error if verdict.score is None else shortfall(examination.task, verdict.score)
-                self.console.print(said, soft_wrap=True, markup=False, highlight=False)
+                reason = verdict.error if verdict.score is None else shortfall(examination.task, verdict.score)
+                self.console.print(reason, soft_wrap=True, markup=False, highlight=False)
 
 
 def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int = 0, *, jobs: int = 1) -> str:
@@ -117,12 +117,12 @@ def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int 
     num_failed = sum(verdict.failed for verdict in verdicts)
     num_impossible = sum(verdict.cannot for verdict in verdicts)
     num_passed = len(verdicts) - num_failed - num_impossible
-    told = [f"{num_failed} failed"] if num_failed else []
-    told += [f"{num_impossible} cannot be learnt by it"] if num_impossible else []
-    told += [f"{num_unjudged} not judged"] if num_unjudged else []
+    notes = [f"{num_failed} failed"] if num_failed else []
+    notes += [f"{num_impossible} cannot be learnt by it"] if num_impossible else []
+    notes += [f"{num_unjudged} not judged"] if num_unjudged else []
     return (
         f"{num_passed} of {len(verdicts) + num_unjudged} passed in {seconds:.0f} s, {jobs} at a time: "
-        f"{', '.join(told) or 'all passed'}"
+        f"{', '.join(notes) or 'all passed'}"
     )
 
 

@@ -65,8 +65,13 @@ class Task:
 
     def make(self, **changes: Any) -> pufferlib.VecEnv:
         """Return the environments on the task's backend; the caller closes them. changes: arguments of ``make``."""
-        given = {"backend": self.backend, "num_envs": self.num_envs, "batch_size": self.batch_size, "seed": self.seed}
-        return pufferlib.make(self.env, **{**given, **changes})
+        defaults = {
+            "backend": self.backend,
+            "num_envs": self.num_envs,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+        }
+        return pufferlib.make(self.env, **{**defaults, **changes})
 
 
 def names() -> list[str]:
@@ -85,31 +90,31 @@ def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: 
     envs: with or without "ocean/", each or several with commas between; all where none is named. Raises PlanError for
         one that there is not, or that cannot be learnt.
     """
-    chosen = dict.fromkeys(_found(env.strip()) for each in envs for env in each.split(",")) or names()
+    chosen = dict.fromkeys(_full_name(env.strip()) for argument in envs for env in argument.split(",")) or names()
     for env in chosen:
-        made = _learnable(env)
+        creator = _learnable(env)
         settings = demo_settings(env)
         for backend in dict.fromkeys(backends):
             for seed in dict.fromkeys(seeds):
-                memory = getattr(made, "needs_memory", False)
-                yield Task(env, backend, seed, made.chance, made.best, made.bar, memory, settings)
+                memory = getattr(creator, "needs_memory", False)
+                yield Task(env, backend, seed, creator.chance, creator.best, creator.bar, memory, settings)
 
 
 def catches(env: str) -> str:
     """Return what an environment catches: the section of that name of its file's docstring, as one line."""
     module = sys.modules[registry.creator(env).__module__]
-    found = re.search(r"^Catches +(.*(?:\n +.*)*)", module.__doc__ or "", re.MULTILINE)
-    return " ".join(found[1].split()) if found else ""
+    match = re.search(r"^Catches +(.*(?:\n +.*)*)", module.__doc__ or "", re.MULTILINE)
+    return " ".join(match[1].split()) if match else ""
 
 
 def shortfall(task: Task, score: float) -> str:
     """Return what a score below the bar may come of, in a few lines."""
-    told = []
+    reasons = []
     if task.bar - score <= NEAR * (task.bar - task.chance):
-        told.append("near the bar: another seed may pass, or longer training")
+        reasons.append("near the bar: another seed may pass, or longer training")
     if task.needs_memory:
-        told.append("no policy without a memory passes")
-    return "\n".join([*told, f"may be: {catches(task.env)}"])
+        reasons.append("no policy without a memory passes")
+    return "\n".join([*reasons, f"may be: {catches(task.env)}"])
 
 
 def demo_settings(env: str) -> dict[str, Any]:
@@ -125,7 +130,7 @@ def demo_trainer(env: str) -> Any:
     return ppo_lstm if getattr(registry.creator(env), "needs_memory", False) else ppo
 
 
-def _found(env: str) -> str:
+def _full_name(env: str) -> str:
     name = env if env.startswith(PREFIX) else PREFIX + env
     if name not in _listed():
         raise PlanError(f"env={env!r} is no environment of Ocean that can be learnt; {meant(name, names())}")
@@ -151,11 +156,11 @@ def _surveyed() -> tuple[list[str], dict[str, str]]:
 
 def _learnable(env: str) -> Any:
     """Return what makes an environment of Ocean. Raises PufferError where it cannot be made or lacks what it states."""
-    made = registry.creator(env)
-    lacking = [name for name in ("bar", "chance", "best") if getattr(made, name, None) is None]
+    creator = registry.creator(env)
+    lacking = [name for name in ("bar", "chance", "best") if getattr(creator, name, None) is None]
     if lacking:
         raise PlanError(
-            f"env={env.removeprefix(PREFIX)!r} is no environment of Ocean that can be learnt: {made.__name__} has no "
-            f"{' and no '.join(lacking)}; ocean/__init__.py says what these are"
+            f"env={env.removeprefix(PREFIX)!r} is no environment of Ocean that can be learnt: {creator.__name__} has "
+            f"no {' and no '.join(lacking)}; ocean/__init__.py says what these are"
         )
-    return made
+    return creator

@@ -1,16 +1,16 @@
 """CartPole: balance a pole on a cart that is pushed to the left or to the right.
 
-State        x of the cart (m) and its speed x_dot (m/s), the angle theta of the pole (rad, to the right of upright) and
+State        x of the cart (m) and its speed x_dot (m/s), the angle theta of the pole (rad, clockwise from upright) and
              its speed theta_dot (rad/s).
 Actions      Discrete(2): push with 10 N to the left, to the right.
-Motion       A cart of 1 kg; a pole of 0.1 kg that is 1 m long, on a joint without friction. A step is one of Euler's,
-             of 0.02 s: places move by the speeds before it.
+Motion       A cart of 1 kg; a pole of 0.1 kg that is 1 m long, on a joint without friction. A step is one of Euler's
+             method, of 0.02 s: positions change by the speeds before the step.
 Reward       1 for each step.
 Ending       Terminated beyond 2.4 m or 12 degrees to either side, else truncated after ``max_episode_steps``.
 Observation  Box(float32, (4,)): the state.
 Start        Each of the four between -0.05 and 0.05, drawn for each episode.
 Seeding      ``reset(seed=s)`` is episode 0 of seed s, each ``reset()`` after it the next episode.
-Arithmetic   float32, one operation after another as they stand here, so that a kernel can be equal to the bit.
+Arithmetic   float32, in the order of operations written here, so that a kernel can be equal to the bit.
 Source       CartPole-v1 of Gymnasium, which computes in float64 and draws its starts from another generator: the same
              rules, other episodes. After Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve
              difficult learning control problems", IEEE SMC 1983.
@@ -34,21 +34,21 @@ Floats = NDArray[np.float32]
 
 f = np.float32
 GRAVITY, FORCE = f(9.8), f(10)
-MASS, POLE_MASS = f(1.1), f(0.1)  # of both, and of the pole
-LENGTH, POLE_MOMENT = f(0.5), f(0.05)  # half of the pole's, and its mass times that
+MASS, POLE_MASS = f(1.1), f(0.1)  # of cart and pole together, and of the pole
+LENGTH, POLE_MOMENT = f(0.5), f(0.05)  # half the pole's length, and its mass times that
 ONE_THIRD_MORE = f(4) / f(3)
 SECONDS = f(0.02)
 MOST_X, MOST_THETA = f(2.4), f(12 * np.pi / 180)
 
 WIDTH, HEIGHT = 300, 200  # pixels
-PIXELS_PER_M, TRACK = 60, 150  # of a world 5 m wide; the row where the cart is
-CART, POLE_PIXELS = (15, 8), 3  # half its width and height; half the pole's width
+PIXELS_PER_M, TRACK = 60, 150  # of a world 5 m wide; the row of the cart
+CART, POLE_PIXELS = (15, 8), 3  # half the cart's width and height; half the pole's width
 WHITE, BLACK, BROWN = (255, 255, 255), (0, 0, 0), (200, 150, 100)
 COLUMNS, LINES = 61, 7  # of text
 
 
 class ClassicCartpole(gymnasium.Env[Floats, Any]):
-    """The environment. Its state: ``seed``, ``episode`` and ``t``, ints; x, x_dot, theta and theta_dot, float32."""
+    """CartPole. Its state: ``seed``, ``episode`` and ``t``, ints; x, x_dot, theta and theta_dot, float32."""
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 50}
 
@@ -62,7 +62,7 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
         self.action_space = spaces.Discrete(2)
         self.seed: int | None = None
         self.episode = self.t = 0
-        self.x: Any = f(0)  # and all of them are float32
+        self.x: Any = f(0)  # float32, as are the next three
         self.x_dot: Any = f(0)
         self.theta: Any = f(0)
         self.theta_dot: Any = f(0)
@@ -70,7 +70,7 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a seed drawn."""
+        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a random seed."""
         super().reset(seed=seed)
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
@@ -112,8 +112,8 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
         pixels[TRACK] = BLACK
         pixels[(abs(right) <= CART[0]) & (abs(up) <= CART[1])] = BLACK
         sine, cosine = np.sin(float(self.theta)), np.cos(float(self.theta))
-        along, beside = right * sine + up * cosine, right * cosine - up * sine
-        pixels[(along >= 0) & (along <= PIXELS_PER_M) & (abs(beside) <= POLE_PIXELS)] = BROWN
+        along, across = right * sine + up * cosine, right * cosine - up * sine
+        pixels[(along >= 0) & (along <= PIXELS_PER_M) & (abs(across) <= POLE_PIXELS)] = BROWN
         return pixels
 
     def _text(self) -> str:
@@ -122,11 +122,11 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
         cart = (float(self.x) + float(MOST_X)) * columns_per_m
         picture[-1] = "-"
         picture[-1, _columns(cart + np.arange(-3, 4))] = "#"
-        heights = np.arange(1, LINES)  # the pole leans twice as far as it does: letters are twice as high as wide
+        heights = np.arange(1, LINES)  # the drawn pole leans twice as far, as letters are twice as high as wide
         picture[LINES - 1 - heights, _columns(cart + 2 * heights * np.tan(float(self.theta)))] = "|"
         return "\n".join("".join(line).rstrip() for line in picture)
 
 
-def _columns(places: Any) -> NDArray[np.intp]:
-    columns: NDArray[np.intp] = np.round(places).astype(np.intp).clip(0, COLUMNS - 1)
+def _columns(positions: Any) -> NDArray[np.intp]:
+    columns: NDArray[np.intp] = np.round(positions).astype(np.intp).clip(0, COLUMNS - 1)
     return columns

@@ -1,4 +1,4 @@
-"""What references have in common: arguments that can be played, and what episodes start from."""
+"""Shared by the references: checks of their arguments, and the layouts that episodes start from."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pufferlib.util.philox import below, philox
 
 __all__ = ["NUM_LAYOUTS", "POOL", "START", "amount", "count", "layout_of", "layouts_of"]
 
-START, POOL = 1, 2  # purposes of draws: where an agent starts; which layout an episode has
+START, POOL = 1, 2  # purposes of draws: the start of an agent; the layout of an episode
 NUM_LAYOUTS = 5  # of the pool, unless starts are given
 MAX_COUNT = 2**24  # up to here a float32 counts exactly
 LARGEST = float(np.finfo(np.float32).max)
 
 
 def count(name: str, value: Any, most: int = MAX_COUNT) -> int:
-    """Return an argument that is a whole number above 0. Raises ValueError for another."""
+    """Return an argument that is an integer from 1 to ``most``. Raises ValueError for any other."""
     if not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
         raise ValueError(f"{name}={value!r} is impossible; use an integer from 1 to {most}")
     return int(value)
@@ -29,21 +29,21 @@ def amount(name: str, value: Any, least: float = -LARGEST, most: float = LARGEST
     """Return an argument that is a number, as a float32; never -0. Raises ValueError for one out of range."""
     if not isinstance(value, (int, float, np.number)) or not least <= value <= most:
         lower, upper = (limit if abs(limit) < LARGEST else None for limit in (least, most))
-        wanted = "that a float32 can hold"
+        limits = "that a float32 can hold"
         if lower is not None and upper is not None:
-            wanted = f"from {lower:g} to {upper:g}"
+            limits = f"from {lower:g} to {upper:g}"
         elif lower is not None or upper is not None:
-            wanted = f"of at {'most' if lower is None else 'least'} {upper if lower is None else lower:g} {wanted}"
-        raise ValueError(f"{name}={value!r} is impossible; use a number {wanted}")
+            limits = f"of at {'most' if lower is None else 'least'} {upper if lower is None else lower:g} {limits}"
+        raise ValueError(f"{name}={value!r} is impossible; use a number {limits}")
     return np.float32(value) + np.float32(0)
 
 
 def layouts_of(
     start: str, starts: ArrayLike | None, shape: tuple[int, ...], default: Callable[[str], NDArray[Any]]
 ) -> NDArray[Any] | None:
-    """Return the layouts that episodes start from, (P, *shape), of any dtype; None where each has its own.
+    """Return the layouts that episodes start from, (P, *shape), of any dtype; None if each episode draws its own.
 
-    default: what they are where ``starts`` is None, for "fixed" and for "pool". Raises ValueError.
+    default: returns them for "fixed" or "pool" if ``starts`` is None. Raises ValueError.
     """
     if start == "procedural":
         if starts is not None:
@@ -54,13 +54,13 @@ def layouts_of(
     if starts is None:
         return default(start)
     layouts = np.asarray(starts)
-    wanted: tuple[Any, ...] = shape if start == "fixed" else ("P", *shape)
-    if layouts.ndim != len(wanted) or layouts.shape[-len(shape) :] != shape or not layouts.size:
-        listed = ", ".join(map(str, wanted))
+    expected: tuple[Any, ...] = shape if start == "fixed" else ("P", *shape)
+    if layouts.ndim != len(expected) or layouts.shape[-len(shape) :] != shape or not layouts.size:
+        listed = ", ".join(map(str, expected))
         raise ValueError(f'starts has the shape {layouts.shape}; start="{start}" takes ({listed})')
     return layouts.reshape(-1, *shape)
 
 
 def layout_of(layouts: NDArray[Any], seed: int, episode: int) -> NDArray[Any]:
-    """Return the layout of an episode, drawn whole."""
+    """Return the layout of an episode, drawn from the pool."""
     return layouts[below(philox(seed, episode, 0, 0, POOL)[0], len(layouts))]  # type: ignore[no-any-return]

@@ -1,9 +1,9 @@
-"""exp, log and tanh in float32, the same to the bit in NumPy and in kernels: ``cuda_ext/exponentials.cuh`` is the twin.
+"""exp, log and tanh in float32, equal to the bit to ``cuda_ext/exponentials.cuh``, which kernels include.
 
-Libraries of mathematics differ in the last bit, so here are only IEEE operations, in this order. All take and return
-float32 arrays, 1-d or more; what is no number stays what it is.
+Mathematical libraries differ in the last bit, so these use IEEE operations alone, in the order written here. All take
+and return float32 arrays of at least one dimension; NaN stays NaN.
 Source: the reductions are those of Cody and Waite, "Software Manual for the Elementary Functions", 1980; the
-polynomials are least in the greatest relative error, fitted for this file.
+polynomials minimize the greatest relative error, and were fitted for this file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = NDArray[np.float32]
 LEAST_POWER, MOST_POWER = np.float32(-87.33654022216797), np.float32(88.72283172607422)
 ONE_OVER_LOG_2 = np.float32(1.4426950216293335)
 LOG_2 = np.array([0.693359375, -0.00021219444170128554], np.float32)  # in parts: multiples of the first are exact
-ROUNDER = np.float32(1.5 * 2**23)  # what is added to it is rounded to a whole number
+ROUNDER = np.float32(1.5 * 2**23)  # adding it to a number rounds that to an integer
 LEAST_NORMAL = np.float32(2.0**-126)
 ROOT_BITS = 0x3F3504F3  # of sqrt(1/2)
 POWER = np.array(
@@ -38,24 +38,24 @@ TANGENT = np.array(
 
 
 def exponential(x: Floats) -> Floats:
-    """Return e to the x, within a share of 1e-7 of it.
+    """Return e to the x, with a relative error below 1e-7.
 
-    Above MOST_POWER it is infinite, and below LEAST_POWER 0, since what is no normal number depends on the processor's
+    It is infinite above MOST_POWER, and 0 below LEAST_POWER, because subnormal numbers depend on the processor's
     settings.
     """
     inside = (x >= LEAST_POWER) & (x <= MOST_POWER)
     power = np.where(inside, x, np.float32(0))
     number = (power * ONE_OVER_LOG_2 + ROUNDER) - ROUNDER  # of doublings
     rest = (power - number * LOG_2[0]) - number * LOG_2[1]  # at most log(2) / 2
-    found = 1 + (rest + rest * rest * _polynomial(POWER, rest))
+    result = 1 + (rest + rest * rest * _polynomial(POWER, rest))
     doublings = number.astype(np.int32)
-    half = doublings >> 1  # 2 to the 128 is no float32
-    found = found * _power_of_2(half) * _power_of_2(doublings - half)
-    return np.where(inside, found, np.where(np.isnan(x), x, np.where(x < 0, np.float32(0), np.float32(np.inf))))
+    half = doublings >> 1  # in two factors: 2 to the 128 is no float32
+    result = result * _power_of_2(half) * _power_of_2(doublings - half)
+    return np.where(inside, result, np.where(np.isnan(x), x, np.where(x < 0, np.float32(0), np.float32(np.inf))))
 
 
 def logarithm(x: Floats) -> Floats:
-    """Return the natural logarithm, within a share of 1e-7 of it: -inf of 0, NaN of what is below."""
+    """Return the natural logarithm, with a relative error below 1e-7: -inf for 0, NaN for numbers below it."""
     normal = (x > 0) & (x < np.inf)
     subnormal = normal & (x < LEAST_NORMAL)
     bits = np.where(normal, np.where(subnormal, x * np.float32(2**23), x), np.float32(1)).view(np.int32)
@@ -63,13 +63,13 @@ def logarithm(x: Floats) -> Floats:
     f = (bits - (doublings << 23)).view(np.float32) - 1  # of a number from sqrt(1/2) to sqrt(2)
     number, square = np.where(subnormal, doublings - 23, doublings).astype(np.float32), f * f
     tail = f * square * _polynomial(LOGARITHM, f)
-    found = (f + ((tail + number * LOG_2[1]) - np.float32(0.5) * square)) + number * LOG_2[0]
+    result = (f + ((tail + number * LOG_2[1]) - np.float32(0.5) * square)) + number * LOG_2[0]
     others = np.where(x == 0, np.float32(-np.inf), np.where(x < 0, np.float32(np.nan), x))
-    return np.where(normal, found, others)
+    return np.where(normal, result, others)
 
 
 def hyperbolic_tangent(x: Floats) -> Floats:
-    """Return tanh, within a share of 1.5e-7 of it, from -1 to 1."""
+    """Return tanh, with a relative error below 1.5e-7, from -1 to 1."""
     size = np.abs(x)
     near = np.where(size < np.float32(0.625), x, np.float32(0))
     square = near * near
@@ -79,10 +79,10 @@ def hyperbolic_tangent(x: Floats) -> Floats:
 
 
 def _polynomial(factors: Floats, x: Floats) -> Floats:
-    found = np.full_like(x, factors[-1])
+    result = np.full_like(x, factors[-1])
     for factor in factors[-2::-1]:
-        found = factor + x * found
-    return found
+        result = factor + x * result
+    return result
 
 
 def _power_of_2(number: NDArray[np.int32]) -> Floats:

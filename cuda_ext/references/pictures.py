@@ -1,6 +1,6 @@
-"""Pictures of Tag: a square field, who is where on it, and above it how many are left and how late it is.
+"""Pictures of Tag: a square field with its agents, and above it the numbers of agents and the time.
 
-Shapes are signed distances, in pixels, so that their edges are smooth. NumPy is all that is needed.
+Shapes are signed distances, in pixels, so that their edges are smooth. Drawing needs NumPy alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ WIDTH, HEIGHT = FIELD + 2 * MARGIN, HEADER + FIELD + 2 * MARGIN
 PAPER, GROUND, LINE, INK = (255, 255, 255), (246, 246, 243), (224, 224, 220), (70, 70, 70)
 TAGGER, RUNNER, TAGGED = (214, 48, 49), (41, 98, 214), (165, 165, 165)  # red, blue, grey
 LEAST_RADIUS, MOST_RADIUS = 2.5, 12.0  # pixels, of an agent
-CROWDED = 75.0  # pixels, over the square root of the number of agents: their radius where there are many
-LEAST_CELL, CELL_SHARE = 8, 0.3  # pixels, where cells have borders; an agent's radius, of a large cell
+CROWDED = 75.0  # pixels; divided by the square root of the number of agents, the radius of many agents
+LEAST_CELL, CELL_SHARE = 8, 0.3  # pixels of a cell that has borders; an agent's radius as a share of a large cell
 DOT = 6  # pixels, of a digit
 DIGITS = {  # 3 x 5 dots
     "0": "### #.# #.# #.# ###", "1": ".#. ##. .#. .#. ###", "2": "### ..# ### #.. ###", "3": "### ..# ### ..# ###",
@@ -29,13 +29,13 @@ DIGITS = {  # 3 x 5 dots
 
 Colour = tuple[int, int, int]
 Floats = NDArray[np.floating[Any]]
-Shape = Callable[[Floats, Floats], Floats]  # signed distances by x and y from the middle, y upwards
+Shape = Callable[[Floats, Floats], Floats]  # signed distances of x and y from the middle, y upwards
 
 
 class TagPicture:
-    """A picture in the making: ``pixels`` is uint8 (HEIGHT, WIDTH, 3). Places are from 0 to 1 of the field, y upwards.
+    """A picture to draw on: ``pixels`` is uint8 (HEIGHT, WIDTH, 3). Positions are from 0 to 1 of the field, y upwards.
 
-    num_cells: of a side of the field, 0 where it is a plane. Who is drawn later lies above.
+    num_cells: of a side of the field, 0 for a plane. Later drawings cover earlier ones.
     """
 
     def __init__(self, num_agents: int, num_cells: int = 0) -> None:
@@ -52,7 +52,7 @@ class TagPicture:
             self.radius = max(self.radius, min(CELL_SHARE * FIELD / num_cells, 2 * MOST_RADIUS))
 
     def tagged(self, x: float, y: float) -> None:
-        """Draw one who has left: a faint ring."""
+        """Draw an agent that has left: a faint ring."""
         self._draw(*_pixel(x, y), self.radius, _ring(self.radius), TAGGED)
 
     def tagger(self, x: float, y: float, direction: float | None = None) -> None:
@@ -68,11 +68,11 @@ class TagPicture:
         self._draw(row, column, self.radius, _disc(self.radius), RUNNER, outlined=True)
 
     def reach(self, x: float, y: float, radius: float) -> None:
-        """Shade how far a tagger reaches; radius: of the field's side."""
+        """Shade the reach of a tagger. radius: as a share of the field's side."""
         self._draw(*_pixel(x, y), radius * FIELD, _disc(radius * FIELD), TAGGER, strength=0.15)
 
     def header(self, num_taggers: int, num_runners: int, num_tagged: int, t: int, episode_length: int) -> None:
-        """Write how many there are of each, with their marks, and the time."""
+        """Write the numbers of taggers, of runners and of tagged runners, with their marks, and the time."""
         middle, column = (HEADER + MARGIN) / 2 - 1, float(MARGIN)
         shapes = ((_tagger(MOST_RADIUS, None), TAGGER), (_disc(MOST_RADIUS), RUNNER), (_ring(MOST_RADIUS), TAGGED))
         for (shape, colour), count in zip(shapes, (num_taggers, num_runners, num_tagged), strict=True):
@@ -82,7 +82,7 @@ class TagPicture:
         self._write(time, WIDTH - MARGIN - (4 * len(time) - 1) * DOT)
 
     def _write(self, text: str, column: float) -> float:
-        """Write digits; return the column where they end."""
+        """Write digits, and return the column where they end."""
         top, left = (HEADER + MARGIN - 5 * DOT) // 2, int(column)
         for character in text:
             dots = np.array([[dot == "#" for dot in line] for line in DIGITS[character].split()])
@@ -101,20 +101,20 @@ class TagPicture:
         strength: float = 1.0,
         outlined: bool = False,
     ) -> None:
-        """Draw a shape that lies within size of its middle."""
+        """Draw a shape that extends at most ``size`` pixels from its middle."""
         least = np.floor([row - size, column - size]).astype(int) - 2
         most = np.ceil([row + size, column + size]).astype(int) + 3
         (top, left), (bottom, right) = least.clip(0), most.clip(0)
         pixels = self.pixels[top:bottom, left:right]
         rows, columns = np.ogrid[top : top + pixels.shape[0], left : left + pixels.shape[1]]
         distances = shape(columns - column, row - rows)
-        for each, margin in ((PAPER, 1.5), (colour, 0.0)) if outlined else ((colour, 0.0),):
+        for paint, margin in ((PAPER, 1.5), (colour, 0.0)) if outlined else ((colour, 0.0),):
             covered = strength * (margin + 0.5 - distances).clip(0, 1)[..., np.newaxis]
-            pixels[:] = np.rint(pixels + covered * (np.array(each) - pixels))
+            pixels[:] = np.rint(pixels + covered * (np.array(paint) - pixels))
 
 
 def _pixel(x: float, y: float) -> tuple[float, float]:
-    """Return the row and column of a place."""
+    """Return the row and column of a position."""
     return HEIGHT - MARGIN - 0.5 - y * (FIELD - 1), MARGIN + x * (FIELD - 1)
 
 
@@ -130,8 +130,8 @@ def _ring(radius: float) -> Shape:
 def _hand(length: float, direction: float) -> Shape:
     def distance(x: Floats, y: Floats) -> Floats:
         along, across = _turned(x, y, direction)
-        found: Floats = np.hypot(along - along.clip(0, length), across) - 1.0
-        return found
+        result: Floats = np.hypot(along - along.clip(0, length), across) - 1.0
+        return result
 
     return distance
 
@@ -144,8 +144,8 @@ def _tagger(radius: float, direction: float | None) -> Shape:
         along, across = _turned(x, y, direction)
         tip, tail, half = 1.7 * radius, 1.1 * radius, 1.2 * radius
         side = ((along - tip) * half + np.abs(across) * (tip + tail)) / np.hypot(half, tip + tail)
-        found: Floats = np.maximum(side, -along - tail)
-        return found
+        result: Floats = np.maximum(side, -along - tail)
+        return result
 
     return distance
 

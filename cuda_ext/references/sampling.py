@@ -1,20 +1,23 @@
-"""Drawing actions from logits, in NumPy: ``cuda_ext/sampling.cuh`` and ``policy.cuh`` are the twin, bit for bit.
+"""Draw actions from logits, in NumPy: equal to ``cuda_ext/sampling.cuh`` and ``policy.cuh``, bit for bit.
 
-An action has one choice or several, each of so many options; the logits of all options of all choices lie side by side.
+An action has one or several choices, each with a number of options. The logits of a row are those of all options of the
+first choice, then of the second, and so on.
 
 Rule         The weight of an option is exp(logit - the greatest logit). With u uniform in [0, 1), a multiple of 2**-24,
              and total the sum of weights, the first option is chosen at which the sum of weights so far is above
-             u * total. That sum does not grow by an option of weight 0, and u * total is below total in float32 too,
-             so such an option is never chosen, whatever is rounded. Greedy: the first of the greatest logits.
-Never        what a mask forbids; a logit of -inf, or one so far below the greatest (87.3) that its weight is 0; NaN.
-             Where all that a mask allows is such, any of it may be, as likely as another; where a mask allows
-             nothing, any option may be, as in rows of absent agents. Options of +inf share all probability.
-NaN          among the allowed logits of a row makes its log-probability and entropy NaN, so that a learner shows it.
-Draws        u of choice k is word k % 4 of block k / 4 of ``philox(seed, episode, t + 1, agent, POLICY)``: the words
-             that random actions of the next step come of. Asked twice before a step, it answers the same.
-Exactness    float32, sums in the order of the options, so a probability is wrong by up to 2**-24 for each option.
-             Inverting sums takes one random number a choice, where Gumbel's maximum takes one and two logarithms an
-             option; and with it what must not be chosen would hang on no rounding only by further tests.
+             u * total. An option of weight 0 does not increase that sum, and u * total is below total in float32 too,
+             so such an option is never chosen, however sums are rounded. Greedy: the first of the greatest logits.
+Never        Options that a mask forbids, logits of -inf, logits so far below the greatest (87.3) that their weight is
+             0, and NaN are never chosen. If all allowed options are of these kinds, each of them is equally likely; if
+             a mask allows nothing, as in rows of absent agents, any option may be chosen. Options of +inf share all
+             probability.
+NaN          A NaN among the allowed logits of a row makes its log-probability and entropy NaN, so that a learner shows
+             it.
+Draws        u of choice k is word k % 4 of block k / 4 of ``philox(seed, episode, t + 1, agent, POLICY)``, the words
+             that random actions of the next step use. Sampling twice before a step gives the same actions.
+Exactness    float32, sums in the order of the options, so the error of a probability is up to 2**-24 for each option.
+             Inverting sums takes one random number a choice; the Gumbel maximum takes one, and two logarithms, an
+             option, and would need further tests to exclude forbidden options whatever the rounding.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ POLICY = 100  # the purpose of draws that choose actions, in kernel.cuh too
 def words_of(
     seed: ArrayLike, episode: ArrayLike, t: ArrayLike, agent: ArrayLike, num_choices: int
 ) -> NDArray[np.uint32]:
-    """Return the words that choose the action after step t, (rows, num_choices). agent: its place."""
+    """Return the words that choose the action after step t, (rows, num_choices). agent: its index."""
     step = np.asarray(t, np.int64) + 1
     blocks = [philox_array(seed, episode, step, agent, POLICY, block) for block in range(-(-num_choices // 4))]
     return np.concatenate(blocks)[:num_choices].T
@@ -50,9 +53,10 @@ def sampled(
     masks: NDArray[Any] | None = None,
     greedy: bool = False,
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return choices, (rows, num_choices); and log-probabilities and entropies of whole actions, (rows,).
+    """Return choices, (rows, num_choices), and the log-probabilities and entropies of actions, (rows,).
 
-    logits: (rows, sum of nvec). masks: of their shape, what is allowed. nvec: the options of each choice.
+    logits: (rows, sum of nvec). masks: of their shape, true for allowed options. nvec: the number of options of each
+    choice.
     """
     choices = np.zeros((len(logits), len(nvec)), np.int64)
     log_probs, entropies = np.zeros((2, len(logits)), np.float32)
@@ -70,11 +74,11 @@ def sampled(
 def _chosen(
     logits: Floats, allowed: NDArray[np.bool_], words: NDArray[np.uint32], greedy: bool
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return one choice of each row, its log-probability and the entropy."""
+    """Return one choice for each row, its log-probability and its entropy."""
     spoiled = (np.isnan(logits) & allowed).any(axis=1)
     plain = np.where(allowed & ~np.isnan(logits), logits, np.float32(-np.inf))
     most = plain.max(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore", over="ignore"):  # what is as great as the greatest is not subtracted from it
+    with np.errstate(invalid="ignore", over="ignore"):  # the greatest is not subtracted from itself
         distances = np.where(plain == most, np.float32(0), plain - most)
     nothing = ~allowed.any(axis=1, keepdims=True)
     distances = np.where(nothing, np.float32(0), np.where(allowed, distances, np.float32(-np.inf)))

@@ -2,39 +2,41 @@
 
 Plane        A square of side L, which is ``grid_length``. x and y are from 0 to L.
 Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They never block each other.
-Actions      MultiDiscrete([A + 1, B + 1]) with A ``num_acceleration_levels`` and B ``num_turn_levels``: what is added
-             to the acceleration, and to the direction. 0 adds nothing; 1 to A are A numbers at equal distances from
-             ``min_acceleration`` to ``max_acceleration``, 1 to B likewise, ``min_turn`` to ``max_turn``, in radians.
-Motion       The direction is kept from 0 to below 2 pi. The acceleration is added to the speed, which is kept from 0 to
+Actions      MultiDiscrete([A + 1, B + 1]) with A ``num_acceleration_levels`` and B ``num_turn_levels``: increments of
+             the acceleration and of the direction. 0 adds nothing; 1 to A are A evenly spaced numbers from
+             ``min_acceleration`` to ``max_acceleration``; 1 to B likewise, ``min_turn`` to ``max_turn``, in radians.
+Motion       The direction stays from 0 to below 2 pi. The acceleration is added to the speed, which stays from 0 to
              ``max_speed`` times ``skill_level_tagger`` or ``skill_level_runner``; at either end the acceleration is set
-             to 0. Then the agent moves by its speed. Who would leave the square hits the edge: x, y or both are those
-             of the edge, and nothing else changes.
-Tag          After all have moved, a runner is tagged by the tagger that is nearest, of two as near by the lower number,
-             if it is nearer than ``tagging_distance`` times L. Who is tagged leaves: it is ``alive`` no longer, and the
-             rest of its state stays that of the tag. Without ``runner_exits_game_after_tagged`` it stays in the game.
-Reward       A sum, in this order; penalties are at most 0. ``edge_hit_penalty`` for who hits the edge. For each tagger
-             ``step_penalty_for_tagger``, for each runner ``step_reward_for_runner``. For a tagger
-             ``tag_reward_for_tagger`` times the runners that it has tagged, for a tagged runner
+             to 0. Then the agent moves by its speed. An agent that would leave the square hits the edge: x, y or both
+             become those of the edge, and nothing else changes.
+Tag          After all have moved, a runner is tagged by the nearest tagger, of two as near by the one with the lower
+             number, if it is nearer than ``tagging_distance`` times L. A tagged runner leaves: it is ``alive`` no
+             longer, and the rest of its state stays that of the tag. Without ``runner_exits_game_after_tagged`` it
+             stays in the game.
+Reward       A sum, in this order; penalties are at most 0. ``edge_hit_penalty`` for an agent that hits the edge. For
+             each tagger ``step_penalty_for_tagger``, for each runner ``step_reward_for_runner``. For a tagger
+             ``tag_reward_for_tagger`` times the number of runners that it has tagged, for a tagged runner
              ``tag_penalty_for_runner``. In step ``episode_length``, for every other runner
              ``end_of_game_reward_for_runner``.
 Ending       A runner that leaves is terminated, and with the last runner all taggers are. Otherwise all are truncated
              after ``episode_length`` steps.
 Observation  Box(float32), of the state after the step: 7 features of each of M others, first one feature of all M, then
              the next; and the time, which is t / ``episode_length``. Five features are differences, the other's value
-             less one's own: x and y, over L sqrt(2); speed and acceleration, over ``max_speed``; direction, over 2 pi
-             and not wrapped. Then the kind (1 tagger, 0 runner), and whether it is alive. In full M is N - 1, all
-             others by number, with zeros for who has left. In part M is ``num_nearest``, of both kinds those alive,
-             nearest first, of two as near the lower number; zeros follow where they are fewer.
-             The bounds of the space are what the features cannot leave.
+             minus the agent's own: x and y, divided by L sqrt(2); speed and acceleration, divided by ``max_speed``;
+             direction, divided by 2 pi and not wrapped. Then the kind (1 tagger, 0 runner), and whether it is alive. In
+             full M is N - 1, all others by number, with zeros for agents that have left. In part M is ``num_nearest``:
+             the nearest of both kinds that are alive, nearest first, of two as near the lower number; zeros follow if
+             fewer than M are alive.
+             The bounds of the space are limits that the features never exceed.
 Start        Speed and acceleration 0. "procedural": x and y anywhere from 0 to below L, the direction one of 0, pi / 2,
-             pi and 3 pi / 2, drawn for each agent and episode. "fixed": as ``starts`` says, (N, 3) of x, y, direction;
-             by default the procedural episode 0 of seed 0. "pool": one of the layouts ``starts``, (P, N, 3), drawn for
-             each episode, whole; by default those of the first 5 procedural episodes of seed 0.
+             pi and 3 pi / 2, drawn for each agent and episode. "fixed": ``starts``, (N, 3) of x, y, direction; by
+             default the procedural episode 0 of seed 0. "pool": one of the layouts ``starts``, (P, N, 3), drawn for
+             each episode; by default those of the first 5 procedural episodes of seed 0.
 Seeding      ``reset(seed=s)`` is episode 0 of seed s, each ``reset()`` after it the next episode.
-Arithmetic   float32, one operation after another as they stand here, so that a kernel can be equal to the bit.
-             Distances are compared as squares.
+Arithmetic   float32, in the order of operations written here, so that a kernel can be equal to the bit. Distances are
+             compared as squares.
 Source       TagContinuous of WarpDrive (Lan et al., JMLR 2022), with the taggers first rather than at random numbers,
-             terminations and truncations told apart, and observations that know this step's tags.
+             separate terminations and truncations, and observations that include this step's tags.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ from cuda_ext.references.trigonometry import HALF_PI, TWO_PI, sine_cosine, wrapp
 from pufferlib.util.philox import below, episode_of, philox_array, uniform
 
 MOST_NEAREST = 32  # a kernel keeps them in registers
-LEAST, MOST = 1e-6, 1e6  # of lengths and speeds, so that squares and quotients are floats
+LEAST, MOST = 1e-6, 1e6  # of lengths and speeds, so that float32 holds squares and quotients
 MOST_TURN = float(TWO_PI)
 RENDER_MODES = ("rgb_array",)
 
@@ -61,7 +63,7 @@ Floats = NDArray[np.float32]
 
 
 class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """The environment. Raises ValueError for what cannot be played.
+    """Tag on a plane. Raises ValueError for arguments that cannot be played.
 
     Its state after each reset and step: ``seed``, ``episode`` and ``t``, ints; ``x``, ``y``, ``speed``, ``direction``
     and ``acceleration``, float32, and ``alive``, bool, (N,) in the order of ``possible_agents``. Only a tag ends
@@ -140,8 +142,8 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self.layouts = self._layouts(start, starts)
         self.num_layouts = 0 if self.layouts is None else len(self.layouts)
         self._top_speeds = np.where(self.is_runner, self.top_speed_runner, self.top_speed_tagger)
-        places = np.arange(num_agents - 1)
-        self._others = places + (places >= np.arange(num_agents)[:, np.newaxis])  # (N, N - 1)
+        columns = np.arange(num_agents - 1)
+        self._others = columns + (columns >= np.arange(num_agents)[:, np.newaxis])  # (N, N - 1)
         self._observation_space = self._bounds(num_agents - 1 if full_observation else num_nearest)
         self._action_space = spaces.MultiDiscrete([self.num_accelerations, self.num_turns])
         self.seed: int | None = None
@@ -158,7 +160,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a seed drawn."""
+        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a random seed."""
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
         self.x, self.y, self.direction = self._start().T.copy()
@@ -173,10 +175,10 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         if not self.agents:
             return {}, {}, {}, {}, {}
-        acting = np.flatnonzero(self.alive)
+        active = np.flatnonzero(self.alive)
         accelerations, turns = self._chosen(actions)
         self.t += 1
-        hit = self._move(acting, accelerations, turns)
+        hit = self._move(active, accelerations, turns)
         taggers = self._taggers()
         rewards = self._rewards(hit, taggers)
         left = (taggers >= 0) & bool(self.runner_exits_game_after_tagged)
@@ -185,17 +187,17 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         terminated = left | nobody_left
         truncated = ~terminated & (self.t == self.episode_length)
         ended = terminated | truncated
-        self.agents = [self.possible_agents[i] for i in acting if not ended[i]]
+        self.agents = [self.possible_agents[i] for i in active if not ended[i]]
         return (
-            self._by_name(acting, self._observe(acting)),
-            self._by_name(acting, rewards[acting].tolist()),
-            self._by_name(acting, terminated[acting].tolist()),
-            self._by_name(acting, truncated[acting].tolist()),
-            {self.possible_agents[i]: {} for i in acting},
+            self._by_name(active, self._observe(active)),
+            self._by_name(active, rewards[active].tolist()),
+            self._by_name(active, terminated[active].tolist()),
+            self._by_name(active, truncated[active].tolist()),
+            {self.possible_agents[i]: {} for i in active},
         )
 
     def render(self) -> Any:
-        """Draw the square, and where who has left was tagged: uint8 (height, width, 3) for "rgb_array", else None."""
+        """Draw the square and where tagged runners left: uint8 (height, width, 3) for "rgb_array", else None."""
         if self.render_mode is None:
             return None
         picture = TagPicture(len(self.possible_agents))
@@ -214,17 +216,17 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return picture.pixels
 
     def _layouts(self, start: str, starts: ArrayLike | None) -> Floats | None:
-        """Return the layouts that episodes start from, (P, N, 3); None where each has its own."""
-        found = layouts_of(start, starts, (len(self.possible_agents), 3), self._default_layouts)
-        if found is None:
+        """Return the layouts that episodes start from, (P, N, 3); None if each draws its own."""
+        array = layouts_of(start, starts, (len(self.possible_agents), 3), self._default_layouts)
+        if array is None:
             return None
-        if found.dtype.kind not in "iuf":
-            raise ValueError(f"starts is of {found.dtype}; use numbers")
-        layouts = found.astype(np.float32) + np.float32(0)  # -0 is 0
-        places, directions = layouts[..., :2], layouts[..., 2]
-        if not (places.min() >= 0 and places.max() <= self.grid_length):
+        if array.dtype.kind not in "iuf":
+            raise ValueError(f"starts is of {array.dtype}; use numbers")
+        layouts = array.astype(np.float32) + np.float32(0)  # -0 becomes 0
+        points, directions = layouts[..., :2], layouts[..., 2]
+        if not (points.min() >= 0 and points.max() <= self.grid_length):
             raise ValueError(
-                f"starts has x and y from {places.min()} to {places.max()}; use 0 to grid_length={self.grid_length}"
+                f"starts has x and y from {points.min()} to {points.max()}; use 0 to grid_length={self.grid_length}"
             )
         if not (directions.min() >= 0 and directions.max() < TWO_PI):
             raise ValueError(
@@ -248,7 +250,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return layout_of(self.layouts, self.seed, self.episode)
 
     def _chosen(self, actions: Mapping[str, Any]) -> tuple[Floats, Floats]:
-        """Return what those who act add to their accelerations and directions."""
+        """Return the increments of the active agents' accelerations and directions."""
         chosen = np.array([actions[name] for name in self.agents], np.int64).reshape(len(self.agents), 2)
         if (chosen < 0).any() or (chosen >= self._action_space.nvec).any():
             raise ValueError(
@@ -257,26 +259,26 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             )
         return self.accelerations[chosen[:, 0]], self.turns[chosen[:, 1]]
 
-    def _move(self, acting: NDArray[np.intp], accelerations: Floats, turns: Floats) -> NDArray[np.bool_]:
-        """Move who acts; return who hit the edge."""
-        top = self._top_speeds[acting]
-        acceleration = self.acceleration[acting] + accelerations
-        direction = wrapped(self.direction[acting] + turns)
-        speed = np.clip(self.speed[acting] + acceleration, np.float32(0), top)
+    def _move(self, active: NDArray[np.intp], accelerations: Floats, turns: Floats) -> NDArray[np.bool_]:
+        """Move the active agents, and return which agents hit the edge."""
+        top = self._top_speeds[active]
+        acceleration = self.acceleration[active] + accelerations
+        direction = wrapped(self.direction[active] + turns)
+        speed = np.clip(self.speed[active] + acceleration, np.float32(0), top)
         acceleration[(speed <= 0) | (speed >= top)] = 0
         sine, cosine = sine_cosine(direction)
-        wanted_x, wanted_y = self.x[acting] + speed * cosine, self.y[acting] + speed * sine
-        x, y = (np.clip(wanted, np.float32(0), self.grid_length) for wanted in (wanted_x, wanted_y))
-        self.x[acting], self.y[acting] = x, y
-        self.speed[acting], self.direction[acting], self.acceleration[acting] = speed, direction, acceleration
+        free_x, free_y = self.x[active] + speed * cosine, self.y[active] + speed * sine  # without edges
+        x, y = (np.clip(free, np.float32(0), self.grid_length) for free in (free_x, free_y))
+        self.x[active], self.y[active] = x, y
+        self.speed[active], self.direction[active], self.acceleration[active] = speed, direction, acceleration
         hit = np.zeros(len(self.possible_agents), bool)
-        hit[acting] = (x != wanted_x) | (y != wanted_y)
+        hit[active] = (x != free_x) | (y != free_y)
         return hit
 
     def _taggers(self) -> NDArray[np.intp]:
-        """Return who has tagged each agent, (N,), -1 for nobody."""
+        """Return the tagger of each agent, (N,), -1 for an agent that was not tagged."""
         squares = self._squared_distances(np.arange(len(self.alive)), self.num_taggers)
-        nearest = squares.argmin(axis=1)  # the first of those as near
+        nearest = squares.argmin(axis=1)  # the first of several as near
         reached = squares[np.arange(len(squares)), nearest] < self.squared_reach
         return np.where(self.is_runner & self.alive & reached, nearest, -1)
 
@@ -292,16 +294,16 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return rewards
 
     def _squared_distances(self, agents: NDArray[np.intp], num_others: int) -> Floats:
-        """Return those of some agents from the first of all, (len(agents), num_others)."""
+        """Return the squared distances of some agents from the first num_others, (len(agents), num_others)."""
         dx, dy = (axis[:num_others] - axis[agents, np.newaxis] for axis in (self.x, self.y))
         return dx * dx + dy * dy
 
     def _observe(self, agents: NDArray[np.intp]) -> Floats:
         """Return the observations of some agents, (len(agents), size)."""
-        others, there = self._seen(agents)
+        others, present = self._visible(agents)
 
         def difference(values: Floats, scale: Any) -> Floats:
-            return np.where(there, (values[others] - values[agents, np.newaxis]) / scale, np.float32(0))
+            return np.where(present, (values[others] - values[agents, np.newaxis]) / scale, np.float32(0))
 
         features = [
             difference(self.x, self.diagonal),
@@ -309,35 +311,35 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             difference(self.speed, self.max_speed),
             difference(self.acceleration, self.max_speed),
             difference(self.direction, TWO_PI),
-            there & ~self.is_runner[others],
-            there,
+            present & ~self.is_runner[others],
+            present,
             np.full((len(others), 1), np.float32(self.t) / np.float32(self.episode_length)),
         ]
         return np.concatenate(features, axis=1, dtype=np.float32)
 
-    def _seen(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the others of which agents have features, and whether these are in the game: (len(agents), M) each."""
+    def _visible(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return the others that agents observe, and whether these are in the game: (len(agents), M) each."""
         if self.full_observation:
             others = self._others[agents]
             return others, self.alive[others]
         squares = self._squared_distances(agents, len(self.alive))
         squares[:, ~self.alive] = np.inf
         squares[np.arange(len(agents)), agents] = np.inf
-        num_seen = min(self.num_nearest, len(self.alive))
+        num_visible = min(self.num_nearest, len(self.alive))
         others = np.zeros((len(squares), self.num_nearest), np.intp)
-        there = np.zeros(others.shape, bool)
-        others[:, :num_seen] = np.argsort(squares, axis=1, kind="stable")[:, :num_seen]
-        there[:, :num_seen] = np.isfinite(np.take_along_axis(squares, others[:, :num_seen], axis=1))
-        return others, there
+        present = np.zeros(others.shape, bool)
+        others[:, :num_visible] = np.argsort(squares, axis=1, kind="stable")[:, :num_visible]
+        present[:, :num_visible] = np.isfinite(np.take_along_axis(squares, others[:, :num_visible], axis=1))
+        return others, present
 
-    def _bounds(self, num_seen: int) -> spaces.Box:
-        """Return the space of observations of so many others."""
-        top = max(self.top_speed_tagger, self.top_speed_runner)  # no acceleration is more: it becomes 0 before
+    def _bounds(self, num_others: int) -> spaces.Box:
+        """Return the space of observations of num_others agents."""
+        top = max(self.top_speed_tagger, self.top_speed_runner)  # an acceleration above it becomes 0
         least, most = [], []
         for bound in (1, 1, top / self.max_speed, (top + top) / self.max_speed, 1):
-            least += [-bound] * num_seen
-            most += [bound] * num_seen
-        flags = 2 * num_seen + 1
+            least += [-bound] * num_others
+            most += [bound] * num_others
+        flags = 2 * num_others + 1
         return spaces.Box(np.array(least + [0] * flags, np.float32), np.array(most + [1] * flags, np.float32))
 
     def _by_name(self, agents: NDArray[np.intp], values: Any) -> dict[str, Any]:
@@ -345,7 +347,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
 
 def _levels(name: str, least: Any, most: Any, num_levels: Any, limit: float) -> Floats:
-    """Return what the actions of a component add: nothing, then so many numbers from the least to the most."""
+    """Return the increments of an action's component: 0, then num_levels numbers from the least to the most."""
     lowest, highest = amount(f"min_{name}", least, -limit, limit), amount(f"max_{name}", most, -limit, limit)
     if lowest > highest:
         raise ValueError(f"min_{name}={least!r} is more than max_{name}={most!r}; use at most that")

@@ -2,26 +2,27 @@
 
 Grid         (L + 1)² cells, where L is ``grid_length``.
 Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They never block each other.
-Actions      Discrete(5): stay, x + 1, x - 1, y + 1, y - 1. Who would leave the grid hits the wall and stays.
-Tag          A runner is tagged if a tagger is on its cell after all have moved; to swap cells is no tag. Who is tagged
-             leaves: it is ``alive`` no longer, and its x and y stay those of the tag.
-Reward       -``wall_hit_penalty`` for a hit, to which is added: for each tagger ``tag_reward_for_tagger`` times the
-             runners that all taggers together have tagged in this step, or -``step_cost_for_tagger`` if there are none;
+Actions      Discrete(5): stay, x + 1, x - 1, y + 1, y - 1. An agent that would leave the grid hits the wall and stays.
+Tag          A runner is tagged if a tagger is on its cell after all have moved; swapping cells is no tag. A tagged
+             runner leaves: it is ``alive`` no longer, and its x and y stay those of the tag.
+Reward       -``wall_hit_penalty`` for a hit, plus: for each tagger ``tag_reward_for_tagger`` times the number of
+             runners that all taggers together tagged in this step, or -``step_cost_for_tagger`` if there are none;
              for a runner -``tag_penalty_for_runner`` if it was tagged, else ``step_cost_for_tagger``.
 Ending       A tagged runner is terminated, and with the last runner all taggers are. Otherwise all are truncated after
              ``episode_length`` steps.
 Observation  Box(0, 1, float32), of the state after the step. In full, (4N + 1,): x / L of all agents, y / L of all, the
-             kind of all (0 tagger, 1 runner), these three 0 for who has left; one-hot of oneself; the time, which is
-             t / ``episode_length``. In part, (2K + 4,) with K ``num_nearest``: one's own x / L and y / L; x / L of the
-             K nearest of the other kind that are alive, y / L of those; one's own kind; the time. The nearest come
-             first, by squared distance, and of two as near the lower number; where fewer are alive, zeros follow.
-Start        "procedural": anywhere, drawn for each agent and episode. "fixed": as ``starts`` says, (N, 2) of x, y; by
-             default taggers in the middle, runners at (0, 0). "pool": one of the layouts ``starts``, (P, N, 2), drawn
-             for each episode, whole; by default those of the first 5 procedural episodes of seed 0.
+             kind of all (0 tagger, 1 runner), these three 0 for agents that have left; one-hot of the agent itself; the
+             time, which is t / ``episode_length``. In part, (2K + 4,) with K ``num_nearest``: the agent's own x / L and
+             y / L; x / L of the K nearest of the other kind that are alive, y / L of those; its own kind; the time. The
+             nearest come first, by squared distance; of two as near, the lower number comes first. Zeros follow if
+             fewer than K are alive.
+Start        "procedural": anywhere, drawn for each agent and episode. "fixed": ``starts``, (N, 2) of x, y; by default
+             taggers in the middle, runners at (0, 0). "pool": one of the layouts ``starts``, (P, N, 2), drawn for each
+             episode; by default those of the first 5 procedural episodes of seed 0.
 Seeding      ``reset(seed=s)`` is episode 0 of seed s, each ``reset()`` after it the next episode.
-Arithmetic   float32, one operation after another as they stand here, so that a kernel can be equal to the bit.
+Arithmetic   float32, in the order of operations written here, so that a kernel can be equal to the bit.
 Source       TagGridWorld of WarpDrive (Lan et al., JMLR 2022), for any number of runners and of nearest agents, with
-             terminations and truncations told apart.
+             separate terminations and truncations.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from pufferlib.util.philox import below, episode_of, philox_array
 MOVES = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.int32)  # x, y by action
 MAX_GRID_LENGTH = 32_767  # a squared distance is an int32
 RENDER_MODES = ("ansi", "rgb_array")
-LETTERS = ".TRB"  # of a cell: nobody, taggers, runners; both, which only a start can bring about
+LETTERS = ".TRB"  # of a cell: empty, taggers, runners; both, which occurs at a start alone
 
 
 class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """The environment. Raises ValueError for what cannot be played.
+    """Tag on a grid. Raises ValueError for arguments that cannot be played.
 
     Its state after each reset and step: ``seed``, ``episode`` and ``t``, ints; ``x`` and ``y``, int32, and ``alive``,
     bool, (N,) in the order of ``possible_agents``. Only a tag ends ``alive``: when the episode is over ``agents`` is
@@ -113,7 +114,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a seed drawn."""
+        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a random seed."""
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
         self.x, self.y = self._start().T.copy()
@@ -127,7 +128,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         if not self.agents:
             return {}, {}, {}, {}, {}
-        acting = np.flatnonzero(self.alive)
+        active = np.flatnonzero(self.alive)
         moves = self._moves(actions)
         self.t += 1
         hit = self._move(moves)
@@ -138,19 +139,19 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         terminated = tagged | all_tagged
         truncated = ~terminated & (self.t == self.episode_length)
         ended = terminated | truncated
-        self.agents = [self.possible_agents[i] for i in acting if not ended[i]]
+        self.agents = [self.possible_agents[i] for i in active if not ended[i]]
         return (
-            self._by_name(acting, self._observe()),
-            self._by_name(acting, rewards.tolist()),
-            self._by_name(acting, terminated.tolist()),
-            self._by_name(acting, truncated.tolist()),
-            {self.possible_agents[i]: {} for i in acting},
+            self._by_name(active, self._observe()),
+            self._by_name(active, rewards.tolist()),
+            self._by_name(active, terminated.tolist()),
+            self._by_name(active, truncated.tolist()),
+            {self.possible_agents[i]: {} for i in active},
         )
 
     def render(self) -> Any:
         """Draw the grid, y upwards: a str for "ansi", uint8 (height, width, 3) for "rgb_array", else None.
 
-        The picture also shows where who has left was tagged.
+        The picture also shows where tagged runners left.
         """
         if self.render_mode == "ansi":
             return self._text()
@@ -158,9 +159,9 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     def _text(self) -> str:
         cells = np.zeros((self.grid_length + 1, self.grid_length + 1), np.uint8)
-        for kind, among in ((1, ~self.is_runner), (2, self.is_runner)):
-            shown = among & self.alive
-            cells[self.y[shown], self.x[shown]] |= kind
+        for kind, agents in ((1, ~self.is_runner), (2, self.is_runner)):
+            visible = agents & self.alive
+            cells[self.y[visible], self.x[visible]] |= kind
         return "\n".join("".join(LETTERS[cell] for cell in line) for line in cells[::-1])
 
     def _picture(self) -> NDArray[np.uint8]:
@@ -176,7 +177,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return picture.pixels
 
     def _layouts(self, start: str, starts: ArrayLike | None) -> NDArray[np.int32] | None:
-        """Return the layouts that episodes start from, (P, N, 2); None where each has its own."""
+        """Return the layouts that episodes start from, (P, N, 2); None if each draws its own."""
         layouts = layouts_of(start, starts, (len(self.possible_agents), 2), self._default_layouts)
         if layouts is None:
             return None
@@ -204,7 +205,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return layout_of(self.layouts, self.seed, self.episode)
 
     def _moves(self, actions: Mapping[str, Any]) -> NDArray[np.int32]:
-        """Return where everybody wants to go, (N, 2); who has left wants nothing."""
+        """Return the moves of all agents, (N, 2); zeros for agents that have left."""
         moves = np.zeros((len(self.possible_agents), 2), np.int32)
         chosen = [int(actions[name]) for name in self.agents]
         if min(chosen) < 0 or max(chosen) >= len(MOVES):
@@ -213,14 +214,14 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return moves
 
     def _move(self, moves: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Move everybody; return who hit the wall."""
-        wanted_x, wanted_y = self.x + moves[:, 0], self.y + moves[:, 1]
-        self.x, self.y = np.clip(wanted_x, 0, self.grid_length), np.clip(wanted_y, 0, self.grid_length)
-        hit: NDArray[np.bool_] = (self.x != wanted_x) | (self.y != wanted_y)
+        """Move all agents, and return which of them hit the wall."""
+        free_x, free_y = self.x + moves[:, 0], self.y + moves[:, 1]  # without walls
+        self.x, self.y = np.clip(free_x, 0, self.grid_length), np.clip(free_y, 0, self.grid_length)
+        hit: NDArray[np.bool_] = (self.x != free_x) | (self.y != free_y)
         return hit
 
     def _tagged(self) -> NDArray[np.bool_]:
-        """Return which agents are runners in the game on the cell of a tagger."""
+        """Return which agents are runners that are alive and on the cell of a tagger."""
         taggers = ~self.is_runner
         met = (self.x[:, np.newaxis] == self.x[taggers]) & (self.y[:, np.newaxis] == self.y[taggers])
         tagged: NDArray[np.bool_] = self.is_runner & self.alive & met.any(axis=1)
@@ -253,7 +254,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return rows
 
     def _nearest(self, agent: int) -> NDArray[np.intp]:
-        """Return the agents that an agent sees in part, at most ``num_nearest``."""
+        """Return the agents in an agent's partial observation, at most ``num_nearest``."""
         others = np.flatnonzero(self.alive & (self.is_runner != self.is_runner[agent]))
         distances = (self.x[others] - self.x[agent]) ** 2 + (self.y[others] - self.y[agent]) ** 2
         return others[np.argsort(distances, kind="stable")[: self.num_nearest]]

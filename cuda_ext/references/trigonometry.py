@@ -1,8 +1,9 @@
-"""Sine and cosine in float32, the same to the bit in NumPy and in kernels: ``cuda_ext/trigonometry.cuh`` is the twin.
+"""Sine and cosine in float32, equal to the bit to ``cuda_ext/trigonometry.cuh``, which kernels include.
 
-Libraries of mathematics differ in the last bit, so here are only IEEE additions and multiplications, in this order.
+Mathematical libraries differ in the last bit, so these use IEEE additions and multiplications alone, in the order
+written here.
 Source: the reduction is that of Cody and Waite, "Software Manual for the Elementary Functions", 1980; the polynomials
-are least in the greatest error, fitted for this file.
+minimize the greatest error, and were fitted for this file.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ HALF_PI, TWO_PI = np.float32(np.pi / 2), np.float32(2 * np.pi)
 MOST_ANGLE = 8192.0
 TWO_OVER_PI = np.float32(2 / np.pi)
 ONE, HALF = np.float32(1), np.float32(0.5)
-ROUNDER = np.float32(1.5 * 2**23)  # what is added to it is rounded to a whole number
-# pi / 2 in parts: of the first two, multiples up to 2**13 are exact.
+ROUNDER = np.float32(1.5 * 2**23)  # adding it to a number rounds that to an integer
+# pi / 2 in parts: multiples of the first two are exact up to 2**13.
 PARTS = np.array([1.5703125, 4.837512969970703e-4, 7.549790126404332e-8], np.float32)
 SINE = np.array([-0.16666650772094727, 0.008331975899636745, -0.00019495293963700533], np.float32)
 COSINE = np.array([0.04166664555668831, -0.0013887364184483886, 2.443809171381872e-5], np.float32)
 
 
 def sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
-    """Return sine and cosine of angles from -MOST_ANGLE to MOST_ANGLE: float32 of their shape.
+    """Return the sines and cosines of angles from -MOST_ANGLE to MOST_ANGLE: float32 of their shape.
 
-    They are within 1e-7 of the exact ones, and from -1 to 1.
+    They are within 1e-7 of the exact values, and from -1 to 1.
     """
     number = (angle * TWO_OVER_PI + ROUNDER) - ROUNDER  # of quarter turns
     rest = ((angle - number * PARTS[0]) - number * PARTS[1]) - number * PARTS[2]  # at most pi / 4
@@ -46,10 +47,10 @@ def sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 
 
 def wrapped(angle: Floats) -> Floats:
-    """Return angles from -TWO_PI to 2 * TWO_PI as those from 0 to below TWO_PI, which is 2 pi as a float32."""
+    """Map angles from -TWO_PI to 2 * TWO_PI to those from 0 to below TWO_PI, which is 2 pi as a float32."""
     angle = np.where(angle >= TWO_PI, angle - TWO_PI, angle)
     angle = np.where(angle < 0, angle + TWO_PI, angle)
-    return np.where(angle >= TWO_PI, np.float32(0), angle)  # a sum may have been rounded up
+    return np.where(angle >= TWO_PI, np.float32(0), angle)  # the sum may have been rounded up
 
 
 def _signed(values: Floats, negative: NDArray[Any]) -> Floats:

@@ -1,6 +1,6 @@
-// The kernel of catch.py: a fruit falls, a basket moves below it. One thread plays one environment.
+// The kernel of catch.py: a fruit falls, and a basket moves below it. One thread plays one environment.
 
-enum { START = 1 };  // what random numbers are for
+enum { START = 1 };  // the purpose of random numbers
 
 __device__ void start(const Env& env, int e, const Group& group) {
     const Words words = philox(env.seed[e], env.episode[e], 0, 0, START);
@@ -9,8 +9,8 @@ __device__ void start(const Env& env, int e, const Group& group) {
 }
 
 __device__ void step(const Env& env, int e, int row, const Group& group) {
-    const int wanted = env.basket[e] + action(env, e, 0, row, 3) - 1;
-    env.basket[e] = wanted < 0 ? 0 : wanted >= env.width ? env.width - 1 : wanted;
+    const int target = env.basket[e] + action(env, e, 0, row, 3) - 1;
+    env.basket[e] = target < 0 ? 0 : target >= env.width ? env.width - 1 : target;
     if (env.t[e] < env.height) return;
     env.terminations[row] = true;
     env.rewards[row] = env.basket[e] == env.fruit[e] ? 1.0f : -1.0f;

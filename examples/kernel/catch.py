@@ -1,10 +1,10 @@
-"""An environment of your own as a CUDA kernel: a schema, a reference in NumPy, and a .cuh file beside this one.
+"""Your own environment as a CUDA kernel: a schema, a reference in NumPy, and a .cuh file next to this one.
 
     python examples/kernel/catch.py                    # the kernel on the CPU
     python examples/kernel/catch.py --device cuda      # on a GPU
     puffer check catch:KERNEL --backend cuda --device host      # in this folder
 
-A fruit falls from the ceiling, and a basket below moves left, stays or moves right. To catch it earns 1, to miss it -1.
+A fruit falls from the top, and a basket below moves left, stays or moves right. A caught fruit pays 1, a missed one -1.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
 from pufferlib.testing import check_kernel
 from pufferlib.util.philox import below, episode_of, philox
 
-START = 1  # what random numbers are for; the kernel has the same
+START = 1  # the purpose of random numbers; the kernel has the same
 
 
 class Catch(pufferlib.PufferEnv):
-    """The reference: plain, to be read, and what the kernel has to equal bit for bit.
+    """The reference: plain and readable; the kernel has to equal it bit for bit.
 
-    Its arithmetic on observations and rewards is float32. What the schema names are its attributes: the parameters
-    ``width`` and ``height``, the fields ``fruit`` and ``basket``, and ``seed``, ``episode`` and ``t`` as of every one.
+    Its arithmetic on observations and rewards is float32. The names in the schema are its attributes: the parameters
+    ``width`` and ``height`` and the fields ``fruit`` and ``basket``. All references have ``seed``, ``episode``, ``t``.
     """
 
     single_action_space = spaces.Discrete(3)  # left, stay, right
@@ -42,7 +42,7 @@ class Catch(pufferlib.PufferEnv):
         self.fruit = self.basket = 0
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Begin episode 0 of a seed, or the next episode of the one before."""
+        """Start episode 0 of a seed, or without a seed the next episode of the last one."""
         super().reset(seed=seed)
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
@@ -85,13 +85,13 @@ def main() -> None:
 
     with pufferlib.make(KERNEL, backend="cuda", device=device, num_envs=4096, seed=1) as vec:
         observations, _ = vec.reset()
-        earned, ends = 0.0, 0
+        total_reward, num_fruits = 0.0, 0
         for _ in range(100):
             fruit, basket = observations[:, 0], observations[:, 1]
             actions = 1 + (fruit > basket).long() - (fruit < basket).long()  # go below it
             observations, rewards, terminations, _, _ = vec.step(actions)
-            earned, ends = earned + rewards.sum().item(), ends + terminations.sum().item()
-    print(f"{ends:,} fruits fell, of which {(earned + ends) / 2 / ends:.0%} were caught")
+            total_reward, num_fruits = total_reward + rewards.sum().item(), num_fruits + terminations.sum().item()
+    print(f"{num_fruits:,} fruits fell, of which {(total_reward + num_fruits) / 2 / num_fruits:.0%} were caught")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ cdef str STATE = "state"
 cdef class Agents:
     """A fast stepper of one environment of several agents, for steps in which nothing unusual happens.
 
-    row_env: the RowEnv that finishes unusual steps. env: the raw environment. copy_value: ``own`` of
+    row_env: the RowEnv that finishes unusual steps. env: the raw environment. copy_value: that of
     emulation/infos.py.
     """
 

@@ -631,10 +631,6 @@ cdef class FastPath:
         """Continue at block number ``head`` with nothing in flight, after a rewind of the ring."""
         self.head, self.next_ticket, self.coming = head, head * self.ring.c.block_size, 0
 
-    def forget(self):
-        """Forget the last batch, so that a send needs env_ids."""
-        self.num_batch_ids, self.half_done = 0, False
-
     def counted(self):
         """Return how many environments' rows are counted and not received."""
         return puf_counted(&self.ring.c, self.head)

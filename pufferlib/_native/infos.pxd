@@ -25,7 +25,7 @@ cdef struct Head:
 cdef inline bint is_empty(object info) noexcept:
     return info is None or (type(info) is dict and len(<dict>info) == 0)
 
-# Return a copy of an info as ``own`` of emulation/infos.py makes it, which is passed as copy_value.
+# Return a copy of an info as ``copy_value`` of emulation/infos.py, which is passed, makes it.
 cdef dict copy_info(dict info, object copy_value)
 
 cdef class Schema:

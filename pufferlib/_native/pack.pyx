@@ -527,7 +527,7 @@ cdef class Packer:
     def flat_step(self, result, copy_info):
         """Return the five values of a raw step with a new row in place of the observation; None if Python has to do it.
 
-        copy_info: ``own`` of emulation/infos.py.
+        copy_info: ``copy_value`` of emulation/infos.py.
         """
         cdef double reward
         cdef bint terminated, truncated

@@ -28,8 +28,6 @@ class Stepper:
 
 class StepLoop:
     @property
-    def played(self) -> int: ...
-    @property
     def holds_infos(self) -> bool: ...
     def __init__(
         self,

@@ -331,7 +331,7 @@ cdef class StepLoop:
     infos for another process. ``failed(env_id, phase, error)`` reports an exception. ``over`` is the set of
     environments whose next step is a reset.
     scratch: a slab of one slot, for rows whose slot is not known yet. claims: whether slots are claimed after the step.
-    copy_value: ``own`` of emulation/infos.py, for values of infos that are not copied here.
+    copy_value: that of emulation/infos.py, for values of infos that are not copied here.
     """
 
     cdef Ring ring
@@ -343,7 +343,6 @@ cdef class StepLoop:
     cdef uint64_t first, num_envs  # the share
     cdef list steppers  # by environment; None if always stepped in Python
     cdef uint64_t block, uncounted
-    cdef readonly uint64_t played  # how many environments of the last request are done
     cdef bint claims, telemetry
     cdef set over
     cdef bint resets_later, next_step  # resets_later: the autoreset mode is not same_step
@@ -475,7 +474,6 @@ cdef class StepLoop:
 
     def step_all(self, uint64_t block):
         """Step all environments of the share into a block."""
-        self.played = 0
         try:
             self.clock(1)
             self.play_share(block)
@@ -485,12 +483,10 @@ cdef class StepLoop:
 
     def step(self, env_ids, slots):
         """Step environments, in order, into slots."""
-        self.played = 0
         try:
             self.clock(1)
             for env_id, slot in zip(env_ids, slots):
                 self.play(env_id, slot)
-                self.played += 1
         finally:
             self.flush()
             self.clock(0)
@@ -500,7 +496,6 @@ cdef class StepLoop:
         cdef uint64_t base = block * self.ring.c.block_size
         for env_id in range(self.first, self.first + self.num_envs):
             self.play(env_id, <uint32_t>(base + env_id))
-            self.played += 1
         return 0
 
     cdef int play(self, uint64_t env_id, uint32_t slot) except -1:

@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from pufferlib.emulation.action_masks import ACTION_MASK, has_mask, mask_plan
 from pufferlib.emulation.common import observation_writer
 from pufferlib.emulation.infos import add_episode, copy_value
-from pufferlib.emulation.rows import FastStep, PlainStep, RowEnv, Rows
+from pufferlib.emulation.rows import FastStep, RowEnv, Rows
 from pufferlib.emulation.single_agent import Caller
 from pufferlib.errors import CallError
 
@@ -51,7 +51,6 @@ class GymnasiumRows(RowEnv):
         self._write = observation_writer(caller.observation_layout, self.observation_space)
         self._unpack = caller.action_layout.unpack
         self._pair = len(caller.action_layout.components) == 2
-        self.plain = None if action_mask else PlainStep(caller.raw_step, self._act, self._write)
         self._mask_in_info = action_mask
         self._observation: Any = None
 
@@ -65,10 +64,8 @@ class GymnasiumRows(RowEnv):
         self.infos = self._owned(info)
 
     def step(self, actions: Any) -> bool:
-        return self.take(self._caller.raw_step(self._act(actions)))
-
-    def _act(self, actions: Any) -> Any:
-        return self._unpack((actions[0][0], actions[1][0]) if self._pair else actions[0])
+        action = self._unpack((actions[0][0], actions[1][0]) if self._pair else actions[0])
+        return self.take(self._caller.raw_step(action))
 
     def take(self, result: Any) -> bool:
         self._observation, reward, terminated, truncated, info = self._caller.regular_step(result)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pufferlib.layout import Layout
     from pufferlib.layout.layout import ActionLayout
 
-__all__ = ["FastAgents", "FastRows", "FastStep", "HeldRows", "PlainStep", "RowEnv", "Rows", "Seat", "Seating"]
+__all__ = ["FastAgents", "FastRows", "FastStep", "HeldRows", "RowEnv", "Rows", "Seat", "Seating"]
 
 Array = np.ndarray[Any, Any]
 
@@ -94,14 +94,6 @@ class FastRows(NamedTuple):
     starts_s: Array  # float64
 
 
-class PlainStep(NamedTuple):
-    """What the portable loop needs to do the same: ``step(act(actions))`` and ``write(observation, row)``."""
-
-    step: Callable[[Any], Any]  # the raw environment's ``step``
-    act: Callable[[Any], Any]  # converts the environment's rows of actions to a raw action
-    write: Callable[[Any, Array], None]  # writes an observation into its row
-
-
 class RowEnv(ABC):
     """One environment as ``num_agents`` rows: step it, then write the rows that it holds.
 
@@ -124,9 +116,8 @@ class RowEnv(ABC):
     infos: list[tuple[int | None, dict[str, Any]]]
     # of the last reset or step: (agent index, or None for the environment; a non-empty dict that the caller owns)
 
-    # Used only where an environment has a fast or a plain step:
+    # Used only where an environment has a fast step:
     fast: FastStep | FastAgents | FastRows | None = None  # for the compiled path
-    plain: PlainStep | None = None  # for the portable path
     totals: tuple[float, int, float]  # return and length of the episode so far, perf_counter() when it began; a
     # PufferEnv of several agents has, instead of the return, that of agents whose row another has now
 

@@ -11,12 +11,21 @@ from typing import Any
 
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.population.pool import Content
-from pufferlib.population.task_runner import CLOSE_S, Lost, Order, Raised, Supply, Task, TaskRunner, late
+from pufferlib.population.task_runner import (
+    CLOSE_S,
+    FailedTask,
+    LostTask,
+    Order,
+    Supply,
+    Task,
+    TaskRunner,
+    timeout_result,
+)
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.processes.start import portable
 from pufferlib.vectorization.ray.connection import Connection, Placement, plain, reason
 
-__all__ = ["Actors", "RemoteTaskRunner"]
+__all__ = ["RayWorkers", "RemoteTaskRunner"]
 
 MOST_DEATHS = 3  # of one worker's actors in a row, before any has made its environments
 SLICE_S = 0.5  # between two looks at the cluster's head
@@ -25,7 +34,7 @@ SLICE_S = 0.5  # between two looks at the cluster's head
 class RemoteTaskRunner:
     """The actor: a ``TaskRunner``."""
 
-    def start(self, sealed: bytes, path: Sequence[str]) -> str:
+    def start(self, payload: bytes, path: Sequence[str]) -> str:
         """Make the environments, and return where this is, in words.
 
         path: where the coordinator's process finds modules, as does this one where there are such folders here.
@@ -33,19 +42,19 @@ class RemoteTaskRunner:
         import ray
 
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
-        env, make_kwargs, torch_threads = transfer.loads(sealed)
+        env, make_kwargs, torch_threads = transfer.loads(payload)
         self._task_runner = TaskRunner(env, make_kwargs, torch_threads)
         address: Any = ray.util.get_node_ip_address  # without annotations
         return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
 
-    def work(self, sealed: bytes, order: Order, *contents: Content) -> Any:
+    def work(self, payload: bytes, order: Order, *contents: Content) -> Any:
         """Do a task. Ray has fetched the contents."""
         import cloudpickle
 
         self._task_runner.take(order, contents)
-        result = self._task_runner.work(cloudpickle.loads(sealed), order)
+        result = self._task_runner.work(cloudpickle.loads(payload), order)
         # Not every exception can be pickled; its traceback can.
-        return result._replace(cause=None) if isinstance(result, Raised) else result
+        return result._replace(cause=None) if isinstance(result, FailedTask) else result
 
     def close(self) -> None:
         """Close the environments."""
@@ -58,7 +67,7 @@ class RemoteWorker:
     """A worker, whichever actor it is now.
 
     handle, call: Ray's; the call is under way. number: of the task that is done; None of another call, or of a task
-    that is of no interest any more. place: of the actor in words, "" before it has made its environments. has: digests
+    that is of no interest any more. location: of the actor in words, "" before it has made its environments. digests:
     of the contents that it has been sent. since_s: when the call began, on the clock of ``time.monotonic``.
     """
 
@@ -66,13 +75,13 @@ class RemoteWorker:
     handle: Any = None
     call: Any = None
     number: int | None = None
-    place: str = ""
+    location: str = ""
     deaths: int = 0  # in a row, before its environments were made
     since_s: float = 0.0
-    has: set[str] = field(default_factory=set)
+    digests: set[str] = field(default_factory=set)
 
 
-class Actors:
+class RayWorkers:
     """Workers that are actors of Ray. Arguments: as ``Coordinator`` has them."""
 
     def __init__(
@@ -90,7 +99,7 @@ class Actors:
         start_timeout: float,
     ) -> None:
         self._supply, self._start_s, self._timeout_s = supply, start_timeout, timeout_s
-        self._sealed = portable((env, make_kwargs, torch_threads), "actors need")
+        self._payload = portable((env, make_kwargs, torch_threads), "actors need")
         self._connection = connection = Connection(address)
         try:
             self._placement = Placement(connection, placement, resources, num_actors)
@@ -100,116 +109,116 @@ class Actors:
         self._ray = connection.ray
         self._refs: dict[str, Any] = {}  # of contents in Ray's object store, by digest
         self._waited_s = 0.0  # for the first actor, since there was none
-        self._members = [RemoteWorker(index) for index in range(num_actors)]
+        self._workers = [RemoteWorker(index) for index in range(num_actors)]
         try:
-            for member in self._members:
-                self._start(member)
+            for worker in self._workers:
+                self._start(worker)
         except BaseException:
             self._placement.remove()
             connection.release()
             raise
 
-    def _start(self, member: RemoteWorker) -> None:
-        """Have a new actor in a worker's place."""
+    def _start(self, worker: RemoteWorker) -> None:
+        """Start a new actor for a worker."""
         self._connection.require()
-        kind = self._ray.remote(RemoteTaskRunner).options(
-            max_restarts=0, max_task_retries=0, **self._placement.options(member.index)
+        actor_class = self._ray.remote(RemoteTaskRunner).options(
+            max_restarts=0, max_task_retries=0, **self._placement.options(worker.index)
         )
-        member.handle, member.place, member.number, member.has = kind.remote(), "", None, set()
-        member.call = member.handle.start.remote(self._sealed, sys.path)
+        worker.handle, worker.location, worker.number, worker.digests = actor_class.remote(), "", None, set()
+        worker.call = worker.handle.start.remote(self._payload, sys.path)
 
     def idle(self) -> Iterator[int]:
-        for member in self._members:
-            if member.call is None and not member.place:  # it could not be made for whoever asked before
-                self._start(member)
-        return (member.index for member in self._members if member.call is None)
+        for worker in self._workers:
+            if worker.call is None and not worker.location:  # it could not be made in an earlier run
+                self._start(worker)
+        return (worker.index for worker in self._workers if worker.call is None)
 
     def give(self, worker: int, number: int, task: Task) -> None:
         self._connection.require()
-        member = self._members[worker]
-        sealed = _sealed(task)
-        order, new = self._supply.order(task, member.has)
+        remote = self._workers[worker]
+        payload = _payload(task)
+        order, new = self._supply.order(task, remote.digests)
         live = {entry.digest for entry in (*order.entries, *order.learners)}
         self._refs = {digest: ref for digest, ref in self._refs.items() if digest in live}
         for digest, content in new.items():
             if digest not in self._refs:
                 self._refs[digest] = self._ray.put(content)
-        member.number, member.since_s = number, time.monotonic()
-        member.call = member.handle.work.remote(sealed, order, *(self._refs[digest] for digest in new))
+        remote.number, remote.since_s = number, time.monotonic()
+        remote.call = remote.handle.work.remote(payload, order, *(self._refs[digest] for digest in new))
 
     def collect(self) -> list[tuple[int, Any]]:
         self._connection.check()
-        calls = {member.call: member for member in self._members if member.call is not None}
+        calls = {worker.call: worker for worker in self._workers if worker.call is not None}
         start_s = time.monotonic()
         ready, others = self._ray.wait(list(calls), timeout=SLICE_S)
         self._waited_s += time.monotonic() - start_s
         if ready and others:
             ready += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
-        found = []
+        results = []
         for call in ready:
-            member, number = calls[call], calls[call].number
-            result = self._hear(member)
+            worker, number = calls[call], calls[call].number
+            result = self._fetch_result(worker)
             if number is not None:
-                found.append((number, result))
-        found += self._end_late(calls[call] for call in others if call not in ready)
+                results.append((number, result))
+        results += self._end_late(calls[call] for call in others if call not in ready)
         self._require_placed()
-        return found
+        return results
 
-    def _end_late(self, members: Iterable[RemoteWorker]) -> list[tuple[int, Lost]]:
+    def _end_late(self, workers: Iterable[RemoteWorker]) -> list[tuple[int, LostTask]]:
         """Kill the actors whose tasks have taken too long, also tasks of no interest, which nothing else would end."""
-        found = []
-        for member in members:
-            timeout_s, number = self._timeout_s, member.number
-            if timeout_s is None or not member.place or time.monotonic() - member.since_s <= timeout_s:
+        results = []
+        for worker in workers:
+            timeout_s, number = self._timeout_s, worker.number
+            if timeout_s is None or not worker.location or time.monotonic() - worker.since_s <= timeout_s:
                 continue
-            lost = late(f"actor {member.index}{member.place}", timeout_s)
-            self._restart(member)
+            lost = timeout_result(f"actor {worker.index}{worker.location}", timeout_s)
+            self._restart(worker)
             if number is not None:
-                found.append((number, lost))
-        return found
+                results.append((number, lost))
+        return results
 
-    def _hear(self, member: RemoteWorker) -> Any:
+    def _fetch_result(self, worker: RemoteWorker) -> Any:
         """Return what a call has brought back, and replace the actor if it is gone."""
-        call, number, member.call, member.number = member.call, member.number, None, None
+        call, number, worker.call, worker.number = worker.call, worker.number, None, None
         try:
             result = self._ray.get(call)
         except self._ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
-            if number is None and not member.place:
+            if number is None and not worker.location:
                 raise (
                     cause
                     if isinstance(cause, PufferError)
                     else WorkerError(
-                        f"actor {member.index} could not make its environments: {plain(error)}", worker=member.index
+                        f"actor {worker.index} could not make its environments: {plain(error)}", worker=worker.index
                     )
                 ) from None
-            return Raised(plain(error), plain(error), member.place, None)
+            return FailedTask(plain(error), plain(error), worker.location, None)
         except self._ray.exceptions.RayError as error:
-            return self._replace(member, reason(error))
-        if not member.place:
-            member.place, member.deaths = result, 0
-        return result._replace(where=member.place) if isinstance(result, Raised) else result
+            return self._replace(worker, reason(error))
+        if not worker.location:
+            worker.location, worker.deaths = result, 0
+        return result._replace(where=worker.location) if isinstance(result, FailedTask) else result
 
-    def _replace(self, member: RemoteWorker, how: str) -> Lost:
-        member.deaths += not member.place
-        if member.deaths >= MOST_DEATHS:
-            member.deaths = 0  # who asks again has it tried again
+    def _replace(self, worker: RemoteWorker, message: str) -> LostTask:
+        worker.deaths += not worker.location
+        if worker.deaths >= MOST_DEATHS:
+            worker.deaths = 0  # who asks again has it tried again
             raise WorkerError(
-                f"actor {member.index} died {MOST_DEATHS} times before it had made its environments; the last time: "
-                f"{how}",
-                worker=member.index,
+                f"actor {worker.index} died {MOST_DEATHS} times before it had made its environments; the last time: "
+                f"{message}",
+                worker=worker.index,
             )
-        lost = Lost(f"actor {member.index}{member.place}: {how}")
-        self._restart(member)
+        lost = LostTask(f"actor {worker.index}{worker.location}: {message}")
+        self._restart(worker)
         return lost
 
-    def _restart(self, member: RemoteWorker) -> None:
-        self._ray.kill(member.handle)
-        self._start(member)
+    def _restart(self, worker: RemoteWorker) -> None:
+        self._ray.kill(worker.handle)
+        self._start(worker)
 
     def _require_placed(self) -> None:
         """Raise PlatformError where no actor is there, and none has been for long."""
-        if any(member.place for member in self._members):
+        if any(worker.location for worker in self._workers):
             self._waited_s = 0.0
         elif self._waited_s > self._start_s:
             raise PlatformError(
@@ -217,22 +226,22 @@ class Actors:
             )
 
     def abandon(self) -> None:
-        for member in self._members:
-            member.number = None
+        for worker in self._workers:
+            worker.number = None
 
     def close(self) -> None:
         if self._connection.alive():
-            closing = [member.handle.close.remote() for member in self._members if member.place]
+            closing = [worker.handle.close.remote() for worker in self._workers if worker.location]
             if closing:
                 self._ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
-            for member in self._members:
-                self._ray.kill(member.handle)
+            for worker in self._workers:
+                self._ray.kill(worker.handle)
             self._placement.remove()
         self._refs.clear()
         self._connection.release()
 
 
-def _sealed(task: Task) -> bytes:
+def _payload(task: Task) -> bytes:
     """Return the bytes of a task's call for an actor. Raises PlanError."""
     import cloudpickle
 

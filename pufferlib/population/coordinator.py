@@ -1,4 +1,4 @@
-"""Coordinator: hands tasks to whoever is idle, in this process or over Ray, and loses none and counts none twice."""
+"""Coordinator: hands tasks to idle workers, in this process or over Ray; it loses none and counts none twice."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any
 
 from pufferlib.errors import CallError, ClosedError, PlanError, WorkerError
-from pufferlib.population.actors import Actors
+from pufferlib.population.actors import RayWorkers
 from pufferlib.population.pool import PolicyPool
-from pufferlib.population.task_runner import LocalWorkers, Lost, Raised, Supply, Task, Workers
+from pufferlib.population.task_runner import FailedTask, LocalWorkers, LostTask, Supply, Task, TaskWorkers
 from pufferlib.vectorization.core.arguments import checked_seconds
 
 __all__ = ["Coordinator"]
@@ -64,14 +64,14 @@ class Coordinator:
         self.num_lost = 0  # tasks that went with their workers, so far, and were done again
         self.num_done = Counter[int]()  # tasks, so far, by worker
         self._max_retries, self._closed, self._running = max_retries, False, False
-        told = (env, make_kwargs, torch_threads, timeout_s)
-        self._workers: Workers
+        arguments = (env, make_kwargs, torch_threads, timeout_s)
+        self._workers: TaskWorkers
         if num_actors == 0:
-            self._workers = LocalWorkers(Supply(pool), *told)
+            self._workers = LocalWorkers(Supply(pool), *arguments)
         else:
-            self._workers = Actors(
+            self._workers = RayWorkers(
                 Supply(pool),
-                *told,
+                *arguments,
                 num_actors=num_actors,
                 address=address,
                 resources=resources,
@@ -80,7 +80,7 @@ class Coordinator:
             )
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Yield each task with its result, once, in the order of the tasks, whoever does them and whenever.
+        """Yield each task with its result, once, in the order of the tasks, by any worker at any time.
 
         tasks: the next one is asked for when a worker is idle. Where the caller stops early, what is under way is done
         for nobody. Raises WorkerError with the name of a task that raised, or was lost more than ``max_retries`` times,
@@ -97,37 +97,37 @@ class Coordinator:
             self._workers.abandon()
 
     def _run(self, source: Iterator[tuple[int, Task]]) -> Iterator[tuple[Task, Any]]:
-        again: deque[int] = deque()  # numbers of tasks that were lost
+        lost_numbers: deque[int] = deque()  # of tasks
         open_tasks: dict[int, Task] = {}  # by number
-        given: dict[int, int] = {}  # workers, by the number of their task
-        results: dict[int, Any] = {}  # that came before their turn
+        workers: dict[int, int] = {}  # by the number of their task
+        results: dict[int, Any] = {}  # that came early
         times_lost: Counter[int] = Counter()
-        due, more = 0, True
+        next_number, has_more = 0, True
         while True:
             for worker in self._workers.idle():
-                if again:
-                    number = again.popleft()
+                if lost_numbers:
+                    number = lost_numbers.popleft()
                 else:
-                    new = next(source, None) if more else None
+                    new = next(source, None) if has_more else None
                     if new is None:
-                        more = False
+                        has_more = False
                         break
                     number, open_tasks[new[0]] = new
-                given[number] = worker
+                workers[number] = worker
                 self._workers.give(worker, number, open_tasks[number])
-            while due in results:
-                yield open_tasks.pop(due), results.pop(due)
-                due += 1
-            if not open_tasks and not more:
+            while next_number in results:
+                yield open_tasks.pop(next_number), results.pop(next_number)
+                next_number += 1
+            if not open_tasks and not has_more:
                 return
             for number, result in self._workers.collect():
-                if isinstance(result, Raised):
+                if isinstance(result, FailedTask):
                     raise WorkerError(
                         f"task {open_tasks[number].name!r} raised{result.where}: {result.text}",
                         remote_traceback=result.trace,
                     ) from result.cause
-                if not isinstance(result, Lost):
-                    self.num_done[given.pop(number)] += 1
+                if not isinstance(result, LostTask):
+                    self.num_done[workers.pop(number)] += 1
                     results[number] = result
                     continue
                 self.num_lost += 1
@@ -136,15 +136,15 @@ class Coordinator:
                 if times_lost[number] > self._max_retries:
                     raise WorkerError(
                         f"task {name!r} was lost {times_lost[number]} times, with its worker; the last time: "
-                        f"{result.how}. {result.advice}"
+                        f"{result.reason}. {result.advice}"
                     )
                 warnings.warn(
                     f"task {name!r} was lost with its worker, and is done again, time {times_lost[number]} of "
-                    f"{self._max_retries}: {result.how}",
+                    f"{self._max_retries}: {result.reason}",
                     RuntimeWarning,
                     stacklevel=3,
                 )
-                again.append(number)
+                lost_numbers.append(number)
 
     def close(self) -> None:
         """End all workers and their environments. What is under way is lost."""

@@ -85,12 +85,12 @@ class Evaluator:
 
         weights: of cells, (n_0, n_1, …): those that weigh more may be off by less, as the support of a mixture.
         """
-        before = int(table.counts.sum())
+        num_before = int(table.counts.sum())
         if isinstance(self._vec, Coordinator):
             self._coordinate(self._vec, table, weights)
         else:
             self._play(self._vec, table, weights)
-        return int(table.counts.sum()) - before
+        return int(table.counts.sum()) - num_before
 
     def _play(self, vec: VecEnv, table: PayoffTable, weights: Array | None) -> None:
         """Play in a VecEnv of ours, and go on with whichever cell needs it most when a block is free."""
@@ -104,20 +104,20 @@ class Evaluator:
         _play_out(vec, self._pool, schedule, table.num_seats, self._seats, self._greedy, seed)
 
     def _coordinate(self, coordinator: Coordinator, table: PayoffTable, weights: Array | None) -> None:
-        """Have workers play. What is in a task, and its seed, must not depend on which results have come already."""
+        """Play by workers. What is in a task, and its seed, must not depend on which results have come already."""
         lots_per_task = max(1, round(FILL * coordinator.num_envs / self._lot_episodes))
         planned: Counter[Matchup] = Counter()
 
         def tasks(next_lot: Callable[[], Lot | None]) -> Iterator[Task]:
             while True:
-                known = table.counts + _by_cell(table, planned)
+                counts = table.counts + _by_cell(table, planned)
                 lots = list(islice(iter(next_lot, None), lots_per_task))
                 if not lots:
                     return
                 cell = table.cell(lots[0].matchup)
                 # No two tasks begin with the same episode of a cell, also where a table is gone on with; after
                 # ``clear`` they do, as nothing of the cell is known.
-                sequence = np.random.SeedSequence(self._seeds.entropy, spawn_key=(*cell, int(known[cell])))
+                sequence = np.random.SeedSequence(self._seeds.entropy, spawn_key=(*cell, int(counts[cell])))
                 call = partial(
                     play_lots,
                     lots=lots,
@@ -130,10 +130,10 @@ class Evaluator:
                 policies = sorted({policy for lot in lots for policy in lot.matchup})
                 yield Task(f"evaluation of {lots[0].matchup} and {len(lots) - 1} more", call, policies)
 
-        def do(wanted: Iterator[Task]) -> bool:
+        def do(new_tasks: Iterator[Task]) -> bool:
             """Count what comes of tasks, and tell whether there were any."""
             any_done = False
-            for _, results in coordinator.run(wanted):
+            for _, results in coordinator.run(new_tasks):
                 for lot, returns in results:
                     _count(table, planned, lot, returns)
                 any_done = True
@@ -145,9 +145,9 @@ class Evaluator:
 
     def _next(self, table: PayoffTable, planned: Counter[Matchup], weights: Array | None) -> Lot | None:
         """Plan episodes of the cell that needs them most; None where none does."""
-        few = self._next_few(table, planned)
-        if few is not None or self._half_width is None:
-            return few
+        lot = self._next_few(table, planned)
+        if lot is not None or self._half_width is None:
+            return lot
         # What is under way will narrow the intervals as well.
         counts = table.counts + _by_cell(table, planned)
         open_cells = (counts < self._max) & (table.counts > 1)
@@ -165,15 +165,15 @@ class Evaluator:
         counts = table.counts + _by_cell(table, planned)
         # A single episode has no interval.
         fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))
-        few = ~table.exact & (counts < fewest)
-        if not few.any():
+        missing = ~table.exact & (counts < fewest)
+        if not missing.any():
             return None
-        cell = tuple(np.argwhere(few)[0].tolist())
+        cell = tuple(np.argwhere(missing)[0].tolist())
         return self._plan(table, planned, cell, fewest - int(counts[cell]))
 
-    def _plan(self, table: PayoffTable, planned: Counter[Matchup], cell: tuple[Any, ...], most: int) -> Lot:
+    def _plan(self, table: PayoffTable, planned: Counter[Matchup], cell: tuple[Any, ...], limit: int) -> Lot:
         # A name of its own, also where an evaluation that was broken off has left batches behind the next ones.
-        lot = Lot(table.matchup(cell), uuid.uuid4().hex, min(self._lot_episodes, most))
+        lot = Lot(table.matchup(cell), uuid.uuid4().hex, min(self._lot_episodes, limit))
         planned[lot.matchup] += lot.num_episodes
         return lot
 
@@ -190,11 +190,11 @@ def play_lots(
     seed: int,
 ) -> list[tuple[Lot, Array]]:
     """Play lots, a block of environments one, and return each with its returns; all chance is of the seed."""
-    found: dict[Lot, Array] = {}
+    returns_by_lot: dict[Lot, Array] = {}
     source = iter(lots)
-    schedule = _Schedule(lambda: next(source, None), found.__setitem__, block_size)
+    schedule = _Schedule(lambda: next(source, None), returns_by_lot.__setitem__, block_size)
     _play_out(vec, pool, schedule, num_seats, seats, greedy, seed, reset_seed=seed)
-    return [(lot, found[lot]) for lot in lots]
+    return [(lot, returns_by_lot[lot]) for lot in lots]
 
 
 def _play_out(
@@ -222,7 +222,7 @@ def _play_out(
 
 
 @dataclass(eq=False)
-class _Open:
+class _OpenLot:
     """A lot that is played."""
 
     lot: Lot
@@ -241,15 +241,15 @@ class _Schedule:
     ) -> None:
         self._next_lot, self._count, self._block_size = next_lot, count, block_size
         self._num_open = 0
-        self._again: deque[_Open] = deque()  # not begun, or an episode of it was lost
-        self._playing: dict[int, _Open | None] = {}  # by environment; None counts for nothing
-        self._last: Matchup | None = None
-        self._of_block: dict[int, _Open | None] = {}  # blocks of environments
+        self._retries: deque[_OpenLot] = deque()  # not begun, or an episode of it was lost
+        self._by_env: dict[int, _OpenLot | None] = {}  # None counts for nothing
+        self._last_matchup: Matchup | None = None
+        self._by_block: dict[int, _OpenLot | None] = {}  # blocks of environments
 
     def is_over(self) -> bool:
         """Whether nothing is under way, and nothing needed."""
         if not self._num_open and (lot := self._open()) is not None:
-            self._again.append(lot)
+            self._retries.append(lot)
         return not self._num_open
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
@@ -257,31 +257,31 @@ class _Schedule:
 
     def _assign(self, env_id: int) -> Matchup:
         block = env_id // self._block_size
-        lot = self._of_block.get(block)
+        lot = self._by_block.get(block)
         if lot is None or lot.num_started == lot.lot.num_episodes:
-            lot = self._of_block[block] = self._again.popleft() if self._again else self._open()
-        self._playing[env_id] = lot
+            lot = self._by_block[block] = self._retries.popleft() if self._retries else self._open()
+        self._by_env[env_id] = lot
         if lot is not None:
             lot.num_started += 1
-            self._last = lot.lot.matchup
-        assert self._last is not None  # nobody asks before there is something to do
-        return self._last
+            self._last_matchup = lot.lot.matchup
+        assert self._last_matchup is not None  # nobody asks before there is something to do
+        return self._last_matchup
 
-    def _open(self) -> _Open | None:
+    def _open(self) -> _OpenLot | None:
         lot = self._next_lot()
         if lot is None:
             return None
         self._num_open += 1
-        return _Open(lot)
+        return _OpenLot(lot)
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
-        lot = self._playing.pop(env_id, None)
+        lot = self._by_env.pop(env_id, None)
         if lot is None:
             return
         if returns is None:
             lot.num_started -= 1
-            if lot not in self._again and lot not in self._of_block.values():
-                self._again.append(lot)
+            if lot not in self._retries and lot not in self._by_block.values():
+                self._retries.append(lot)
             return
         lot.returns.append(returns)
         if len(lot.returns) == lot.lot.num_episodes:

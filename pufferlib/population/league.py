@@ -41,7 +41,7 @@ from pufferlib.util.files import written_whole
 __all__ = ["League", "Setup", "exact_oracle", "make_env"]
 
 SETTINGS, POOL, STATE, METRICS = "league.toml", "pool", "state.json", "metrics.jsonl"
-KEPT = 2  # tables: who shows a league reads the one before while the next is written
+NUM_TABLES = 2  # on disk: who shows a league reads the one before while the next is written
 FORMAT = "pufferlib league 1"
 
 
@@ -97,10 +97,10 @@ class League:
         self._coordinator: Coordinator | None = None
         self._oracle: Any = None
         self._metrics_nbytes = 0
-        self._under_way = False  # an iteration, which may be broken off
+        self._is_running = False  # an iteration, which may be broken off
         if state is None:
-            begun = (folder / POOL / INDEX).exists()
-            self.pool = PolicyPool.open(folder / POOL, trust=trust, num=0) if begun else PolicyPool(folder / POOL)
+            has_pool = (folder / POOL / INDEX).exists()
+            self.pool = PolicyPool.open(folder / POOL, trust=trust, num=0) if has_pool else PolicyPool(folder / POOL)
             return
         try:
             self._metrics_nbytes = int(state["metrics_nbytes"])
@@ -142,13 +142,13 @@ class League:
         """
         folder = Path(folder)
         if not (folder / SETTINGS).is_file():
-            within = sorted(folder.glob(f"*/{SETTINGS}")) if folder.is_dir() else []
-            what = f"it has no {SETTINGS}" if folder.is_dir() else "there is no such folder"
-            meant = f"leagues are in it, such as {within[0].parent}" if within else "`puffer league run` makes one"
-            raise PlanError(f"{folder} is no league: {what}; {meant}")
-        kept = Settings.read(folder / SETTINGS)
-        settings = kept.stopping(**stop).with_actors(actors)
-        if settings != kept:
+            leagues = sorted(folder.glob(f"*/{SETTINGS}")) if folder.is_dir() else []
+            problem = f"it has no {SETTINGS}" if folder.is_dir() else "there is no such folder"
+            advice = f"leagues are in it, such as {leagues[0].parent}" if leagues else "`puffer league run` makes one"
+            raise PlanError(f"{folder} is no league: {problem}; {advice}")
+        old_settings = Settings.read(folder / SETTINGS)
+        settings = old_settings.stopping(**stop).with_actors(actors)
+        if settings != old_settings:
             _write(folder, settings)
         state = None
         if (folder / STATE).exists():
@@ -192,20 +192,20 @@ class League:
     def vec(self) -> pufferlib.VecEnv:
         """Return the VecEnv in which the league plays; made when it is wanted first, closed by ``close``."""
         if self._vec is None:
-            how = self.settings.evaluation
+            evaluation = self.settings.evaluation
             self._vec = make_env(
                 self.settings,
-                num_envs=how.num_envs,
-                backend=how.backend,
-                num_workers=how.num_workers,
-                batch_size=how.batch_size,
+                num_envs=evaluation.num_envs,
+                backend=evaluation.backend,
+                num_workers=evaluation.num_workers,
+                batch_size=evaluation.batch_size,
                 seed=self.settings.seed,
             )
         return self._vec
 
     def coordinator(self) -> Coordinator:
         """Return the league's workers; made when they are wanted first, closed by ``close``. Raises CallError."""
-        workers, how = self.settings.workers, self.settings.evaluation
+        workers, evaluation = self.settings.workers, self.settings.evaluation
         if workers is None:
             raise CallError(f"{self.folder} has no workers; begin a league whose file has [workers]")
         if self._coordinator is None:
@@ -217,9 +217,9 @@ class League:
                 max_retries=workers.max_retries,
                 task_timeout=workers.task_timeout,
                 address=workers.address,
-                num_envs=how.num_envs,
-                backend=how.backend,
-                num_workers=how.num_workers,
+                num_envs=evaluation.num_envs,
+                backend=evaluation.backend,
+                num_workers=evaluation.num_workers,
                 env_kwargs=env_kwargs,
                 as_torch=True,  # as learners want it
             )
@@ -227,25 +227,25 @@ class League:
 
     def who(self) -> str | None:
         """Return in words who does what, and how many tasks that has been in this process; None without workers."""
-        workers, how = self.settings.workers, self.settings.evaluation
+        workers, evaluation = self.settings.workers, self.settings.evaluation
         if workers is None:
             return None
-        crew = f"{workers.actors} actors of Ray" if workers.actors else "this process"
-        theirs = {"payoffs": how.payoffs == "sampled", "responses": self.settings.oracle != "exact"}
-        what = " and ".join(name for name, is_theirs in theirs.items() if is_theirs)
-        told = f"{what} by {crew}, {how.num_envs} environments each"
+        worker_text = f"{workers.actors} actors of Ray" if workers.actors else "this process"
+        remote_work = {"payoffs": evaluation.payoffs == "sampled", "responses": self.settings.oracle != "exact"}
+        work = " and ".join(name for name, is_remote in remote_work.items() if is_remote)
+        summary = f"{work} by {worker_text}, {evaluation.num_envs} environments each"
         if self._coordinator is None:
-            return told
-        counts = [f"{self._coordinator.num_done[each]:,}" for each in range(max(1, workers.actors))]
+            return summary
+        counts = [f"{self._coordinator.num_done[worker]:,}" for worker in range(max(1, workers.actors))]
         lost = self._coordinator.num_lost
-        return f"{told}; {' + '.join(counts)} tasks" + (f", {lost:,} lost and done again" if lost else "")
+        return f"{summary}; {' + '.join(counts)} tasks" + (f", {lost:,} lost and done again" if lost else "")
 
     def __iter__(self) -> Iterator[Iteration]:
         """Go on, and yield each iteration once it is on disk.
 
         Raises CallError where an iteration was broken off before, half of which is in the pool and the table.
         """
-        if self._under_way:
+        if self._is_running:
             raise CallError(f"an iteration was broken off here; League.resume({str(self.folder)!r}) goes on")
         settings, oracle = self.settings, self.oracle()
         measure = getattr(oracle, "nash_conv", None)
@@ -258,7 +258,7 @@ class League:
             raise PlanError(f"[stop] has nash_conv, which oracle {settings.oracle} cannot compute; stop by iterations")
         if self.table is None:
             self.table = PayoffTable(len(self.seats))
-        first, before = (self.rows[-1]["iteration"], self.rows[-1]["seconds"]) if self.rows else (0, 0.0)
+        first, elapsed_s = (self.rows[-1]["iteration"], self.rows[-1]["seconds"]) if self.rows else (0, 0.0)
         if self.stopped() is not None:
             return
         loop = psro(
@@ -270,18 +270,18 @@ class League:
             targets=settings.targets(),
         )
         start = perf_counter()
-        self._under_way = True
+        self._is_running = True
         for iteration in loop:
-            known = bool(self.rows) and self.rows[-1]["iteration"] == first + iteration.number
-            iteration = iteration._replace(number=first + iteration.number, seconds=before + perf_counter() - start)
-            if not known:  # which is the one that was complete
-                self._keep(iteration)
-                self._under_way = False
+            is_saved = bool(self.rows) and self.rows[-1]["iteration"] == first + iteration.number
+            iteration = iteration._replace(number=first + iteration.number, seconds=elapsed_s + perf_counter() - start)
+            if not is_saved:  # which is the one that was complete
+                self._save(iteration)
+                self._is_running = False
                 yield iteration
             if self.stopped() is not None:
-                self._under_way = False
+                self._is_running = False
                 return
-            self._under_way = True
+            self._is_running = True
 
     def oracle(self) -> Any:
         """Return who responds; made when it is wanted first, closed by ``close`` where it can be."""
@@ -294,27 +294,27 @@ class League:
 
     def _evaluate(self, table: PayoffTable) -> None:
         """Play what the table lacks, from a seed of its own: so it is the same whatever was played before."""
-        how = self.settings.evaluation
-        played, drawn = np.random.SeedSequence((self.settings.seed, len(self.pool))).generate_state(2).tolist()
-        who: pufferlib.VecEnv | Coordinator
+        evaluation = self.settings.evaluation
+        env_seed, router_seed = np.random.SeedSequence((self.settings.seed, len(self.pool))).generate_state(2).tolist()
+        vec: pufferlib.VecEnv | Coordinator
         if self.settings.workers is None:
-            who = self.vec()
-            who.reset(seed=played)
+            vec = self.vec()
+            vec.reset(seed=env_seed)
         else:
-            who = self.coordinator()
+            vec = self.coordinator()
         Evaluator(
-            who,
+            vec,
             self.pool,
-            min_episodes=how.min_episodes,
-            max_episodes=how.max_episodes,
-            half_width=how.half_width,
-            greedy=how.greedy,
+            min_episodes=evaluation.min_episodes,
+            max_episodes=evaluation.max_episodes,
+            half_width=evaluation.half_width,
+            greedy=evaluation.greedy,
             seats=self.seats,
-            seed=drawn,
+            seed=router_seed,
         )(table)
 
-    def _keep(self, iteration: Iteration) -> None:
-        """Have an iteration on disk; the last file that is replaced is the one that makes it count."""
+    def _save(self, iteration: Iteration) -> None:
+        """Write an iteration to disk; the last file that is replaced is the one that makes it count."""
         assert self.table is not None
         row = {
             "iteration": iteration.number,
@@ -338,7 +338,7 @@ class League:
         self._metrics_nbytes = nbytes
         for path in self.folder.glob("payoffs-*.npz"):
             number = re.fullmatch(r"payoffs-(\d+)\.npz", path.name)
-            if number is not None and not iteration.number - KEPT < int(number[1]) <= iteration.number:
+            if number is not None and not iteration.number - NUM_TABLES < int(number[1]) <= iteration.number:
                 path.unlink()
 
     def close(self) -> None:
@@ -356,7 +356,7 @@ class League:
     def __enter__(self) -> League:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -369,9 +369,9 @@ def make_env(settings: Settings, env_kwargs: Mapping[str, Any] | None = None, **
     return pufferlib.make(env, env_kwargs=env_kwargs, **arguments)
 
 
-def _env(settings: Settings, more: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _env(settings: Settings, extra: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return a league's environment and its arguments, as ``pufferlib.make`` takes them."""
-    env_kwargs = {**settings.env_kwargs, **more}
+    env_kwargs = {**settings.env_kwargs, **extra}
     if settings.game is None:
         return settings.env, env_kwargs
     if settings.oracle == "exact":
@@ -397,8 +397,8 @@ def _seats(settings: Settings, vec: pufferlib.VecEnv) -> tuple[Seat, ...]:
                 return seat
         raise PlanError(f"agent {agent} sits nowhere; [seats] has {dict(settings.seats)}: name it, or a pattern of it")
 
-    found = {seat.name: seat for seat in seats_of(vec, role)}
-    empty = [seat for seat in settings.seats if seat not in found]
+    by_name = {seat.name: seat for seat in seats_of(vec, role)}
+    empty = [seat for seat in settings.seats if seat not in by_name]
     if empty:
         raise PlanError(f"nobody sits on {', '.join(empty)}; the agents are {', '.join(vec.agent_names)}")
-    return tuple(found.values())
+    return tuple(by_name.values())

@@ -102,25 +102,25 @@ class Settings:
 
     def __post_init__(self) -> None:
         if (self.game is None) == (self.env is None):
-            both = "neither game nor env" if self.game is None else f"game={self.game!r} and env={self.env!r}"
-            raise PlanError(f'a league has {both}; say one of them, such as game = "kuhn_poker"')
+            fields = "neither game nor env" if self.game is None else f"game={self.game!r} and env={self.env!r}"
+            raise PlanError(f'a league has {fields}; say one of them, such as game = "kuhn_poker"')
         if self.game is not None and self.seats:
             raise PlanError(f"[seats] has {dict(self.seats)}, but a game's players are its seats; leave it out")
         for seat, agents in self.seats.items():
-            if not isinstance(agents, (list, tuple)) or not all(isinstance(each, str) for each in agents):
+            if not isinstance(agents, (list, tuple)) or not all(isinstance(agent, str) for agent in agents):
                 raise PlanError(f'seat {seat} has {agents!r}; it takes a list of agents\' names, such as ["player_0"]')
         if self.solver not in SOLVERS:
             raise PlanError(f"solver={self.solver!r} is none; {meant(str(self.solver), SOLVERS)}")
         solver = SOLVERS[self.solver]
-        known = list(inspect.signature(solver).parameters)[1:]
+        names = list(inspect.signature(solver).parameters)[1:]
         for name in self.solver_kwargs:
-            if name not in known:
-                raise PlanError(f"solver {self.solver} takes no {name}; {meant(name, known)}")
+            if name not in names:
+                raise PlanError(f"solver {self.solver} takes no {name}; {meant(name, names)}")
         if self.solver_kwargs:
             self._try_solver()
         if self.oracle not in ORACLES and ":" not in self.oracle:
-            own = "module:function names one of your own"
-            raise PlanError(f"oracle={self.oracle!r} is none; {meant(self.oracle, ORACLES)}; {own}")
+            hint = "module:function names one of your own"
+            raise PlanError(f"oracle={self.oracle!r} is none; {meant(self.oracle, ORACLES)}; {hint}")
         if self.seed < 0:
             raise PlanError(f"seed={self.seed} seeds nothing; use 0 or more")
         if self.stop == Stop():
@@ -133,12 +133,12 @@ class Settings:
 
     def _try_solver(self) -> None:
         """Raise PlanError for an argument that the solver refuses, before anything is played for it."""
-        once = dict(self.solver_kwargs)
-        if isinstance(once.get("num_iterations"), int):
-            once["num_iterations"] = min(once["num_iterations"], 1)
+        arguments = dict(self.solver_kwargs)
+        if isinstance(arguments.get("num_iterations"), int):
+            arguments["num_iterations"] = min(arguments["num_iterations"], 1)
         solver: Callable[..., Any] = SOLVERS[self.solver]
         try:
-            solver(np.zeros((2, 2, 2)), **once)
+            solver(np.zeros((2, 2, 2)), **arguments)
         except (PlanError, TypeError, ValueError) as error:
             raise PlanError(f"solver {self.solver} does not take {dict(self.solver_kwargs)}: {error}") from error
 
@@ -150,19 +150,19 @@ class Settings:
             raise PlanError(f"[workers] has task_timeout={workers.task_timeout}; use seconds above 0, or leave it out")
         if workers.address is not None and not workers.actors:
             raise PlanError(f"[workers] has address={workers.address!r} and no actors of Ray; say actors = 2, or more")
-        how = self.evaluation
-        if self.oracle == "exact" and how.payoffs == "exact":
+        evaluation = self.evaluation
+        if self.oracle == "exact" and evaluation.payoffs == "exact":
             raise PlanError(
                 '[workers] has nothing to do where all is computed; leave it out, or use payoffs = "sampled"'
             )
-        if how.backend == "ray":
+        if evaluation.backend == "ray":
             raise PlanError(
                 '[evaluation] has backend="ray", within each of the [workers]; use another one, or no workers'
             )
-        if how.batch_size not in (None, how.num_envs):
+        if evaluation.batch_size not in (None, evaluation.num_envs):
             raise PlanError(
-                f"[evaluation] has batch_size={how.batch_size}, whose order would hang on who of the [workers] plays; "
-                "leave it out"
+                f"[evaluation] has batch_size={evaluation.batch_size}, whose order would hang on who of the [workers] "
+                "plays; leave it out"
             )
 
     @classmethod
@@ -173,18 +173,18 @@ class Settings:
     @classmethod
     def of(cls, values: Mapping[str, Any], source: str) -> Settings:
         """Return the settings that TOML's values say. source: where they come from, for errors."""
-        known = checked(values, cls, source)
-        for name, kind in (("stop", Stop), ("evaluation", Evaluation), ("workers", Workers)):
-            if name in known:
-                if not isinstance(known[name], Mapping):
-                    raise PlanError(f"{source} has {name}={known[name]!r}; it takes a table: [{name}]")
-                known[name] = kind(**checked(known[name], kind, f"{source}, [{name}],"))
-        return cls(**known)
+        fields = checked(values, cls, source)
+        for name, table_type in (("stop", Stop), ("evaluation", Evaluation), ("workers", Workers)):
+            if name in fields:
+                if not isinstance(fields[name], Mapping):
+                    raise PlanError(f"{source} has {name}={fields[name]!r}; it takes a table: [{name}]")
+                fields[name] = table_type(**checked(fields[name], table_type, f"{source}, [{name}],"))
+        return cls(**fields)
 
     def stopping(self, **changes: Any) -> Settings:
         """Return these settings with another end; what is None stays as it is."""
-        given = {name: value for name, value in changes.items() if value is not None}
-        return replace(self, stop=replace(self.stop, **given))
+        values = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, stop=replace(self.stop, **values))
 
     def with_actors(self, actors: int | None) -> Settings:
         """Return these settings with other actors, which changes no result; None: as they are. Raises PlanError."""
@@ -219,11 +219,15 @@ class Settings:
 
     def make_oracle(self) -> Callable[..., Any]:
         """Return the function that makes the oracle. Raises PlanError for an argument that it does not take."""
-        made = registry.load(ORACLES.get(self.oracle, self.oracle))
-        parameters = inspect.signature(made).parameters.values()
-        known = [each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)][1:]
-        if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        make = registry.load(ORACLES.get(self.oracle, self.oracle))
+        parameters = inspect.signature(make).parameters.values()
+        names = [
+            parameter.name
+            for parameter in parameters
+            if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        ][1:]
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             for name in self.oracle_kwargs:
-                if name not in known:
-                    raise PlanError(f"oracle {self.oracle} takes no {name}; {meant(name, known)}")
-        return made
+                if name not in names:
+                    raise PlanError(f"oracle {self.oracle} takes no {name}; {meant(name, names)}")
+        return make

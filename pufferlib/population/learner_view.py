@@ -25,11 +25,11 @@ class LearnerView:
 
     ::
 
-        own = LearnerView(vec, Router(pool, vec, matchmaker), learner)
+        view = LearnerView(vec, Router(pool, vec, matchmaker), learner)
         vec.async_reset()
         while True:
-            batch = own.recv()      # rows of the learner's, as few as one and as many as vec.agents_per_batch
-            own.send(actions)       # one for each of them
+            batch = view.recv()     # rows of the learner's, as few as one and as many as vec.agents_per_batch
+            view.send(actions)      # one for each of them
 
     An agent's rows follow each other as its decisions do: what it was paid while others acted is added up, in the row
     in which it acts again or its episode ends. No discount is taken for the time in between. The first row of an
@@ -42,7 +42,7 @@ class LearnerView:
         self._read_mask = action_mask_reader(vec.observation_layout, vec.single_action_space)
         num_agents = vec.num_envs * vec.agents_per_env
         self._rewards = np.zeros(num_agents, np.float32)  # since the agent's last row that was shown
-        self._goes_on = np.zeros(num_agents, np.bool_)  # whether that row is of the same episode
+        self._same_episode = np.zeros(num_agents, np.bool_)  # whether that row is of the same episode
         self._rows: Array = np.zeros(0, np.int64)  # of the VecEnv's batch, those that were shown
         self._actions: Any = None  # of the others, in a batch's full length
         self._infos: list[dict[str, Any]] = []  # of batches without a row of the learner's, to go with the next one
@@ -65,21 +65,21 @@ class LearnerView:
                 batch: Any = self._vec.recv(None if deadline is None else max(0.0, deadline - time.monotonic()))
             except RecvTimeout as error:
                 if num_batches:
-                    raise self._late(num_batches, timeout) from error
+                    raise self._timeout_error(num_batches, timeout) from error
                 raise
             self._infos.extend(batch.infos)
             self._actions = self._router.act(batch, but=self._learner)
-            shown = self._shown(self._vec.host_batch)
+            view = self._view(self._vec.host_batch)
             if len(self._rows):
                 break
             self._vec.send(self._actions)
             num_batches += 1
             self._require_rows(num_batches, timeout, deadline)
-        infos, self._infos = Infos(self._infos, shown.agent_ids.tolist(), None), []
-        self.host_batch = shown = shown._replace(infos=infos)
+        infos, self._infos = Infos(self._infos, view.agent_ids.tolist(), None), []
+        self.host_batch = view = view._replace(infos=infos)
         if isinstance(batch.observations, np.ndarray):
-            return shown
-        columns: Any = (torch.from_numpy(np.array(column)) for column in (*shown[:4], *shown[5:]))
+            return view
+        columns: Any = (torch.from_numpy(np.array(column)) for column in (*view[:4], *view[5:]))
         return Batch.of(tuple(column.to(batch.observations.device) for column in columns), infos)
 
     def _require_rows(self, num_batches: int, timeout: float | None, deadline: float | None) -> None:
@@ -91,9 +91,9 @@ class LearnerView:
                 f"policies {sorted(seated)}; add it to the matchups, or pass another learner"
             )
         if deadline is not None and time.monotonic() >= deadline:
-            raise self._late(num_batches, timeout)
+            raise self._timeout_error(num_batches, timeout)
 
-    def _late(self, num_batches: int, timeout: float | None) -> RecvTimeout:
+    def _timeout_error(self, num_batches: int, timeout: float | None) -> RecvTimeout:
         return RecvTimeout(
             f"no row of learner {self._learner} came within {timeout} s, in {num_batches} batches of others' rows; "
             "none can come while the matchmaker does not seat it; call recv again to wait on"
@@ -102,27 +102,27 @@ class LearnerView:
     def send(self, actions: Any) -> None:
         """Answer the rows that were shown, (rows, …); a pair of such for a Tuple."""
         pairs = isinstance(self._actions, tuple)
-        for all_of_them, own in zip(self._actions, actions, strict=True) if pairs else [(self._actions, actions)]:
-            all_of_them[self._rows] = as_numpy(own)
+        for column, learner_column in zip(self._actions, actions, strict=True) if pairs else [(self._actions, actions)]:
+            column[self._rows] = as_numpy(learner_column)
         self._vec.send(self._actions)
 
-    def _shown(self, batch: Any) -> Batch:
+    def _view(self, batch: Any) -> Batch:
         ids, masks = batch.agent_ids, batch.masks
         self._rewards[ids] = np.where(masks, self._rewards[ids] + batch.rewards, 0)
-        self._goes_on[ids] &= masks
-        own = self._router.policies(ids) == self._learner
+        self._same_episode[ids] &= masks
+        mask = self._router.policies(ids) == self._learner
         if self._read_mask is not None:
-            acts = self._read_mask(torch.from_numpy(batch.observations)).any(1).numpy()
-            own &= acts | batch.terminations | batch.truncations
-        self._rows = rows = np.flatnonzero(own)
+            can_act = self._read_mask(torch.from_numpy(batch.observations)).any(1).numpy()
+            mask &= can_act | batch.terminations | batch.truncations
+        self._rows = rows = np.flatnonzero(mask)
         agents = ids[rows]
-        shown: Batch = batch._replace(
+        view: Batch = batch._replace(
             observations=batch.observations[rows],
             rewards=self._rewards[agents],
             terminations=batch.terminations[rows],
             truncations=batch.truncations[rows],
             agent_ids=agents,
-            masks=self._goes_on[agents],
+            masks=self._same_episode[agents],
         )
-        self._rewards[agents], self._goes_on[agents] = 0, True
-        return shown
+        self._rewards[agents], self._same_episode[agents] = 0, True
+        return view

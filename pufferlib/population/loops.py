@@ -81,9 +81,9 @@ def _psro(
         mixture = product(table.populations, solver(table.means))
         nash_conv = None if measure is None else measure(mixture)
         yield Iteration(number, mixture, nash_conv, perf_counter() - start)
-        aims = [[mixture] if targets is None else targets(table.means, mixture, seat) for seat in seats]
-        wanted = [(seat, aim) for seat in seats for aim in aims[seat]]
-        for (seat, _), policy in zip(wanted, respond_all(oracle, wanted), strict=True):
+        targets_by_seat = [[mixture] if targets is None else targets(table.means, mixture, seat) for seat in seats]
+        requests = [(seat, target) for seat in seats for target in targets_by_seat[seat]]
+        for (seat, _), policy in zip(requests, respond_all(oracle, requests), strict=True):
             table.add(seat, policy)
         number += 1
 
@@ -107,11 +107,11 @@ def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure
 
 def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
     """Return whom PSRO with rectified Nash responds to: for each policy in use, those of the others that it beats."""
-    found = rectified(payoffs, mixture.marginals, seat)
+    weights_by_policy = rectified(payoffs, mixture.marginals, seat)
     other = 1 - seat
     return [
-        product(mixture.populations, [weights if each == other else mixture.marginals[each] for each in range(2)])
-        for weights in found.values()
+        product(mixture.populations, [weights if index == other else mixture.marginals[index] for index in range(2)])
+        for weights in weights_by_policy.values()
     ]
 
 

@@ -81,9 +81,9 @@ def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None =
     shape = (len(policies),) * num_seats
     joint = np.ones(shape)
     if len(policies) >= num_seats:
-        places = np.indices(shape).reshape(num_seats, -1)
-        apart = [len(set(column)) == num_seats for column in places.T.tolist()]
-        joint = np.array(apart, np.float64).reshape(shape)
+        indices = np.indices(shape).reshape(num_seats, -1)
+        distinct = [len(set(column)) == num_seats for column in indices.T.tolist()]
+        joint = np.array(distinct, np.float64).reshape(shape)
     return Sampled(Mixture.of_joint([tuple(policies)] * num_seats, joint / joint.sum()), seed)
 
 
@@ -122,12 +122,12 @@ class Prioritized(Matchmaker):
             raise PlanError(f"opponents={opponents!r} leaves a seat without any; each other seat needs one at least")
         self._seat, self._learner, self._weight = seat, learner, weight
         self._opponents = [list(ids) for ids in opponents]
-        self._keep = np.exp(-1 / memory)
+        self._decay = np.exp(-1 / memory)
         self._results: dict[tuple[int, int], list[float]] = {}  # by seat and opponent: wins, episodes, both fading
         self._rng = np.random.default_rng(seed)
 
     def add(self, other_seat: int, policy: int) -> None:
-        """Have one opponent more. other_seat: counted among the other seats."""
+        """Add an opponent. other_seat: counted among the other seats."""
         self._opponents[other_seat].append(policy)
 
     def win_rates(self, other_seat: int = 0) -> Mapping[int, float]:
@@ -144,8 +144,8 @@ class Prioritized(Matchmaker):
             weights = self._weight(np.array([self._rate(other_seat, policy) for policy in ids]))
             marginals.append(weights / weights.sum() if weights.sum() > 0 else np.full(len(ids), 1 / len(ids)))
         mixture = product(self._opponents, marginals)
-        drawn = [list(mixture.sample(self._rng)) for _ in env_ids]
-        return [(*others[: self._seat], self._learner, *others[self._seat :]) for others in drawn]
+        samples = [list(mixture.sample(self._rng)) for _ in env_ids]
+        return [(*others[: self._seat], self._learner, *others[self._seat :]) for others in samples]
 
     def policies(self) -> set[int]:
         """Return the learner and all of its opponents."""
@@ -155,11 +155,11 @@ class Prioritized(Matchmaker):
         if returns is None:
             return
         others = [policy for seat, policy in enumerate(matchup) if seat != self._seat]
-        mine, theirs = returns[self._seat], np.delete(returns, self._seat).mean()
-        won = 0.5 if mine == theirs else float(mine > theirs)
+        learner_return, opponents_return = returns[self._seat], np.delete(returns, self._seat).mean()
+        win = 0.5 if learner_return == opponents_return else float(learner_return > opponents_return)
         for other_seat, policy in enumerate(others):
             wins, episodes = self._results.get((other_seat, policy), (0.0, 0.0))
-            self._results[other_seat, policy] = [wins * self._keep + won, episodes * self._keep + 1]
+            self._results[other_seat, policy] = [wins * self._decay + win, episodes * self._decay + 1]
 
 
 class Capped(Matchmaker):
@@ -176,52 +176,52 @@ class Capped(Matchmaker):
         if most < 2 or episodes < 1:
             raise PlanError(f"most={most} has to be 2 at least, episodes={episodes} 1")
         self._maker, self._most, self._episodes = maker, most, episodes
-        self._owed: Counter[Matchup] = Counter()  # episodes; below 0 where more were played
-        self._open: deque[Matchup] = deque()  # those that are owed some; whoever is next stands in front
-        self._under_way: dict[Matchup, int] = {}  # episodes, oldest matchups first
-        self._of_env: dict[int, Matchup] = {}
+        self._remaining: Counter[Matchup] = Counter()  # episodes; below 0 where more were played
+        self._open: deque[Matchup] = deque()  # those with episodes remaining, the next one first
+        self._num_running: dict[Matchup, int] = {}  # episodes, oldest matchups first
+        self._by_env: dict[int, Matchup] = {}
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         return [self._assign(env_id) for env_id in env_ids]
 
     def policies(self) -> set[int] | None:
         """Return what the other matchmaker can seat, with what is owed episodes still; None where that is not known."""
-        known: set[int] | None = policies_of(self._maker)
-        if known is None:
+        policies: set[int] | None = policies_of(self._maker)
+        if policies is None:
             return None
-        return known | {policy for matchup in self._open_or_under_way() for policy in matchup}
+        return policies | {policy for matchup in self._open_or_running() for policy in matchup}
 
     def _assign(self, env_id: int) -> Matchup:
-        before = self._of_env.pop(env_id, None)
-        if before is not None:
-            self._under_way[before] -= 1
-            if not self._under_way[before]:
-                del self._under_way[before]
-        while len(self._open) < self._most > len(self._open_or_under_way()) and not self._has_enough():
-            (drawn,) = self._maker.assign([env_id])
-            self._owed[drawn] += self._episodes
-            if self._owed[drawn] > 0 and drawn not in self._open:
-                self._open.append(drawn)
-        matchup = self._open[0] if self._open else self._spare()
-        self._owed[matchup] -= 1
+        previous = self._by_env.pop(env_id, None)
+        if previous is not None:
+            self._num_running[previous] -= 1
+            if not self._num_running[previous]:
+                del self._num_running[previous]
+        while len(self._open) < self._most > len(self._open_or_running()) and not self._has_enough():
+            (new_matchup,) = self._maker.assign([env_id])
+            self._remaining[new_matchup] += self._episodes
+            if self._remaining[new_matchup] > 0 and new_matchup not in self._open:
+                self._open.append(new_matchup)
+        matchup = self._open[0] if self._open else self._running_matchup()
+        self._remaining[matchup] -= 1
         self._open.rotate(-1)
-        if self._owed[matchup] <= 0 and matchup in self._open:
+        if self._remaining[matchup] <= 0 and matchup in self._open:
             self._open.remove(matchup)
-        self._under_way[matchup] = self._under_way.get(matchup, 0) + 1
-        self._of_env[env_id] = matchup
+        self._num_running[matchup] = self._num_running.get(matchup, 0) + 1
+        self._by_env[env_id] = matchup
         return matchup
 
-    def _open_or_under_way(self) -> set[Matchup]:
-        return {*self._open, *self._under_way}
+    def _open_or_running(self) -> set[Matchup]:
+        return {*self._open, *self._num_running}
 
     def _has_enough(self) -> bool:
         """Whether as many draws are open as may be: of a mixture with one matchup, all draws are that one."""
-        return sum(self._owed[matchup] for matchup in self._open) >= self._most * self._episodes
+        return sum(self._remaining[matchup] for matchup in self._open) >= self._most * self._episodes
 
-    def _spare(self) -> Matchup:
+    def _running_matchup(self) -> Matchup:
         """Return a matchup that is under way, and not the one that is to end next."""
-        _, *others = self._under_way
-        return min(others, key=lambda each: self._under_way[each])
+        _, *others = self._num_running
+        return min(others, key=lambda matchup: self._num_running[matchup])
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         self._maker.report(env_id, matchup, returns)
@@ -229,5 +229,5 @@ class Capped(Matchmaker):
 
 def policies_of(maker: Matchmaker) -> set[int] | None:
     """Return the policies that a matchmaker can seat from now on; None of one that does not say."""
-    told: Callable[[], set[int] | None] | None = getattr(maker, "policies", None)
-    return None if told is None else told()
+    policies: Callable[[], set[int] | None] | None = getattr(maker, "policies", None)
+    return None if policies is None else policies()

@@ -52,10 +52,10 @@ class Mixture:
     def sample(self, rng: np.random.Generator) -> Matchup:
         """Draw a matchup with rng."""
         if self.joint is None:
-            chosen = [_draw(marginal, rng) for marginal in self.marginals]
+            indices = [_draw(marginal, rng) for marginal in self.marginals]
         else:
-            chosen = [int(index) for index in np.unravel_index(_draw(self.joint.reshape(-1), rng), self.joint.shape)]
-        return tuple(ids[index] for ids, index in zip(self.populations, chosen, strict=True))
+            indices = [int(index) for index in np.unravel_index(_draw(self.joint.reshape(-1), rng), self.joint.shape)]
+        return tuple(ids[index] for ids, index in zip(self.populations, indices, strict=True))
 
     def support(self, seat: int) -> dict[int, float]:
         """Return the policies that a seat plays at all, and how often."""
@@ -65,7 +65,7 @@ class Mixture:
 
 def product(populations: Sequence[Sequence[int]], marginals: Sequence[Any]) -> Mixture:
     """Return the mixture in which each seat draws independently. marginals: (policies,), one a seat; each sums to 1."""
-    return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(each, np.float64) for each in marginals))
+    return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(marginal, np.float64) for marginal in marginals))
 
 
 def _draw(probabilities: Array, rng: np.random.Generator) -> int:

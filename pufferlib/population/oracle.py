@@ -46,24 +46,24 @@ class ImprovingOracle(Protocol):
         """Return the id of a new learner for a seat."""
 
     def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
-        """Have a learner do better, for a while, where the other seats play a mixture, and publish what comes of it."""
+        """Improve a learner for a while where the other seats play a mixture, and publish the result."""
 
 
-def respond_all(oracle: Oracle, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
+def respond_all(oracle: Oracle, requests: Sequence[tuple[int, Mixture]]) -> list[int]:
     """Return a response for each seat and mixture; an oracle that has ``respond_all`` is asked for all at once."""
-    at_once = getattr(oracle, "respond_all", None)
-    if at_once is not None:
-        return list(at_once(wanted))
-    return [oracle.respond(seat, mixture) for seat, mixture in wanted]
+    batch_method = getattr(oracle, "respond_all", None)
+    if batch_method is not None:
+        return list(batch_method(requests))
+    return [oracle.respond(seat, mixture) for seat, mixture in requests]
 
 
-def improve_all(oracle: ImprovingOracle, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
-    """Have learners improve, each of a seat and against a mixture; at once with an oracle that has ``improve_all``."""
-    at_once = getattr(oracle, "improve_all", None)
-    if at_once is not None:
-        at_once(wanted)
+def improve_all(oracle: ImprovingOracle, requests: Sequence[tuple[int, int, Mixture]]) -> None:
+    """Improve learners, each of a seat and against a mixture; at once if the oracle has ``improve_all``."""
+    batch_method = getattr(oracle, "improve_all", None)
+    if batch_method is not None:
+        batch_method(requests)
         return
-    for seat, learner, mixture in wanted:
+    for seat, learner, mixture in requests:
         oracle.improve(seat, learner, mixture)
 
 

@@ -16,7 +16,7 @@ from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.population.matchup import Matchup
 from pufferlib.util.files import written_whole
 
-__all__ = ["PayoffTable", "beaten"]
+__all__ = ["PayoffTable", "pairwise_wins"]
 
 Array = np.ndarray[Any, Any]
 DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)  # of a file
@@ -43,7 +43,7 @@ class PayoffTable:
         self.counts = np.zeros(empty, np.int64)
         self.exact = np.zeros(empty, np.bool_)
         self._index: list[dict[int, int]] = [{} for _ in range(num_seats)]
-        self._seen: set[tuple[Matchup, str]] = set()
+        self._counted_batches: set[tuple[Matchup, str]] = set()
         for seat, ids in enumerate(populations):
             for policy in ids:
                 self.add(seat, policy)
@@ -54,20 +54,20 @@ class PayoffTable:
         return len(self.populations)
 
     def add(self, seat: int, policy: int) -> None:
-        """Have a policy more in a seat's population. Raises PlanError for one that is there already."""
+        """Add a policy to a seat's population. Raises PlanError if it is in it already."""
         if policy in self._index[seat]:
             raise PlanError(f"policy {policy} is in the population of seat {seat} already")
         self._index[seat][policy] = len(self.populations[seat])
         self.populations[seat].append(policy)
-        more = [(0, int(axis == seat)) for axis in range(self.num_seats)]
-        self.means = np.pad(self.means, [(0, 0), *more], constant_values=np.nan)
-        self._squares = np.pad(self._squares, [(0, 0), *more])
-        self.wins = np.pad(self.wins, [(0, 0), (0, 0), *more], constant_values=np.nan)
-        self.counts = np.pad(self.counts, more)
-        self.exact = np.pad(self.exact, more)
+        padding = [(0, int(axis == seat)) for axis in range(self.num_seats)]
+        self.means = np.pad(self.means, [(0, 0), *padding], constant_values=np.nan)
+        self._squares = np.pad(self._squares, [(0, 0), *padding])
+        self.wins = np.pad(self.wins, [(0, 0), (0, 0), *padding], constant_values=np.nan)
+        self.counts = np.pad(self.counts, padding)
+        self.exact = np.pad(self.exact, padding)
 
     def replace(self, seat: int, policy: int, other: int) -> None:
-        """Have another policy in a policy's place, as what is frozen of a learner; what is known of it stays."""
+        """Replace a policy by another one, as a learner by its frozen copy; its cells keep their values."""
         if policy not in self._index[seat]:
             raise PlanError(f"policy {policy} is not in the population of seat {seat}")
         if other in self._index[seat]:
@@ -79,12 +79,12 @@ class PayoffTable:
         """Forget what a policy's cells hold, as it plays otherwise now."""
         if policy not in self._index[seat]:
             raise PlanError(f"policy {policy} is not in the population of seat {seat}")
-        where = tuple(self._index[axis][policy] if axis == seat else slice(None) for axis in range(self.num_seats))
-        self.means[(slice(None), *where)] = np.nan
-        self._squares[(slice(None), *where)] = 0
-        self.wins[(slice(None), slice(None), *where)] = np.nan
-        self.counts[where] = 0
-        self.exact[where] = False
+        cells = tuple(self._index[axis][policy] if axis == seat else slice(None) for axis in range(self.num_seats))
+        self.means[(slice(None), *cells)] = np.nan
+        self._squares[(slice(None), *cells)] = 0
+        self.wins[(slice(None), slice(None), *cells)] = np.nan
+        self.counts[cells] = 0
+        self.exact[cells] = False
 
     def cell(self, matchup: Matchup) -> tuple[int, ...]:
         """Return a matchup's indices. Raises PlanError for a policy that is in no such population."""
@@ -111,30 +111,30 @@ class PayoffTable:
         if values.ndim != 2 or values.shape[1] != self.num_seats or not np.isfinite(values).all():
             raise PlanError(f"returns of shape {values.shape} are not finite numbers, (episodes, {self.num_seats})")
         cell, key = self.cell(matchup), (tuple(matchup), batch_id)
-        if key in self._seen:
+        if key in self._counted_batches:
             return False
-        self._seen.add(key)
+        self._counted_batches.add(key)
         if self.exact[cell] or not len(values):
             return True
         # Two sets of samples become one: Chan, Golub & LeVeque, 1979. Nothing is subtracted that could cancel.
-        mean, count, more = values.mean(0), int(self.counts[cell]), len(values)
-        where: Any = (slice(None), *cell)
-        known = self.means[where] if count else mean
-        step = mean - known
-        self.means[where] = known + step * (more / (count + more))
-        self._squares[where] += ((values - mean) ** 2).sum(0) + step**2 * (count * more / (count + more))
-        pairs: Any = (slice(None), slice(None), *cell)
-        won = beaten(values).mean(0)
-        known_won = self.wins[pairs] if count else won
-        self.wins[pairs] = known_won + (won - known_won) * (more / (count + more))
-        self.counts[cell] = count + more
+        mean, count, num_new = values.mean(0), int(self.counts[cell]), len(values)
+        mean_index: Any = (slice(None), *cell)
+        old_means = self.means[mean_index] if count else mean
+        step = mean - old_means
+        self.means[mean_index] = old_means + step * (num_new / (count + num_new))
+        self._squares[mean_index] += ((values - mean) ** 2).sum(0) + step**2 * (count * num_new / (count + num_new))
+        win_index: Any = (slice(None), slice(None), *cell)
+        win_rates = pairwise_wins(values).mean(0)
+        old_wins = self.wins[win_index] if count else win_rates
+        self.wins[win_index] = old_wins + (win_rates - old_wins) * (num_new / (count + num_new))
+        self.counts[cell] = count + num_new
         return True
 
     def fill(self, means: Array, wins: Array | None = None) -> None:
         """Set all cells to values that were computed. means, wins: as the table has them; None: not known."""
-        for name, values, kept in (("means", means, self.means), ("wins", wins, self.wins)):
-            if values is not None and values.shape != kept.shape:
-                raise PlanError(f"{name} of shape {values.shape} do not fit a table of {kept.shape}")
+        for name, values, column in (("means", means, self.means), ("wins", wins, self.wins)):
+            if values is not None and values.shape != column.shape:
+                raise PlanError(f"{name} of shape {values.shape} do not fit a table of {column.shape}")
         self.means = np.array(means, np.float64)
         self.wins = np.full_like(self.wins, np.nan) if wins is None else np.array(wins, np.float64)
         self._squares[:] = 0
@@ -157,11 +157,11 @@ class PayoffTable:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a file (.npz, without pickles) that is whole at any time."""
-        told = {"format": FORMAT, "populations": self.populations, "seen": sorted(self._seen)}
+        header = {"format": FORMAT, "populations": self.populations, "seen": sorted(self._counted_batches)}
         with written_whole(path) as part, open(part, "wb") as file:
             np.savez(
                 file,
-                told=np.array(json.dumps(told)),
+                told=np.array(json.dumps(header)),
                 means=self.means,
                 squares=self._squares,
                 wins=self.wins,
@@ -173,27 +173,27 @@ class PayoffTable:
     def load(cls, path: str | os.PathLike[str]) -> PayoffTable:
         """Return what ``save`` wrote. Raises CheckpointError for anything else."""
         try:
-            with np.load(path, allow_pickle=False) as kept:
-                told = json.loads(str(kept["told"]))
-                if told["format"] != FORMAT:
-                    raise ValueError(f"its format is {told['format']!r}")
-                table = cls(len(told["populations"]), told["populations"])
-                columns = {each: each for each in ("means", "wins", "counts", "exact")} | {"squares": "_squares"}
+            with np.load(path, allow_pickle=False) as arrays:
+                header = json.loads(str(arrays["told"]))
+                if header["format"] != FORMAT:
+                    raise ValueError(f"its format is {header['format']!r}")
+                table = cls(len(header["populations"]), header["populations"])
+                columns = {name: name for name in ("means", "wins", "counts", "exact")} | {"squares": "_squares"}
                 for name, attribute in columns.items():
-                    if kept[name].shape != getattr(table, attribute).shape:
-                        raise ValueError(f"{name} has shape {kept[name].shape}")
-                    setattr(table, attribute, kept[name])
-                table._seen = {(tuple(matchup), batch_id) for matchup, batch_id in told["seen"]}
+                    if arrays[name].shape != getattr(table, attribute).shape:
+                        raise ValueError(f"{name} has shape {arrays[name].shape}")
+                    setattr(table, attribute, arrays[name])
+                table._counted_batches = {(tuple(matchup), batch_id) for matchup, batch_id in header["seen"]}
         except (*DAMAGE, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path} holds no {FORMAT} ({error!r})") from error
         return table
 
 
-def beaten(returns: Array) -> Array:
+def pairwise_wins(returns: Array) -> Array:
     """Return 1 where a seat got more than another, 0.5 where as much, else 0: (episodes, seat, other seat).
 
     returns: (episodes, num_seats).
     """
-    mine, theirs = returns[:, :, None], returns[:, None, :]
-    won: Array = (mine > theirs) + 0.5 * (mine == theirs)
-    return won
+    first, second = returns[:, :, None], returns[:, None, :]
+    wins: Array = (first > second) + 0.5 * (first == second)
+    return wins

@@ -12,7 +12,7 @@ from pufferlib.population.pool import PolicyPool
 
 __all__ = ["Member", "population_based_training"]
 
-Settings = Mapping[str, float]
+MemberSettings = Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Member:
     """
 
     learner: int
-    settings: Settings
+    settings: MemberSettings
     score: float = float("nan")
     parent: int | None = None
 
 
 def population_based_training(
     pool: PolicyPool,
-    settings: Mapping[int, Settings],
+    settings: Mapping[int, MemberSettings],
     train: Callable[[Member], float],
     *,
     share: float = 0.2,
@@ -52,10 +52,10 @@ def population_based_training(
     if not 0 < share <= 0.5 or len(settings) < 2:
         raise PlanError(f"share={share} of {len(settings)} learners: two at least, and at most half of them")
     rng = np.random.default_rng(seed)
-    members = [Member(learner, dict(told)) for learner, told in settings.items()]
+    members = [Member(learner, dict(values)) for learner, values in settings.items()]
     while True:
-        at_once = getattr(train, "train_all", None)
-        scores = [train(member) for member in members] if at_once is None else at_once(members)
+        train_all = getattr(train, "train_all", None)
+        scores = [train(member) for member in members] if train_all is None else train_all(members)
         members = [replace(member, score=float(score)) for member, score in zip(members, scores, strict=True)]
         for member in members:
             pool.publish(member.learner)
@@ -63,11 +63,13 @@ def population_based_training(
         members.sort(key=lambda member: -np.inf if np.isnan(member.score) else member.score, reverse=True)
         yield list(members)
         best, rest = members[:count], members[count : len(members) - count]
-        heirs = [_heir(pool, member, best[rng.integers(count)], factors, rng) for member in members[-count:]]
-        members = [*(replace(member, parent=None) for member in (*best, *rest)), *heirs]
+        replacements = [
+            _replacement(pool, member, best[rng.integers(count)], factors, rng) for member in members[-count:]
+        ]
+        members = [*(replace(member, parent=None) for member in (*best, *rest)), *replacements]
 
 
-def _heir(
+def _replacement(
     pool: PolicyPool, member: Member, parent: Member, factors: Sequence[float], rng: np.random.Generator
 ) -> Member:
     pool.publish(member.learner, pool.weights(parent.learner), pool.state(parent.learner))

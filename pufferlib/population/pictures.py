@@ -31,23 +31,23 @@ def draw_payoffs(table: PayoffTable, path: str | Path, names: Sequence[str] = ()
 
     names: of the seats. Empty cells stay white. Raises MissingExtra without matplotlib.
     """
-    names = names or _numbered(table)
+    names = names or _seat_names(table)
     rows, columns = [*map(len, table.populations), 1][:2]
     means = table.means[0].reshape(rows, columns, -1).mean(-1)
-    figure = _new(float(np.clip(3.9 * rows / columns, 1.5, 7)) + 0.7)
+    figure = _new_figure(float(np.clip(3.9 * rows / columns, 1.5, 7)) + 0.7)
     (axes,) = figure.axes
     most = float(np.nanmax(np.abs(means), initial=0)) or 1.0
     image = axes.imshow(means, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
     for axis, ids in zip((axes.yaxis, axes.xaxis), table.populations, strict=False):
         step = -(-len(ids) // MOST_TICKS)
-        axis.set_ticks(range(0, len(ids), step), [str(each) for each in ids[::step]])
+        axis.set_ticks(range(0, len(ids), step), [str(policy) for policy in ids[::step]])
     if max(means.shape) <= MOST_WRITTEN:
         for (row, column), value in np.ndenumerate(means):
             color = "white" if abs(value) > DARK * most else "black"
             axes.text(column, row, f"{round(value, 2) + 0.0:.2f}", ha="center", va="center", color=color)
     axes.set(ylabel=f"policy of {names[0]}", xlabel=f"policy of {names[1]}" if len(names) > 1 else "")
     figure.colorbar(image, label=f"{names[0]} gets")
-    return _saved(figure, path)
+    return _save(figure, path)
 
 
 def draw_nash_conv(rows: Sequence[Row], path: str | Path) -> Path | None:
@@ -55,13 +55,13 @@ def draw_nash_conv(rows: Sequence[Row], path: str | Path) -> Path | None:
 
     Raises MissingExtra without matplotlib.
     """
-    known = [row for row in rows if row["nash_conv"] is not None]
-    if not known:
+    measured = [row for row in rows if row["nash_conv"] is not None]
+    if not measured:
         return None
-    figure, ticker = _new(3.4), _ticker()
+    figure, ticker = _new_figure(3.4), _ticker()
     (axes,) = figure.axes
-    values = [row["nash_conv"] for row in known]
-    axes.plot([row["iteration"] for row in known], values, marker="o", markersize=3)
+    values = [row["nash_conv"] for row in measured]
+    axes.plot([row["iteration"] for row in measured], values, marker="o", markersize=3)
     if min(values) > 0 and max(values) > 10 * min(values):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
@@ -72,7 +72,7 @@ def draw_nash_conv(rows: Sequence[Row], path: str | Path) -> Path | None:
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.set(xlabel="iteration", ylabel="NashConv of the mixture")
     axes.grid(alpha=0.3)
-    return _saved(figure, path)
+    return _save(figure, path)
 
 
 def draw_mixtures(rows: Sequence[Row], table: PayoffTable, path: str | Path, names: Sequence[str] = ()) -> Path:
@@ -80,8 +80,8 @@ def draw_mixtures(rows: Sequence[Row], table: PayoffTable, path: str | Path, nam
 
     The oldest policy lies lowest, and is the darkest. names: of the seats. Raises MissingExtra without matplotlib.
     """
-    names, populations = names or _numbered(table), table.populations
-    figure, ticker = _new(0.8 + 2.4 * len(populations), len(populations)), _ticker()
+    names, populations = names or _seat_names(table), table.populations
+    figure, ticker = _new_figure(0.8 + 2.4 * len(populations), len(populations)), _ticker()
     edges = [row["iteration"] for row in rows]
     edges.append(edges[-1] + 1)  # a mixture holds for a whole iteration
     for seat, (axes, ids) in enumerate(zip(figure.axes, populations, strict=True)):
@@ -93,22 +93,22 @@ def draw_mixtures(rows: Sequence[Row], table: PayoffTable, path: str | Path, nam
         axes.set(title=names[seat], ylabel="share", ylim=(0, 1), xlim=(edges[0], edges[-1]))
         axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         if len(ids) <= MOST_NAMED:
-            beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "handlelength": 1}
-            axes.legend(bands[::-1], list(map(str, reversed(ids))), title="policy", **beside)
+            style = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "handlelength": 1}
+            axes.legend(bands[::-1], list(map(str, reversed(ids))), title="policy", **style)
         else:
             bar = figure.colorbar(_scale(colors, len(ids)), ax=axes, label="policy")
             step = -(-len(ids) // MOST_TICKS)
-            bar.set_ticks(range(0, len(ids), step), labels=[str(each) for each in ids[::step]])
+            bar.set_ticks(range(0, len(ids), step), labels=[str(policy) for policy in ids[::step]])
             bar.minorticks_off()
     figure.axes[len(populations) - 1].set_xlabel("iteration")
-    return _saved(figure, path)
+    return _save(figure, path)
 
 
-def _numbered(table: PayoffTable) -> list[str]:
+def _seat_names(table: PayoffTable) -> list[str]:
     return [f"seat {number}" for number in range(table.num_seats)]
 
 
-def _new(height: float, num_panels: int = 1) -> Any:
+def _new_figure(height: float, num_panels: int = 1) -> Any:
     """Return a figure with panels below each other. height: inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -144,7 +144,7 @@ def _scale(colors: Any, num_policies: int) -> Any:
     return ScalarMappable(BoundaryNorm(np.arange(num_policies + 1) - 0.5, num_policies), colors)
 
 
-def _saved(figure: Any, path: str | Path) -> Path:
+def _save(figure: Any, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as part:

@@ -52,42 +52,42 @@ def pipeline_psro(
     frozen = len(table.populations[0])
     if any(len(ids) != frozen for ids in table.populations):
         raise PlanError(f"populations of {[len(ids) for ids in table.populations]} policies have no common levels")
-    best, waited = np.full(len(seats), -np.inf), 0
+    best, num_stalled = np.full(len(seats), -np.inf), 0
     while True:
         while len(table.populations[0]) < frozen + num_levels:
             for seat in seats:
                 table.add(seat, oracle.begin(seat))
         evaluate(table)
-        mixture = _below(table, solve, frozen)
+        mixture = _mixture_below(table, solve, frozen)
         values = np.array([_value(table, mixture, seat, frozen) for seat in seats])
-        waited = 0 if (values > best + min_gain).any() else waited + 1
+        num_stalled = 0 if (values > best + min_gain).any() else num_stalled + 1
         best = np.maximum(best, values)
-        if waited == patience:
+        if num_stalled == patience:
             for seat in seats:
                 learner = table.populations[seat][frozen]
                 table.replace(seat, learner, oracle.pool.freeze(learner))
                 oracle.pool.drop(learner)
-            frozen, best, waited = frozen + 1, np.full(len(seats), -np.inf), 0
+            frozen, best, num_stalled = frozen + 1, np.full(len(seats), -np.inf), 0
             continue
         nash_conv = None if measure is None else measure(mixture)
         yield Iteration(number, mixture, nash_conv, perf_counter() - start)
         # From the top: none may see what those below become in this iteration.
-        wanted = [
-            (seat, table.populations[seat][level], below)
+        requests = [
+            (seat, table.populations[seat][level], target)
             for level in reversed(range(frozen, frozen + num_levels))
-            for below in [_below(table, solve, level)]
+            for target in [_mixture_below(table, solve, level)]
             for seat in seats
         ]
-        improve_all(oracle, wanted)
-        for seat, learner, _ in wanted:
+        improve_all(oracle, requests)
+        for seat, learner, _ in requests:
             table.clear(seat, learner)
         number += 1
 
 
-def _below(table: PayoffTable, solver: Solver, level: int) -> Mixture:
+def _mixture_below(table: PayoffTable, solver: Solver, level: int) -> Mixture:
     """Return the mixture of all levels below one."""
-    known = (slice(None), *[slice(level)] * table.num_seats)
-    return product([ids[:level] for ids in table.populations], solver(table.means[known]))
+    cells = (slice(None), *[slice(level)] * table.num_seats)
+    return product([ids[:level] for ids in table.populations], solver(table.means[cells]))
 
 
 def _value(table: PayoffTable, mixture: Mixture, seat: int, level: int) -> float:

@@ -11,13 +11,13 @@ import numpy as np
 from pufferlib.errors import PlanError
 from pufferlib.population.matchmaker import Sampled
 from pufferlib.population.matchup import Matchup, Mixture
-from pufferlib.population.payoff import beaten
+from pufferlib.population.payoff import pairwise_wins
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat
 from pufferlib.vectorization import VecEnv
 
-__all__ = ["Estimate", "Played", "play", "watch"]
+__all__ = ["Estimate", "PlayedEpisodes", "play", "watch"]
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
     high: float
 
 
-class Played(NamedTuple):
+class PlayedEpisodes(NamedTuple):
     """Episodes. matchups: of each. returns: (episodes, num_seats)."""
 
     matchups: list[Matchup]
@@ -43,8 +43,8 @@ class Played(NamedTuple):
     def win_rates(self, confidence: float = 0.95) -> list[Estimate]:
         """Return how often each seat gets more than another, a draw counted as half; the mean over the other seats."""
         num_seats = self.returns.shape[1]
-        won = (beaten(self.returns).sum(2) - 0.5) / max(1, num_seats - 1)  # 0.5: against oneself
-        return [_estimate(values, confidence) for values in won.T]
+        wins = (pairwise_wins(self.returns).sum(2) - 0.5) / max(1, num_seats - 1)  # 0.5: against oneself
+        return [_estimate(values, confidence) for values in wins.T]
 
 
 def play(
@@ -56,19 +56,19 @@ def play(
     seats: Sequence[Seat] | None = None,
     greedy: bool = False,
     seed: int | None = None,
-) -> Played:
+) -> PlayedEpisodes:
     """Play episodes, each by policies that are drawn from a mixture at its beginning.
 
     The first ones that begin count, and are waited for; stopping at the first that end would prefer short ones. One
     that fails is played again, by the same policies. seats, greedy: as ``Router`` has them. vec: is reset.
     Raises PlanError for no episodes.
     """
-    tally, router = _begun(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
+    tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     while len(tally.returns) < num_episodes:
         actions = router.act(vec.recv())
         if len(tally.returns) < num_episodes:
             vec.send(actions)
-    return Played(tally.matchups, np.array(tally.returns))
+    return PlayedEpisodes(tally.matchups, np.array(tally.returns))
 
 
 def watch(
@@ -86,21 +86,23 @@ def watch(
     vec: of one environment that was made with ``render_mode="ansi"``. Others: as ``play`` has them. Raises PlanError
     where it renders no text.
     """
-    tally, router = _begun(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
-    known, begun = 0, -1
+    tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
+    num_done, num_begun = 0, -1
     while True:
         batch = vec.recv()
         actions = router.act(batch)
-        if len(tally.returns) > known:
-            known = len(tally.returns)
-            paid = zip((seat.name for seat in router.seats), tally.returns[-1], strict=True)
-            yield ", ".join(f"{name} gets {value:g}" for name, value in paid)
-            if known == num_episodes:
+        if len(tally.returns) > num_done:
+            num_done = len(tally.returns)
+            payments = zip((seat.name for seat in router.seats), tally.returns[-1], strict=True)
+            yield ", ".join(f"{name} gets {value:g}" for name, value in payments)
+            if num_done == num_episodes:
                 return
-        if tally.num_begun > begun:
-            begun = tally.num_begun
-            told = (f"{seat.name} is {policy}" for seat, policy in zip(router.seats, _known(router), strict=True))
-            yield f"episode {known + 1}: {', '.join(told)}"
+        if tally.num_begun > num_begun:
+            num_begun = tally.num_begun
+            roles = (
+                f"{seat.name} is {policy}" for seat, policy in zip(router.seats, _current_matchup(router), strict=True)
+            )
+            yield f"episode {num_done + 1}: {', '.join(roles)}"
         (text,) = vec.render(env_ids=[0])
         if not isinstance(text, str):
             raise PlanError(
@@ -110,22 +112,22 @@ def watch(
         vec.send(actions)
 
 
-def _known(router: Router) -> Matchup:
+def _current_matchup(router: Router) -> Matchup:
     matchup = router.matchup(0)
     assert matchup is not None  # an episode has begun
     return matchup
 
 
-def _begun(
+def _start(
     vec: VecEnv, pool: PolicyPool, mixture: Mixture, num_episodes: int, seed: int | None, **settings: Any
 ) -> tuple[_Tally, Router]:
     """Reset a VecEnv, and return who draws matchups and who acts. settings: of the router. Raises PlanError."""
     if num_episodes < 1:
         raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
-    drawn, acting, reset = np.random.SeedSequence(seed).generate_state(3).tolist()
-    tally = _Tally(mixture, num_episodes, drawn)
-    router = Router(pool, vec, tally, seed=acting, **settings)
-    vec.async_reset(seed=reset)
+    tally_seed, router_seed, env_seed = np.random.SeedSequence(seed).generate_state(3).tolist()
+    tally = _Tally(mixture, num_episodes, tally_seed)
+    router = Router(pool, vec, tally, seed=router_seed, **settings)
+    vec.async_reset(seed=env_seed)
     return tally, router
 
 
@@ -137,30 +139,30 @@ class _Tally(Sampled):
         self.matchups: list[Matchup] = []
         self.returns: list[Array] = []
         self.num_begun = 0
-        self._left = num_episodes
-        self._again: list[Matchup] = []
-        self._counting: set[int] = set()  # environments
+        self._num_left = num_episodes
+        self._retries: list[Matchup] = []
+        self._counted_envs: set[int] = set()
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         return [self._assign(env_id) for env_id in env_ids]
 
     def _assign(self, env_id: int) -> Matchup:
         self.num_begun += 1
-        if self._again:
-            self._counting.add(env_id)
-            return self._again.pop()
-        if self._left:
-            self._counting.add(env_id)
-            self._left -= 1
+        if self._retries:
+            self._counted_envs.add(env_id)
+            return self._retries.pop()
+        if self._num_left:
+            self._counted_envs.add(env_id)
+            self._num_left -= 1
         (matchup,) = super().assign([env_id])
         return matchup
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
-        if env_id not in self._counting:
+        if env_id not in self._counted_envs:
             return
-        self._counting.remove(env_id)
+        self._counted_envs.remove(env_id)
         if returns is None:
-            self._again.append(matchup)
+            self._retries.append(matchup)
         else:
             self.matchups.append(matchup)
             self.returns.append(returns)
@@ -170,5 +172,5 @@ def _estimate(values: Array, confidence: float) -> Estimate:
     mean = float(values.mean())
     if len(values) < 2:
         return Estimate(mean, float("-inf"), float("inf"))
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * float(values.std(ddof=1) / np.sqrt(len(values)))
-    return Estimate(mean, mean - half, mean + half)
+    half_width = NormalDist().inv_cdf((1 + confidence) / 2) * float(values.std(ddof=1) / np.sqrt(len(values)))
+    return Estimate(mean, mean - half_width, mean + half_width)

@@ -46,7 +46,7 @@ class Entry:
 
 
 @dataclass
-class Learning:
+class LearnerRecord:
     """A learner. actor: None where it has weights by its entry's digest. state: as ``publish`` has it."""
 
     entry: Entry
@@ -69,9 +69,9 @@ class PolicyPool:
         self._folder = None if folder is None else Path(folder)
         self._trust = False
         self._entries: list[Entry] = []
-        self._learners: dict[int, Learning] = {}
+        self._learners: dict[int, LearnerRecord] = {}
         self._last_learner = 0  # nobody has its id again
-        self._kept: dict[str, Content] = {}  # by digest; read when asked for
+        self._contents: dict[str, Content] = {}  # by digest; read when asked for
         if self._folder is not None:
             if (self._folder / INDEX).exists():
                 raise CallError(f"{self._folder} holds a pool already; PolicyPool.open(folder) goes on with it")
@@ -85,9 +85,9 @@ class PolicyPool:
         learners: each with the digest of what it was. kept: by digest; who is not in it cannot be played.
         """
         pool = cls()
-        pool._entries, pool._kept = list(entries), dict(kept)
+        pool._entries, pool._contents = list(entries), dict(kept)
         for entry in learners:
-            pool._learners[entry.id] = Learning(entry, kept[entry.digest][0] if entry.digest in kept else Origin())
+            pool._learners[entry.id] = LearnerRecord(entry, kept[entry.digest][0] if entry.digest in kept else Origin())
             pool._last_learner = min(pool._last_learner, entry.id)
         return pool
 
@@ -95,17 +95,17 @@ class PolicyPool:
     def open(cls, folder: str | os.PathLike[str], *, trust: bool = False, num: int | None = None) -> PolicyPool:
         """Return the pool of a folder, to which more may be added; learners are not in it.
 
-        num: how many of its policies to go on with, the first ones: the others' ids are given anew. None: all.
+        num: how many of its policies to go on with, the first ones: the others' ids are assigned again. None: all.
         trust: as ``read_policy`` has it. Raises CheckpointError for what is no pool. Weights are read, and compared
         with their digests, when they are asked for.
         """
         pool = cls()
         pool._folder, pool._trust = Path(folder), trust
         try:
-            kept = json.loads((pool._folder / INDEX).read_text())
-            if (kept["format"], kept["version"]) != (FORMAT, VERSION):
-                raise ValueError(f"format {kept['format']!r}, version {kept['version']!r}")
-            pool._entries = [_entry(number, row) for number, row in enumerate(kept["policies"])][:num]
+            index = json.loads((pool._folder / INDEX).read_text())
+            if (index["format"], index["version"]) != (FORMAT, VERSION):
+                raise ValueError(f"format {index['format']!r}, version {index['version']!r}")
+            pool._entries = [_entry(number, row) for number, row in enumerate(index["policies"])][:num]
             if num is not None and len(pool._entries) < num:
                 raise ValueError(f"{len(pool._entries)} policies, not {num}")
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -118,9 +118,9 @@ class PolicyPool:
         Raises PlanError where origin makes other policies: of another class, or with weights of other names or shapes,
         as far as the policy or an earlier one of the same origin and seat tells.
         """
-        digest = self._keep(self._checked(policy, origin, seat), origin)
+        digest = self._store(self._checked(policy, origin, seat), origin)
         if self._folder is not None and not self._path(digest).exists():
-            save_weights(self._path(digest), self._kept[digest][1], origin)
+            save_weights(self._path(digest), self._contents[digest][1], origin)
         self._entries.append(Entry(len(self._entries), seat, digest))
         if self._folder is not None:
             self._write_index()
@@ -134,34 +134,34 @@ class PolicyPool:
         """
         weights = self._checked(policy, origin, seat)
         self._last_learner -= 1
-        actor, digest = (policy, "") if isinstance(policy, Actor) else (None, self._keep(weights, origin))
+        actor, digest = (policy, "") if isinstance(policy, Actor) else (None, self._store(weights, origin))
         entry = Entry(self._last_learner, seat, digest)
-        self._learners[self._last_learner] = Learning(entry, copy.deepcopy(origin), actor)
+        self._learners[self._last_learner] = LearnerRecord(entry, copy.deepcopy(origin), actor)
         return self._last_learner
 
     def freeze(self, learner: int) -> int:
         """Append what a learner is now, and return the id of that."""
-        found = self._learner(learner)
-        return self.add(self._content(learner)[1], found.origin, found.entry.seat)
+        record = self._learner(learner)
+        return self.add(self._content(learner)[1], record.origin, record.entry.seat)
 
     def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = ...) -> int:
-        """Say that a learner has other weights, which it is given here unless it has them, and return its version.
+        """Note that a learner has other weights, after setting them if they are passed, and return its version.
 
         state: what else its training goes on with, such as that of an optimiser, the pool's from now on; None: nothing.
         Where it is left out it stays as it was. Raises PlanError for weights of other names or shapes than it has.
         """
-        found = self._learner(learner)
-        if weights is not None and (found.actor is not None or found.entry.digest in self._kept):
+        record = self._learner(learner)
+        if weights is not None and (record.actor is not None or record.entry.digest in self._contents):
             require_shapes(weights, self._content(learner)[1], f"learner {learner} has")
-        if weights is not None and found.actor is not None:
-            found.actor.policy.load_state_dict(dict(weights))
+        if weights is not None and record.actor is not None:
+            record.actor.policy.load_state_dict(dict(weights))
         elif weights is not None:
-            before, found.entry = found.entry, replace(found.entry, digest=self._keep(weights, found.origin))
-            self._release(before.digest)
+            old_entry, record.entry = record.entry, replace(record.entry, digest=self._store(weights, record.origin))
+            self._release(old_entry.digest)
         if state is not ...:
-            found.state = state
-        found.version += 1
-        return found.version
+            record.state = state
+        record.version += 1
+        return record.version
 
     def version(self, learner: int) -> int:
         """Return how often a learner has been published."""
@@ -222,7 +222,7 @@ class PolicyPool:
         actor.policy.eval().requires_grad_(False)
         return actor
 
-    def _learner(self, policy: int) -> Learning:
+    def _learner(self, policy: int) -> LearnerRecord:
         if policy >= 0:
             raise PlanError(f"policy {policy} is frozen; a learner's id is below 0")
         return self._learners[self[policy].id]
@@ -248,36 +248,38 @@ class PolicyPool:
             weights = module
         else:
             raise PlanError(f"policy={policy!r:.80} is no policy; pass a torch.nn.Module, an Actor or a state dict")
-        known = self._alike(origin, seat)
-        if known is not None:
-            require_shapes(weights, self._kept[known.digest][1], f"policy {known.id}, of the same origin and seat, has")
+        match = self._matching_entry(origin, seat)
+        if match is not None:
+            require_shapes(
+                weights, self._contents[match.digest][1], f"policy {match.id}, of the same origin and seat, has"
+            )
         return weights
 
-    def _alike(self, origin: Origin, seat: str | None) -> Entry | None:
+    def _matching_entry(self, origin: Origin, seat: str | None) -> Entry | None:
         """Return the newest frozen policy of an origin and a seat whose weights are at hand."""
-        made = (origin.policy, origin.policy_kwargs, origin.frame_stack)
+        recipe = (origin.policy, origin.policy_kwargs, origin.frame_stack)
         for entry in reversed(self._entries):
-            if entry.seat == seat and entry.digest in self._kept:
-                other = self._kept[entry.digest][0]
-                if (other.policy, other.policy_kwargs, other.frame_stack) == made:
+            if entry.seat == seat and entry.digest in self._contents:
+                other = self._contents[entry.digest][0]
+                if (other.policy, other.policy_kwargs, other.frame_stack) == recipe:
                     return entry
         return None
 
-    def _keep(self, weights: Mapping[str, Tensor], origin: Origin) -> str:
-        """Have a copy of weights, and return their digest."""
-        kept = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
-        digest = digest_of(origin, kept)
-        self._kept.setdefault(digest, (copy.deepcopy(origin), kept))
+    def _store(self, weights: Mapping[str, Tensor], origin: Origin) -> str:
+        """Store a copy of weights, and return their digest."""
+        copies = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
+        digest = digest_of(origin, copies)
+        self._contents.setdefault(digest, (copy.deepcopy(origin), copies))
         return digest
 
     def _release(self, digest: str) -> None:
         """Forget weights that nobody has any more."""
-        learning = (each.entry for each in self._learners.values())
-        if all(entry.digest != digest for entry in (*self._entries, *learning)):
-            self._kept.pop(digest, None)
+        learner_entries = (record.entry for record in self._learners.values())
+        if all(entry.digest != digest for entry in (*self._entries, *learner_entries)):
+            self._contents.pop(digest, None)
 
     def _read(self, digest: str) -> Content:
-        if digest not in self._kept:
+        if digest not in self._contents:
             if self._folder is None:
                 raise PlanError(
                     "a policy that is not among the task's policies, whose weights came with it; name it there"
@@ -286,8 +288,8 @@ class PolicyPool:
             weights = {name: value.clone() for name, value in saved.weights.items()}
             if digest_of(saved.origin, weights) != digest:
                 raise CheckpointError(f"{saved.path} is not what was written there: its content has another digest")
-            self._kept[digest] = (saved.origin, weights)
-        return self._kept[digest]
+            self._contents[digest] = (saved.origin, weights)
+        return self._contents[digest]
 
     def _path(self, digest: str) -> Path:
         assert self._folder is not None
@@ -302,12 +304,12 @@ class PolicyPool:
 
 def digest_of(origin: Origin, weights: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of what a policy is: how it was made, and its weights."""
-    told = hashlib.sha256(json.dumps(vars(origin), sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(vars(origin), sort_keys=True).encode())
     for name in sorted(weights):
         value = weights[name].detach().cpu().contiguous()
-        told.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        told.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return told.hexdigest()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _entry(number: int, row: Any) -> Entry:

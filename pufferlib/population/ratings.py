@@ -50,34 +50,36 @@ class Ratings:
 
     def __init__(self, teams: Teams | None = None) -> None:
         self._model, self._teams = _model(), teams
-        self._known: dict[int, Any] = {}
+        self._ratings: dict[int, Any] = {}
         self._games: dict[int, int] = {}
 
     def update(self, matchup: Matchup, returns: Any) -> None:
         """Take note of an episode. returns: (num_seats,), what each seat got."""
         teams = _checked(self._teams, len(matchup))
-        paid = np.asarray(returns, np.float64)
-        if paid.shape != (len(matchup),) or not np.isfinite(paid).all():
+        values = np.asarray(returns, np.float64)
+        if values.shape != (len(matchup),) or not np.isfinite(values).all():
             raise PlanError(f"returns={returns!r} are no finite numbers, one for each seat of matchup {matchup}")
         sides = [[matchup[seat] for seat in team] for team in teams]
         if len({tuple(sorted(side)) for side in sides}) == 1:  # says nothing of who is better
             return
-        before = [[self._known.get(policy) or self._model.rating() for policy in side] for side in sides]
+        old_ratings = [[self._ratings.get(policy) or self._model.rating() for policy in side] for side in sides]
         # A draw's ranks are equal.
-        ranks = [-float(paid[list(team)].mean()) for team in teams]
-        after = self._model.rate(before, ranks=ranks)
-        moved: dict[int, list[Any]] = {}
-        for side, rated in zip(sides, after, strict=True):
+        ranks = [-float(values[list(team)].mean()) for team in teams]
+        new_ratings = self._model.rate(old_ratings, ranks=ranks)
+        updates_by_policy: dict[int, list[Any]] = {}
+        for side, rated in zip(sides, new_ratings, strict=True):
             for policy, rating in zip(side, rated, strict=True):
-                moved.setdefault(policy, []).append(rating)
-        for policy, each in moved.items():
-            mean, deviation = (float(np.mean([getattr(one, name) for one in each])) for name in ("mu", "sigma"))
-            self._known[policy] = self._model.rating(mu=mean, sigma=deviation)
+                updates_by_policy.setdefault(policy, []).append(rating)
+        for policy, updates in updates_by_policy.items():
+            mean, deviation = (
+                float(np.mean([getattr(update, name) for update in updates])) for name in ("mu", "sigma")
+            )
+            self._ratings[policy] = self._model.rating(mu=mean, sigma=deviation)
             self._games[policy] = self._games.get(policy, 0) + 1
 
     def __getitem__(self, policy: int) -> Rating:
         """Return a policy's rating; of one that has not played, what everyone begins with."""
-        rating = self._known.get(policy) or self._model.rating()
+        rating = self._ratings.get(policy) or self._model.rating()
         return Rating(rating.mu, rating.sigma)
 
     def games(self, policy: int) -> int:
@@ -121,7 +123,7 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
     model = _model()
     if not any(table.populations):
         return {}
-    signs, won, counts, policies = _comparisons(table, _checked(teams, table.num_seats))
+    signs, win_rates, counts, policies = _comparisons(table, _checked(teams, table.num_seats))
     scale = 1 / (np.sqrt(2) * model.beta)
     prior = 1 / model.sigma**2
     strengths = np.zeros(len(policies))  # above where everyone begins
@@ -134,22 +136,22 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
         weights = scale**2 * counts * chance * (1 - chance)
         return np.asarray((signs.T * weights) @ signs + prior * np.eye(len(policies)))
 
-    def worth(strengths: Array) -> float:
+    def log_posterior(strengths: Array) -> float:
         chance = np.clip(chances(strengths), 1e-300, 1 - 1e-16)
-        told = counts * (won * np.log(chance) + (1 - won) * np.log(1 - chance))
-        return float(told.sum() - prior * (strengths**2).sum() / 2)
+        log_likelihoods = counts * (win_rates * np.log(chance) + (1 - win_rates) * np.log(1 - chance))
+        return float(log_likelihoods.sum() - prior * (strengths**2).sum() / 2)
 
     for _ in range(MAX_STEPS):
-        slope = scale * (signs.T @ (counts * (won - chances(strengths)))) - prior * strengths
+        slope = scale * (signs.T @ (counts * (win_rates - chances(strengths)))) - prior * strengths
         step = np.linalg.solve(curvature(strengths), slope)
-        while worth(strengths + step) < worth(strengths) and np.abs(step).max() > SMALL:
+        while log_posterior(strengths + step) < log_posterior(strengths) and np.abs(step).max() > SMALL:
             step = step / 2  # the logarithm of the likelihood is concave: some step this way is uphill
         strengths = strengths + step
         if np.abs(step).max() <= SMALL:
             break
     # Games say how policies stand to each other; where all stand together, only the prior does.
-    apart = np.eye(len(policies)) - 1 / max(1, len(policies))
-    deviations = np.sqrt(np.maximum(0, np.diag(apart @ np.linalg.inv(curvature(strengths)) @ apart)))
+    centering = np.eye(len(policies)) - 1 / max(1, len(policies))
+    deviations = np.sqrt(np.maximum(0, np.diag(centering @ np.linalg.inv(curvature(strengths)) @ centering)))
     return {
         policy: Rating(model.mu + float(strength), float(deviation))
         for policy, strength, deviation in zip(policies, strengths, deviations, strict=True)
@@ -161,23 +163,23 @@ def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array,
     policies = sorted({policy for ids in table.populations for policy in ids})
     column = {policy: number for number, policy in enumerate(policies)}
     rows: list[Array] = []
-    won: list[float] = []
+    win_rates: list[float] = []
     counts: list[float] = []
-    pairs = [(mine, theirs) for number, mine in enumerate(teams) for theirs in teams[number + 1 :]]
+    pairs = [(first, second) for number, first in enumerate(teams) for second in teams[number + 1 :]]
     for cell in np.ndindex(*table.counts.shape):
         count = EXACT_EPISODES if table.exact[cell] else int(table.counts[cell])
         wins, matchup = table.wins[(slice(None), slice(None), *cell)], table.matchup(cell)
-        for mine, theirs in pairs:
-            share = float(wins[np.ix_(mine, theirs)].mean())
+        for first, second in pairs:
+            share = float(wins[np.ix_(first, second)].mean())
             if not count or np.isnan(share):
                 continue
             row = np.zeros(len(policies))
-            for seats, sign in ((mine, 1), (theirs, -1)):
+            for seats, sign in ((first, 1), (second, -1)):
                 np.add.at(row, [column[matchup[seat]] for seat in seats], sign)
             rows.append(row)
-            won.append(share)
+            win_rates.append(share)
             counts.append(count / (len(teams) - 1))
-    return np.array(rows).reshape(-1, len(policies)), np.array(won), np.array(counts), policies
+    return np.array(rows).reshape(-1, len(policies)), np.array(win_rates), np.array(counts), policies
 
 
 def _checked(teams: Teams | None, num_seats: int) -> Teams:

@@ -19,8 +19,8 @@ from pufferlib.vectorization import VecEnv
 
 __all__ = ["RemoteOracle", "RemoteTraining"]
 
-Make = Callable[[VecEnv, PolicyPool, int], Any]  # of an oracle
-Train = Callable[[VecEnv, PolicyPool, Member, int], float]
+OracleCreator = Callable[[VecEnv, PolicyPool, int], Any]  # of an oracle
+TrainFunction = Callable[[VecEnv, PolicyPool, Member, int], float]
 
 
 class RemoteOracle(Oracle, ImprovingOracle):
@@ -33,12 +33,14 @@ class RemoteOracle(Oracle, ImprovingOracle):
     goes along when the learner improves again.
     """
 
-    def __init__(self, coordinator: Coordinator, make: Make, *, seed: int | None = None) -> None:
+    def __init__(self, coordinator: Coordinator, make: OracleCreator, *, seed: int | None = None) -> None:
         self.pool, self._coordinator, self._make = coordinator.pool, coordinator, make
         self._seeds = np.random.SeedSequence(seed)
 
     def initial(self, seat: int) -> int:
-        ((content, name),) = self._run([(f"first policy of seat {seat}", partial(_made, asked=("initial", seat)), ())])
+        ((content, name),) = self._run(
+            [(f"first policy of seat {seat}", partial(_new_policy, query=("initial", seat)), ())]
+        )
         return self._add(content, name)
 
     def respond(self, seat: int, mixture: Mixture) -> int:
@@ -46,35 +48,35 @@ class RemoteOracle(Oracle, ImprovingOracle):
 
     def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
         """Return the ids of responses, which are made at the same time. wanted: for each its seat and mixture."""
-        asked: list[Asked] = [
-            (f"response of seat {seat}", partial(_made, asked=("respond", seat, mixture)), _policies(mixture))
+        requests: list[Request] = [
+            (f"response of seat {seat}", partial(_new_policy, query=("respond", seat, mixture)), _policies(mixture))
             for seat, mixture in wanted
         ]
-        return [self._add(content, name) for content, name in self._run(asked)]
+        return [self._add(content, name) for content, name in self._run(requests)]
 
     def begin(self, seat: int) -> int:
-        ((content, name),) = self._run([(f"learner of seat {seat}", partial(_made, asked=("begin", seat)), ())])
+        ((content, name),) = self._run([(f"learner of seat {seat}", partial(_new_policy, query=("begin", seat)), ())])
         return self.pool.add_learner(content[1], content[0], name)
 
     def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
         self.improve_all([(seat, learner, mixture)])
 
     def improve_all(self, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
-        """Have learners improve, all from what they are now. wanted: for each its seat, its id, and the mixture."""
-        asked: list[Asked] = [
+        """Improve learners, all from what they are now. wanted: for each its seat, its id, and the mixture."""
+        requests: list[Request] = [
             (
                 f"training of learner {learner}",
-                partial(_improved, seat=seat, learner=learner, mixture=mixture, state=self.pool.state(learner)),
+                partial(_improvement, seat=seat, learner=learner, mixture=mixture, state=self.pool.state(learner)),
                 (learner, *_policies(mixture)),
             )
             for seat, learner, mixture in wanted
         ]
-        for (_, learner, _), (weights, state) in zip(wanted, self._run(asked), strict=True):
+        for (_, learner, _), (weights, state) in zip(wanted, self._run(requests), strict=True):
             self.pool.publish(learner, weights, state)
 
-    def _run(self, asked: Sequence[Asked]) -> list[Any]:
-        made = [(name, partial(call, make=self._make), policies) for name, call, policies in asked]
-        return _done(self._coordinator, made, self._seeds)
+    def _run(self, requests: Sequence[Request]) -> list[Any]:
+        calls = [(name, partial(call, make=self._make), policies) for name, call, policies in requests]
+        return _results(self._coordinator, calls, self._seeds)
 
     def _add(self, content: Content, seat: str | None) -> int:
         return self.pool.add(content[1], content[0], seat)
@@ -90,7 +92,7 @@ class RemoteTraining:
     """
 
     def __init__(
-        self, coordinator: Coordinator, train: Train, *, others: Sequence[int] = (), seed: int | None = None
+        self, coordinator: Coordinator, train: TrainFunction, *, others: Sequence[int] = (), seed: int | None = None
     ) -> None:
         self._coordinator, self._train, self._others = coordinator, train, tuple(others)
         self._seeds = np.random.SeedSequence(seed)
@@ -102,34 +104,34 @@ class RemoteTraining:
         """Train members, publish what they have become, and return their scores."""
         pool = self._coordinator.pool
         policies = (*(member.learner for member in members), *self._others)
-        asked: list[Asked] = [
+        requests: list[Request] = [
             (
                 f"training of learner {member.learner}",
-                partial(_member_trained, member=member, state=pool.state(member.learner), train=self._train),
+                partial(_training_result, member=member, state=pool.state(member.learner), train=self._train),
                 policies,
             )
             for member in members
         ]
-        results = _done(self._coordinator, asked, self._seeds)
+        results = _results(self._coordinator, requests, self._seeds)
         for member, (_, weights, state) in zip(members, results, strict=True):
             pool.publish(member.learner, weights, state)
         return [score for score, _, _ in results]
 
 
-Asked = tuple[str, Callable[..., Any], Sequence[int]]  # a task's name, its call but for a seed, and its policies
+Request = tuple[str, Callable[..., Any], Sequence[int]]  # a task's name, its call but for a seed, and its policies
 
 
-def _done(coordinator: Coordinator, asked: Sequence[Asked], seeds: np.random.SeedSequence) -> list[Any]:
+def _results(coordinator: Coordinator, requests: Sequence[Request], seeds: np.random.SeedSequence) -> list[Any]:
     """Return the results of calls, each of which is given a seed of its own."""
     tasks = [
-        Task(name, partial(call, seed=seed_of(own)), policies)
-        for (name, call, policies), own in zip(asked, seeds.spawn(len(asked)), strict=True)
+        Task(name, partial(call, seed=seed_of(sequence)), policies)
+        for (name, call, policies), sequence in zip(requests, seeds.spawn(len(requests)), strict=True)
     ]
     return [result for _, result in coordinator.run(tasks)]
 
 
-def _member_trained(
-    vec: VecEnv, pool: PolicyPool, *, member: Member, state: Any, train: Train, seed: int
+def _training_result(
+    vec: VecEnv, pool: PolicyPool, *, member: Member, state: Any, train: TrainFunction, seed: int
 ) -> tuple[float, dict[str, Tensor], Any]:
     """Return a member's score, and the weights and the state of its learner."""
     pool.publish(member.learner, state=state)
@@ -137,17 +139,25 @@ def _member_trained(
     return score, _weights(pool, member.learner), pool.state(member.learner)
 
 
-def _made(
-    vec: VecEnv, pool: PolicyPool, *, asked: tuple[Any, ...], make: Make, seed: int
+def _new_policy(
+    vec: VecEnv, pool: PolicyPool, *, query: tuple[Any, ...], make: OracleCreator, seed: int
 ) -> tuple[Content, str | None]:
-    """Return what a policy is that an oracle makes, and its seat. asked: a method's name, and what it is asked."""
-    method, *arguments = asked
+    """Return what a policy is that an oracle makes, and its seat. query: a method's name and arguments."""
+    method, *arguments = query
     policy = getattr(make(vec, pool, seed), method)(*arguments)
     return (pool.origin(policy), _weights(pool, policy)), pool[policy].seat
 
 
-def _improved(
-    vec: VecEnv, pool: PolicyPool, *, seat: int, learner: int, mixture: Mixture, state: Any, make: Make, seed: int
+def _improvement(
+    vec: VecEnv,
+    pool: PolicyPool,
+    *,
+    seat: int,
+    learner: int,
+    mixture: Mixture,
+    state: Any,
+    make: OracleCreator,
+    seed: int,
 ) -> tuple[dict[str, Tensor], Any]:
     """Return the weights of a learner that an oracle has improved, and its state."""
     pool.publish(learner, state=state)

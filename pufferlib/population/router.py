@@ -74,34 +74,36 @@ class Router:
                 'autoreset_mode="same_step" has an episode begin in the row in which another one ends; use "next_step"'
             )
         self.seats = seats_of(vec) if seats is None else tuple(seats)
-        taken = sorted(place for seat in self.seats for place in seat.places)
-        if taken != list(range(vec.agents_per_env)):
-            raise PlanError(f"the seats have the places {taken}; each of 0 to {vec.agents_per_env - 1} needs one seat")
+        indices = sorted(index for seat in self.seats for index in seat.places)
+        if indices != list(range(vec.agents_per_env)):
+            raise PlanError(
+                f"the seats have the places {indices}; each of 0 to {vec.agents_per_env - 1} needs one seat"
+            )
         self.pool, self.matchmaker = pool, matchmaker
         self._layout, self._action_space = vec.observation_layout, vec.single_action_space
         self.decisions = Decisions(vec.single_action_space)
         self._read_mask = action_mask_reader(vec.observation_layout, vec.single_action_space)
         self._stack, self._greedy = stack, greedy
         self._generator = torch.Generator().manual_seed(np.random.SeedSequence(seed).generate_state(1)[0].item())
-        num_envs, places = vec.num_envs, vec.agents_per_env
-        self._seat_of = np.zeros(places, np.int64)
+        num_envs, agents_per_env = vec.num_envs, vec.agents_per_env
+        self._seat_indices = np.zeros(agents_per_env, np.int64)
         for number, seat in enumerate(self.seats):
-            self._seat_of[list(seat.places)] = number
+            self._seat_indices[list(seat.places)] = number
         self._matchups: list[Matchup | None] = [None] * num_envs
         self._assigned = np.zeros(num_envs, np.bool_)
-        self._policies = np.zeros((num_envs, places), np.int64)
-        self._returns = np.zeros((num_envs, places))
+        self._policies = np.zeros((num_envs, agents_per_env), np.int64)
+        self._returns = np.zeros((num_envs, agents_per_env))
         self._lengths = np.zeros(num_envs, np.int64)
-        self._alive = np.zeros((num_envs, places), np.bool_)
-        self._cut = np.zeros(num_envs, np.bool_)  # by a failure
-        self._new = torch.ones(num_envs * places, dtype=torch.bool)  # agents that no policy has seen yet
+        self._alive = np.zeros((num_envs, agents_per_env), np.bool_)
+        self._interrupted = np.zeros(num_envs, np.bool_)  # by a failure
+        self._new = torch.ones(num_envs * agents_per_env, dtype=torch.bool)  # agents that no policy has seen yet
         self._actors: dict[int, Actor] = {}
-        self._kinds: dict[int, str | None] = {}
+        self._architectures: dict[int, str | None] = {}
         self._unstackable: set[str | None] = {None}
         self._stacks: OrderedDict[tuple[int, ...], Stack] = OrderedDict()
         self._states: dict[Any, State] = {}  # of all agents, by shapes and dtypes
         self._frames: dict[int, FrameStack] = {}  # by number of frames
-        self._num_agents = num_envs * places
+        self._num_agents = num_envs * agents_per_env
 
     def matchup(self, env_id: int) -> Matchup | None:
         """Return who plays an environment's episode; None before its first."""
@@ -112,7 +114,7 @@ class Router:
         return self._policies.reshape(-1)[agent_ids]
 
     def plays(self, policy: int) -> bool:
-        """Tell whether a policy has a seat in an episode that is under way."""
+        """Return whether a policy has a seat in an episode that is under way."""
         return bool((self._policies[self._assigned] == policy).any())
 
     @torch.inference_mode()
@@ -128,17 +130,17 @@ class Router:
         ids = _tensor(agent_ids)
         self._new[ids] |= ~_tensor(masks)
         mask = None if self._read_mask is None else self._read_mask(observations)
-        acting = np.ones(len(agent_ids), np.bool_) if mask is None else mask.any(1).numpy()
+        active = np.ones(len(agent_ids), np.bool_) if mask is None else mask.any(1).numpy()
         if but is not None:
-            acting &= self.policies(agent_ids) != but
-        groups = self._groups(agent_ids, acting)
+            active &= self.policies(agent_ids) != but
+        groups = self._groups(agent_ids, active)
         frames = {number: stack(observations, ids, _tensor(masks)) for number, stack in self._frames.items()}
         frames[1] = observations
         outputs = self._outputs(groups, frames, ids, mask)
-        joined = outputs[0] if len(outputs) == 1 else tuple(outputs)
-        distribution = self.decisions.distribution(joined, mask)
-        decided = distribution.mode() if self._greedy else distribution.sample(self._generator)
-        return self.decisions.actions(*decided)
+        combined = outputs[0] if len(outputs) == 1 else tuple(outputs)
+        distribution = self.decisions.distribution(combined, mask)
+        parts = distribution.mode() if self._greedy else distribution.sample(self._generator)
+        return self.decisions.actions(*parts)
 
     # -------------------------------------------------------------------------------------------------- episodes
 
@@ -151,9 +153,9 @@ class Router:
         if begins.any():
             self._begin(env_ids[begins].tolist())
         if not self._assigned[env_ids].all():
-            known = env_ids[~self._assigned[env_ids]].tolist()
+            unassigned = env_ids[~self._assigned[env_ids]].tolist()
             raise CallError(
-                f"environments {known} are in the middle of episodes whose first rows act() has not seen; "
+                f"environments {unassigned} are in the middle of episodes whose first rows act() has not seen; "
                 "call async_reset, and have it see every batch"
             )
         self._returns[env_ids] += np.where(masks, _array(batch.rewards).reshape(shape), 0.0)
@@ -162,7 +164,7 @@ class Router:
         if (ended & ~masks).any():  # someone vanished, or the environment failed
             for info in batch.infos:
                 if "restarted" in info:
-                    self._cut[info["env_id"]] = True
+                    self._interrupted[info["env_id"]] = True
 
     def _begin(self, env_ids: list[int]) -> None:
         for env_id in env_ids:
@@ -174,18 +176,18 @@ class Router:
                 self._check(matchup)
                 self._admit(matchup)
                 self._matchups[env_id] = tuple(matchup)
-                self._policies[env_id] = np.asarray(matchup)[self._seat_of]
+                self._policies[env_id] = np.asarray(matchup)[self._seat_indices]
         self._returns[env_ids] = 0
         self._lengths[env_ids] = 0
         self._alive[env_ids] = False
-        self._cut[env_ids] = False
+        self._interrupted[env_ids] = False
         self._assigned[env_ids] = True
 
     def _outcome(self, env_id: int) -> Array | None:
         """Return what each seat got in the episode that is over, (num_seats,); None where it was cut off."""
-        if self._cut[env_id] or not self._lengths[env_id] or self._alive[env_id].any():
+        if self._interrupted[env_id] or not self._lengths[env_id] or self._alive[env_id].any():
             return None
-        return np.bincount(self._seat_of, self._returns[env_id], len(self.seats))
+        return np.bincount(self._seat_indices, self._returns[env_id], len(self.seats))
 
     def _check(self, matchup: Matchup) -> None:
         if len(matchup) != len(self.seats):
@@ -196,31 +198,34 @@ class Router:
 
     # -------------------------------------------------------------------------------------------------- policies
 
-    def _groups(self, agent_ids: Array, acting: Array) -> list[PolicyRows]:
+    def _groups(self, agent_ids: Array, active: Array) -> list[PolicyRows]:
         """Return the rows of each policy; rows that do not act belong to none."""
-        rows = np.flatnonzero(acting)
+        rows = np.flatnonzero(active)
         if not len(rows):
             return []
         policies = self.policies(agent_ids[rows])
         changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
-        names = policies[np.concatenate([[0], changes])]
-        if len(np.unique(names)) < len(names):  # not one block of rows each: sort
+        group_policies = policies[np.concatenate([[0], changes])]
+        if len(np.unique(group_policies)) < len(group_policies):  # not one block of rows each: sort
             order = np.argsort(policies, kind="stable")
             rows, policies = rows[order], policies[order]
             changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
-            names = policies[np.concatenate([[0], changes])]
-        return [PolicyRows(name, part) for name, part in zip(names.tolist(), np.split(rows, changes), strict=True)]
+            group_policies = policies[np.concatenate([[0], changes])]
+        return [
+            PolicyRows(policy, part)
+            for policy, part in zip(group_policies.tolist(), np.split(rows, changes), strict=True)
+        ]
 
     def _admit(self, policies: Sequence[int]) -> None:
-        """Have actors of these policies, and stacks of frames, from an episode's first row on."""
+        """Make the actors of these policies, and stacks of frames, from an episode's first row on."""
         for policy in policies:
             if policy in self._actors:
                 continue
             actor = self._actors[policy] = self.pool.actor(policy, self._layout, self._action_space)
             origin = self.pool.origin(policy)
-            alike = self._stack and policy >= 0 and not actor.recurrent
-            told = [origin.policy, origin.policy_kwargs, origin.frame_stack]
-            self._kinds[policy] = json.dumps(told, sort_keys=True) if alike else None
+            stackable = self._stack and policy >= 0 and not actor.recurrent
+            signature = [origin.policy, origin.policy_kwargs, origin.frame_stack]
+            self._architectures[policy] = json.dumps(signature, sort_keys=True) if stackable else None
             if actor.frame_stack > 1 and actor.frame_stack not in self._frames:
                 self._frames[actor.frame_stack] = FrameStack(self._layout, actor.frame_stack, self._num_agents)
 
@@ -228,52 +233,54 @@ class Router:
         self, groups: list[PolicyRows], frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None
     ) -> list[Tensor]:
         """Return policies' outputs for all rows, each (rows, …); zeros, and ones of a std, in rows of nobody."""
-        made: list[Tensor] = []
+        outputs: list[Tensor] = []
 
         def put(rows: Any, parts: Any) -> None:
-            if not made:
-                made.extend(part.new_zeros((len(ids), part.shape[1])) for part in parts)
-            for target, part in zip(made, parts, strict=True):
+            if not outputs:
+                outputs.extend(part.new_zeros((len(ids), part.shape[1])) for part in parts)
+            for target, part in zip(outputs, parts, strict=True):
                 target[rows] = part
 
-        for kind, members in self._by_kind(groups).items():
-            if kind is not None and not self._put_stacked(kind, members, frames, mask, put):
-                kind = None
-            if kind is None:
-                for group in members:
+        for architecture, subset in self._by_architecture(groups).items():
+            if architecture is not None and not self._put_stacked(architecture, subset, frames, mask, put):
+                architecture = None
+            if architecture is None:
+                for group in subset:
                     self._put_one(group, frames, ids, mask, put)
-        if not made:  # nobody acts
-            aims = torch.zeros((len(ids), self.decisions.num_aims))
-            made = [torch.zeros((len(ids), self.decisions.num_options))] if self.decisions.nvec else []
-            made += [aims, aims] if self.decisions.num_aims else []
-        return made
+        if not outputs:  # nobody acts
+            continuous = torch.zeros((len(ids), self.decisions.num_aims))
+            outputs = [torch.zeros((len(ids), self.decisions.num_options))] if self.decisions.nvec else []
+            outputs += [continuous, continuous] if self.decisions.num_aims else []
+        return outputs
 
-    def _by_kind(self, groups: list[PolicyRows]) -> dict[str | None, list[PolicyRows]]:
+    def _by_architecture(self, groups: list[PolicyRows]) -> dict[str | None, list[PolicyRows]]:
         """Return which policies may be computed at once; under None those that may not."""
-        kinds: dict[str | None, list[PolicyRows]] = {}
+        groups_by_architecture: dict[str | None, list[PolicyRows]] = {}
         for group in groups:
-            kind = self._kinds[group.policy]
-            kinds.setdefault(None if kind in self._unstackable else kind, []).append(group)
-        for kind, members in list(kinds.items()):
-            wanted = sum(len(group.rows) for group in members)
-            padded = len(members) * max(len(group.rows) for group in members)
-            if kind is not None and (len(members) < FEWEST or padded > WASTE * wanted):
-                kinds.setdefault(None, []).extend(kinds.pop(kind))
-        return kinds
+            architecture = self._architectures[group.policy]
+            groups_by_architecture.setdefault(None if architecture in self._unstackable else architecture, []).append(
+                group
+            )
+        for architecture, subset in list(groups_by_architecture.items()):
+            num_rows = sum(len(group.rows) for group in subset)
+            num_padded = len(subset) * max(len(group.rows) for group in subset)
+            if architecture is not None and (len(subset) < FEWEST or num_padded > WASTE * num_rows):
+                groups_by_architecture.setdefault(None, []).extend(groups_by_architecture.pop(architecture))
+        return groups_by_architecture
 
     def _put_one(
         self, group: PolicyRows, frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None, put: Any
     ) -> None:
         actor = self._actors[group.policy]
         rows = _slice(group.rows)
-        allowed = None if mask is None else mask[rows]
-        seen = frames[actor.frame_stack][rows]
+        row_mask = None if mask is None else mask[rows]
+        observations = frames[actor.frame_stack][rows]
         agents = ids[rows]
         state = self._state_of(actor, agents)
-        outputs, _, after = actor.outputs(seen, state, allowed)
-        if state is not None and after is not None:
-            for known, new in zip(self._states[_signature(state)], after, strict=True):
-                known[agents] = new
+        outputs, _, new_state = actor.outputs(observations, state, row_mask)
+        if state is not None and new_state is not None:
+            for memory, update in zip(self._states[_signature(state)], new_state, strict=True):
+                memory[agents] = update
         self._new[agents] = False
         put(rows, outputs if isinstance(outputs, tuple) else (outputs,))
 
@@ -287,46 +294,46 @@ class Router:
             self._states[key] = tuple(part.new_zeros((self._num_agents, *part.shape[1:])) for part in initial)
         new = self._new[agents]
         return tuple(
-            torch.where(expand_masks(new, first), first, known[agents])
-            for known, first in zip(self._states[key], initial, strict=True)
+            torch.where(expand_masks(new, first), first, memory[agents])
+            for memory, first in zip(self._states[key], initial, strict=True)
         )
 
     def _put_stacked(
-        self, kind: str, members: list[PolicyRows], frames: dict[int, Tensor], mask: Tensor | None, put: Any
+        self, architecture: str, groups: list[PolicyRows], frames: dict[int, Tensor], mask: Tensor | None, put: Any
     ) -> bool:
         """Compute policies at once, or return False where that cannot be done."""
-        names = tuple(group.policy for group in members)
-        lengths = np.array([len(group.rows) for group in members])
-        most = int(lengths.max())
-        rows = np.concatenate([group.rows for group in members])
-        even = bool((lengths == most).all())
+        policies = tuple(group.policy for group in groups)
+        lengths = np.array([len(group.rows) for group in groups])
+        longest = int(lengths.max())
+        rows = np.concatenate([group.rows for group in groups])
+        even = bool((lengths == longest).all())
         if even:  # nothing to fill up; and where the rows are one block, nothing to gather either
-            places = _slice(rows)
+            indices = _slice(rows)
         else:
-            places = np.concatenate([np.resize(group.rows, most) for group in members])
-        seen = frames[self._actors[names[0]].frame_stack][places]
-        seen = seen.reshape(len(members), most, *seen.shape[1:])
-        allowed = None if mask is None else mask[places].reshape(len(members), most, -1)
+            indices = np.concatenate([np.resize(group.rows, longest) for group in groups])
+        observations = frames[self._actors[policies[0]].frame_stack][indices]
+        observations = observations.reshape(len(groups), longest, *observations.shape[1:])
+        row_mask = None if mask is None else mask[indices].reshape(len(groups), longest, -1)
         try:
-            outputs = self._stack_of(names)(seen, allowed)
+            outputs = self._stack_of(policies)(observations, row_mask)
         except (RuntimeError, NotImplementedError):  # what torch.vmap cannot do shows itself so
-            self._unstackable.add(kind)
+            self._unstackable.add(architecture)
             return False
         flat = [part.flatten(0, 1) for part in outputs]
         if even:
-            put(places, flat)
+            put(indices, flat)
         else:
-            kept = (np.arange(most) < lengths[:, None]).reshape(-1)
-            put(rows, [part[kept] for part in flat])
+            valid = (np.arange(longest) < lengths[:, None]).reshape(-1)
+            put(rows, [part[valid] for part in flat])
         return True
 
-    def _stack_of(self, names: tuple[int, ...]) -> Stack:
-        if names not in self._stacks:
-            self._stacks[names] = Stack([self._actors[name].policy for name in names])
+    def _stack_of(self, policies: tuple[int, ...]) -> Stack:
+        if policies not in self._stacks:
+            self._stacks[policies] = Stack([self._actors[policy].policy for policy in policies])
             if len(self._stacks) > STACKS:
                 self._stacks.popitem(last=False)
-        self._stacks.move_to_end(names)
-        return self._stacks[names]
+        self._stacks.move_to_end(policies)
+        return self._stacks[policies]
 
 
 def _signature(state: State) -> Any:

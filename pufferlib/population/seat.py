@@ -32,8 +32,8 @@ def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Sea
         )
     if not vec.agent_names and vec.agents_per_env > 1 and role is not None:
         raise PlanError("places change hands here, so that an agent's role is not known; pass Seats of places yourself")
-    names = vec.agent_names or tuple(f"place_{place}" for place in range(vec.agents_per_env))
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name if role is None else role(name), []).append(place)
-    return tuple(Seat(name, tuple(taken)) for name, taken in places.items())
+    names = vec.agent_names or tuple(f"place_{agent_index}" for agent_index in range(vec.agents_per_env))
+    agent_indices: dict[str, list[int]] = {}
+    for agent_index, name in enumerate(names):
+        agent_indices.setdefault(name if role is None else role(name), []).append(agent_index)
+    return tuple(Seat(name, tuple(indices)) for name, indices in agent_indices.items())

@@ -66,7 +66,7 @@ def _maximin(matrix: Array) -> Array:
     except ImportError as error:
         raise MissingExtra('linear programs need SciPy: pip install "pufferlib[games]"') from error
     rows, columns = matrix.shape
-    solved = linprog(
+    solution = linprog(
         np.append(np.zeros(rows), -1.0),
         A_ub=np.hstack([-matrix.T, np.ones((columns, 1))]),
         b_ub=np.zeros(columns),
@@ -75,8 +75,8 @@ def _maximin(matrix: Array) -> Array:
         bounds=[(0, None)] * rows + [(None, None)],
         method="highs",
     )
-    assert solved.success, solved.message  # such a program has a solution
-    return _normal(solved.x[:-1])
+    assert solution.success, solution.message  # such a program has a solution
+    return _normal(solution.x[:-1])
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
@@ -95,13 +95,13 @@ def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
             counts[1][column] += 1
             values[0] += payoffs[0][:, column]
             values[1] += payoffs[1][row]
-        return [each / each.sum() for each in counts]
+        return [count / count.sum() for count in counts]
     for _ in range(num_iterations - 1):
-        played = [each / each.sum() for each in counts]
-        best = [int(_values(payoffs, played, seat).argmax()) for seat in range(len(played))]
-        for each, chosen in zip(counts, best, strict=True):
-            each[chosen] += 1
-    return [each / each.sum() for each in counts]
+        mixtures = [count / count.sum() for count in counts]
+        best = [int(_values(payoffs, mixtures, seat).argmax()) for seat in range(len(mixtures))]
+        for count, index in zip(counts, best, strict=True):
+            count[index] += 1
+    return [count / count.sum() for count in counts]
 
 
 def projected_replicator(
@@ -123,30 +123,30 @@ def projected_replicator(
             f"dt={dt}, gamma={gamma}: dt is above 0 and finite, gamma from 0 to 1/{max(payoffs.shape[1:])}, as each "
             "policy is played that often at least"
         )
-    played = uniform(payoffs) if start is None else [np.asarray(each, np.float64) for each in start]
-    sums = [np.zeros_like(each) for each in played]
+    mixtures = uniform(payoffs) if start is None else [np.asarray(marginal, np.float64) for marginal in start]
+    sums = [np.zeros_like(marginal) for marginal in mixtures]
     for _ in range(num_iterations):
-        values = [_values(payoffs, played, seat) for seat in range(len(played))]
-        played = [
+        values = [_values(payoffs, mixtures, seat) for seat in range(len(mixtures))]
+        mixtures = [
             _project(share + dt * share * (value - value @ share), gamma)
-            for share, value in zip(played, values, strict=True)
+            for share, value in zip(mixtures, values, strict=True)
         ]
-        for total, share in zip(sums, played, strict=True):
+        for total, share in zip(sums, mixtures, strict=True):
             total += share
     return [total / num_iterations for total in sums]
 
 
-def _project(point: Array, least: float) -> Array:
-    """Return the nearest probabilities of at least ``least``. Source: Duchi et al., 2008, for the simplex."""
+def _project(point: Array, minimum: float) -> Array:
+    """Return the nearest probabilities of at least ``minimum``. Source: Duchi et al., 2008, for the simplex."""
     size = len(point)
-    if point.min() >= least:
+    if point.min() >= minimum:
         # The dynamics keep the sum; all that is left to do is what rounding has done to it.
         return np.asarray(point / point.sum())
-    room = 1 - size * least
-    shifted = point - least
+    room = 1 - size * minimum
+    shifted = point - minimum
     ordered = -np.sort(-shifted)
     excess = (ordered.cumsum() - room) / np.arange(1, size + 1)
-    return np.asarray(np.maximum(shifted - excess[np.flatnonzero(ordered > excess)[-1]], 0) + least)
+    return np.asarray(np.maximum(shifted - excess[np.flatnonzero(ordered > excess)[-1]], 0) + minimum)
 
 
 def alpha_rank(payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4) -> list[Array]:
@@ -173,36 +173,36 @@ def alpha_rank_joint(
     _require_count("population_size", population_size)
     sizes = payoffs.shape[1:]
     total = prod(sizes)
-    mutants = sum(size - 1 for size in sizes)
-    if not mutants:
+    num_mutants = sum(size - 1 for size in sizes)
+    if not num_mutants:
         return np.ones(sizes)
     flows = np.zeros((total, total))
     index = np.arange(total).reshape(sizes)
     for seat, size in enumerate(sizes):
         # The combinations that differ in this seat alone stand in a line.
         lines = np.moveaxis(index, seat, -1).reshape(-1, size)
-        paid = np.moveaxis(payoffs[seat], seat, -1).reshape(-1, size)
-        gains = paid[:, None, :] - paid[:, :, None]  # (lines, from, to)
-        rates = _takeover(gains, alpha, epsilon, population_size) / mutants
+        seat_payoffs = np.moveaxis(payoffs[seat], seat, -1).reshape(-1, size)
+        differences = seat_payoffs[:, None, :] - seat_payoffs[:, :, None]  # (lines, from, to)
+        rates = _takeover(differences, alpha, epsilon, population_size) / num_mutants
         flows[lines[:, :, None], lines[:, None, :]] += rates
     flows[np.arange(total), np.arange(total)] = 0
     flows[np.arange(total), np.arange(total)] = 1 - flows.sum(1)
     equations = flows.T - np.eye(total)
     equations[-1] = 1  # one of them follows from the others; the sum does not
-    wanted = np.zeros(total)
-    wanted[-1] = 1
-    return _normal(np.linalg.solve(equations, wanted)).reshape(sizes)
+    constants = np.zeros(total)
+    constants[-1] = 1
+    return _normal(np.linalg.solve(equations, constants)).reshape(sizes)
 
 
-def _takeover(gains: Array, alpha: float | None, epsilon: float, population_size: int) -> Array:
-    """Return the probability with which a mutant of these gains takes over."""
+def _takeover(differences: Array, alpha: float | None, epsilon: float, population_size: int) -> Array:
+    """Return the probability with which a mutant whose payoff differs by this takes over."""
     if alpha is None:
-        return np.where(np.abs(gains) < SAME, 0.5, np.where(gains > 0, 1 - epsilon, epsilon))
-    exponents = alpha * np.where(np.abs(gains) < SAME, 1.0, gains)
+        return np.where(np.abs(differences) < SAME, 0.5, np.where(differences > 0, 1 - epsilon, epsilon))
+    exponents = alpha * np.where(np.abs(differences) < SAME, 1.0, differences)
     with np.errstate(over="ignore", invalid="ignore"):
-        fixed = np.expm1(-exponents) / np.expm1(-population_size * exponents)
+        fixations = np.expm1(-exponents) / np.expm1(-population_size * exponents)
     # Both overflow far below 0, where the mutant has no chance.
-    return np.where(np.abs(gains) < SAME, 1 / population_size, np.where(np.isfinite(fixed), fixed, 0.0))
+    return np.where(np.abs(differences) < SAME, 1 / population_size, np.where(np.isfinite(fixations), fixations, 0.0))
 
 
 def rectified_nash(payoffs: Array) -> list[Array]:
@@ -238,13 +238,13 @@ def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int,
     Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.
     """
     matrix = _constant_sum(payoffs)
-    own = (matrix if seat == 0 else -matrix.T) - (1 if seat == 0 else -1) * _value(matrix, mixtures)
-    found = {}
+    advantages = (matrix if seat == 0 else -matrix.T) - (1 if seat == 0 else -1) * _value(matrix, mixtures)
+    weights_by_policy = {}
     for policy in np.flatnonzero(mixtures[seat] > SAME).tolist():
-        weights = np.where(own[policy] >= -SAME, mixtures[1 - seat], 0.0)
+        weights = np.where(advantages[policy] >= -SAME, mixtures[1 - seat], 0.0)
         if weights.sum() > 0:
-            found[policy] = weights / weights.sum()
-    return found
+            weights_by_policy[policy] = weights / weights.sum()
+    return weights_by_policy
 
 
 def _value(matrix: Array, mixtures: Sequence[Array]) -> float:
@@ -272,7 +272,7 @@ def _values(payoffs: Array, mixtures: Sequence[Array], seat: int) -> Array:
     if len(mixtures) == 2:  # the usual case, of which dynamics make thousands
         return np.asarray(payoffs[0] @ mixtures[1] if seat == 0 else mixtures[0] @ payoffs[1])
     values = np.moveaxis(payoffs[seat], seat, 0)
-    for mixture in reversed([each for other, each in enumerate(mixtures) if other != seat]):
+    for mixture in reversed([marginal for other, marginal in enumerate(mixtures) if other != seat]):
         values = values @ mixture
     return np.asarray(values)
 

@@ -18,12 +18,12 @@ class Stack:
 
     def __init__(self, policies: Sequence[nn.Module]) -> None:
         self._weights = stack_module_state(list(policies))
-        self._frame = deepcopy(policies[0]).to("meta")
+        self._module = deepcopy(policies[0]).to("meta")
         # Where one network has all its rows at once, a layer is a matrix product; here it is a batch of them.
-        self._call = torch.vmap(self._one, in_dims=(0, 0, 0), randomness="error")
+        self._call = torch.vmap(self._forward, in_dims=(0, 0, 0), randomness="error")
 
-    def _one(self, weights: Any, observations: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        outputs, _, _ = functional_call(self._frame, weights, (observations, None, mask if mask.numel() else None))
+    def _forward(self, weights: Any, observations: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        outputs, _, _ = functional_call(self._module, weights, (observations, None, mask if mask.numel() else None))
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
     def __call__(self, observations: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:

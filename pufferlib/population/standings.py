@@ -39,18 +39,18 @@ def standings(table: PayoffTable, mixture: Mixture, teams: Teams | None = None) 
     Raises MissingExtra without openskill.
     """
     ratings = rate_table(table, teams)
-    found = []
+    results = []
     for seat, ids in enumerate(table.populations):
-        means, opponents = table.means[seat], [each for each in range(table.num_seats) if each != seat]
+        means, opponents = table.means[seat], [other for other in range(table.num_seats) if other != seat]
         for other in reversed(opponents):
             means = np.tensordot(means, mixture.marginals[other], (other, 0))
         cells = np.moveaxis(table.wins[seat, opponents], seat + 1, 0).reshape(len(ids), -1)
-        known = ~np.isnan(cells)
-        sums, num = np.where(known, cells, 0).sum(1), known.sum(1)
+        mask = ~np.isnan(cells)
+        sums, num = np.where(mask, cells, 0).sum(1), mask.sum(1)
         counts = np.moveaxis(table.counts, seat, 0).reshape(len(ids), -1).sum(1)
         exact = np.moveaxis(table.exact, seat, 0).reshape(len(ids), -1).min(1)
         for index, policy in enumerate(ids):
-            found.append(
+            results.append(
                 Standing(
                     policy,
                     seat,
@@ -61,4 +61,4 @@ def standings(table: PayoffTable, mixture: Mixture, teams: Teams | None = None) 
                     float(mixture.marginals[seat][index]),
                 )
             )
-    return sorted(found, key=lambda each: (-each.rating.mean, each.seat, each.policy))
+    return sorted(results, key=lambda standing: (-standing.rating.mean, standing.seat, standing.policy))

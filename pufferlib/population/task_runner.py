@@ -20,16 +20,16 @@ from pufferlib.vectorization import VecEnv
 
 __all__ = [
     "CLOSE_S",
+    "FailedTask",
     "LocalWorkers",
-    "Lost",
+    "LostTask",
     "Order",
-    "Raised",
     "Supply",
     "Task",
     "TaskRunner",
-    "Workers",
-    "late",
+    "TaskWorkers",
     "seed_of",
+    "timeout_result",
 ]
 
 CLOSE_S = 5.0  # that a task which is under way has to end, and its environments to close
@@ -58,17 +58,17 @@ def seed_of(sequence: np.random.SeedSequence) -> int:
 class Order(NamedTuple):
     """What a worker is told with a task.
 
-    entries, learners: of the pool. forget: digests of what nobody has any more. new: digests of the contents that come
+    entries, learners: of the pool. stale: digests of what nobody has any more. new: digests of the contents that come
     along.
     """
 
     entries: Sequence[Entry]
     learners: Sequence[Entry]
-    forget: Sequence[str]
+    stale: Sequence[str]
     new: Sequence[str]
 
 
-class Raised(NamedTuple):
+class FailedTask(NamedTuple):
     """The result of a task that raised. where: in words. cause: None where it could not be brought here."""
 
     text: str
@@ -77,35 +77,35 @@ class Raised(NamedTuple):
     cause: BaseException | None
 
 
-class Lost(NamedTuple):
+class LostTask(NamedTuple):
     """The result of a task whose worker is gone. advice: a sentence for who has lost it too often."""
 
-    how: str
+    reason: str
     advice: str = "See what ends the process, such as a segfault or want of memory"
 
 
-def late(where: str, timeout_s: float) -> Lost:
+def timeout_result(where: str, timeout_s: float) -> LostTask:
     """Return the result of a task that has taken too long. where: by whom."""
-    return Lost(
+    return LostTask(
         f"{where}: it had not ended after task_timeout={timeout_s:g} s",
         "See what it waits for, such as an environment that hangs, or raise task_timeout",
     )
 
 
-class Workers(Protocol):
+class TaskWorkers(Protocol):
     """What a coordinator asks."""
 
     def idle(self) -> Iterator[int]:
-        """Yield the workers that have nothing to do."""
+        """Yield the idle workers."""
 
     def give(self, worker: int, number: int, task: Task) -> None:
-        """Have an idle worker do a task, by a number of the caller's."""
+        """Give an idle worker a task, by a number of the caller's."""
 
     def collect(self) -> list[tuple[int, Any]]:
         """Wait a little; return numbers of tasks that are over, and for each its result, Raised or Lost."""
 
     def abandon(self) -> None:
-        """Have the tasks that are under way be of no interest."""
+        """Drop the results of the tasks that are under way."""
 
     def close(self) -> None:
         """End the workers."""
@@ -118,21 +118,21 @@ class Supply:
         self._pool = pool
         self._copies: dict[int, tuple[int, Entry, Content]] = {}  # of learners that are actors: version, entry, content
 
-    def order(self, task: Task, has: set[str]) -> tuple[Order, dict[str, Content]]:
-        """Return the order for a task, and contents by digest. has: digests that the worker has; is updated."""
+    def order(self, task: Task, digests: set[str]) -> tuple[Order, dict[str, Content]]:
+        """Return the order for a task, and contents by digest. digests: those that the worker has; updated."""
         pool = self._pool
         entries = [pool[policy] for policy in range(len(pool))]
-        self._copies = {each: copy for each, copy in self._copies.items() if each in pool.learners()}
-        learners = {each: self._learner(each)[0] for each in pool.learners()}
-        forget = has - {entry.digest for entry in (*entries, *learners.values())}
+        self._copies = {learner: copy for learner, copy in self._copies.items() if learner in pool.learners()}
+        learners = {learner: self._learner(learner)[0] for learner in pool.learners()}
+        stale = digests - {entry.digest for entry in (*entries, *learners.values())}
         new: dict[str, Content] = {}
         for policy in task.policies:
             entry = learners[pool[policy].id] if policy < 0 else pool[policy]  # PlanError for what is none
-            if entry.digest not in has:
+            if entry.digest not in digests:
                 new[entry.digest] = self._learner(policy)[1] if policy < 0 else pool._content(policy)
-        has.difference_update(forget)
-        has.update(new)
-        return Order(entries, list(learners.values()), sorted(forget), list(new)), new
+        digests.difference_update(stale)
+        digests.update(new)
+        return Order(entries, list(learners.values()), sorted(stale), list(new)), new
 
     def _learner(self, learner: int) -> tuple[Entry, Content]:
         """Return a learner's entry, with a digest, and its content, of which an actor's is copied once a version."""
@@ -151,23 +151,23 @@ class TaskRunner:
 
     def __init__(self, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
         self._threads = torch_threads
-        self._kept: dict[str, Content] = {}
+        self._contents: dict[str, Content] = {}
         self._vec = make(env, **make_kwargs)
 
     def take(self, order: Order, contents: Sequence[Content]) -> None:
         """Take what comes along with a task; it counts as had, whatever becomes of that. contents: of ``order.new``."""
-        for digest in order.forget:
-            self._kept.pop(digest, None)
-        self._kept.update(zip(order.new, contents, strict=True))
+        for digest in order.stale:
+            self._contents.pop(digest, None)
+        self._contents.update(zip(order.new, contents, strict=True))
 
     def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> Any:
         """Do a task, and return its result, or Raised."""
-        pool = PolicyPool.copied(order.entries, order.learners, self._kept)
+        pool = PolicyPool.copied(order.entries, order.learners, self._contents)
         with _torch_threads(self._threads):
             try:
                 return call(self._vec, pool)
             except Exception as error:  # whatever a task raises; who has given it is told
-                return Raised(f"{type(error).__name__}: {error}", traceback.format_exc(), "", error)
+                return FailedTask(f"{type(error).__name__}: {error}", traceback.format_exc(), "", error)
 
     def close(self) -> None:
         """Close the environments."""
@@ -188,7 +188,7 @@ class LocalWorkers:
         self._supply, self._timeout_s = supply, timeout_s
         self._make = partial(TaskRunner, env, make_kwargs, torch_threads)
         self._task_runner: TaskRunner | None = self._make()
-        self._has: set[str] = set()
+        self._digests: set[str] = set()
         self._done: list[tuple[int, Any]] = []
         self._attempt: Attempt | None = None  # the task that is under way
         self._number: int | None = None  # its own; None where it is of no interest any more
@@ -199,8 +199,8 @@ class LocalWorkers:
 
     def give(self, worker: int, number: int, task: Task) -> None:
         if self._task_runner is None:
-            self._task_runner, self._has = self._make(), set()
-        order, new = self._supply.order(task, self._has)
+            self._task_runner, self._digests = self._make(), set()
+        order, new = self._supply.order(task, self._digests)
         self._task_runner.take(order, list(new.values()))
         if self._timeout_s is None:
             self._done.append((number, self._task_runner.work(task.call, order)))
@@ -215,10 +215,10 @@ class LocalWorkers:
 
     def _await(self, attempt: Attempt) -> None:
         assert self._timeout_s is not None
-        left_s = self._timeout_s - (time.monotonic() - attempt.start_s)
-        attempt.join(min(max(0.0, left_s), threading.TIMEOUT_MAX))
+        remaining_s = self._timeout_s - (time.monotonic() - attempt.start_s)
+        attempt.join(min(max(0.0, remaining_s), threading.TIMEOUT_MAX))
         if attempt.is_alive():
-            result, self._task_runner = late("in this process", self._timeout_s), None
+            result, self._task_runner = timeout_result("in this process", self._timeout_s), None
             attempt.leave()
         else:
             result = attempt.result  # not before: it may end just now
@@ -243,7 +243,7 @@ class Attempt(threading.Thread):
     def __init__(self, task_runner: TaskRunner, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> None:
         super().__init__(name="pufferlib task", daemon=True)  # what hangs must not keep the process from its end
         self.start_s = time.monotonic()
-        self.result: Any = Raised("it ended its thread", "", " in this process", None)
+        self.result: Any = FailedTask("it ended its thread", "", " in this process", None)
         self._task_runner, self._call, self._order = task_runner, call, order
         self.start()
 
@@ -251,9 +251,9 @@ class Attempt(threading.Thread):
         self.result = self._task_runner.work(self._call, self._order)
 
     def leave(self) -> threading.Thread:
-        """Have the environments closed as soon as that can be, and what hangs in processes of theirs killed.
+        """Close the environments as soon as that can be, and kill what hangs in processes of theirs.
 
-        Return who does it.
+        Return the thread that does it.
         """
         thread = threading.Thread(target=self._clear, name="pufferlib task's end", daemon=True)
         thread.start()
@@ -267,9 +267,9 @@ class Attempt(threading.Thread):
 
 @contextmanager
 def _torch_threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(num_threads)

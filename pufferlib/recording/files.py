@@ -30,6 +30,7 @@ import numpy as np
 from pufferlib.errors import RecordingError
 from pufferlib.recording.rows import ENV, Episode, Leaf, RowSpec
 from pufferlib.util.files import written_whole
+from pufferlib.util.renamed import renamed_arguments
 from pufferlib.version import __version__
 
 __all__ = ["ARGUMENTS", "MISSING", "ROWS", "Failure", "Origin", "Recording", "Tape"]
@@ -92,6 +93,7 @@ class Tape:
     observations: Array | None  # (rows, agents, …), if they were kept
 
     @classmethod
+    @renamed_arguments(face="row_spec")
     def blank(cls, row_spec: RowSpec, num_rows: int, observations: Array | None) -> Tape:
         """Return a tape with space for ``num_rows`` rows of ``row_spec``.
 

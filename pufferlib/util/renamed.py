@@ -38,13 +38,16 @@ def moved_module(old: str, new: str) -> None:
 def renamed_arguments(**names: str) -> Callable[[Function], Function]:
     """Return a decorator that takes arguments under their old names, too, with a DeprecationWarning.
 
-    names: the new name of each old one. A call without old names costs one more call.
+    names: the new name of each old one. A call without old names costs one more call. A call with both names of an
+    argument raises TypeError.
     """
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def renamed(*args: Any, **kwargs: Any) -> Any:
             for old in names.keys() & kwargs.keys():
+                if names[old] in kwargs:
+                    raise TypeError(f"{function.__name__}() got both {names[old]} and {old}, its old name; pass one")
                 warnings.warn(f"the argument {old} is now {names[old]}", DeprecationWarning, stacklevel=2)
                 kwargs[names[old]] = kwargs.pop(old)
             return function(*args, **kwargs)

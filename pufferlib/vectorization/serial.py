@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pufferlib.vectorization.core.backend import CLOSE_S, Backend
-from pufferlib.vectorization.core.messages import Call, EnvSpec, Failed, Played, Ready, Reset
+from pufferlib.vectorization.core.messages import Call, EnvSpec, Failed, Ready, Reset
 from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.driver.call_guard import LEAVE_S, CallGuard, shut
@@ -76,54 +76,22 @@ class SerialBackend(Backend):
         return slab, self._ring
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        player = self._worker if self._worker.step_loop is None else self._worker.step_loop
-        try:
-            player.step(env_ids, slots)
-        except BaseException as error:
-            self._fail(env_ids[player.played :], error)
-            raise
-
-    def step_all(self, buffer_index: int) -> None:
-        try:
-            self._worker.step_share(buffer_index)
-        except BaseException as error:
-            self._fail(self.shares[0][self._worker.played :], error)
-            raise
-
-    def all_played(self, timeout_s: float) -> bool:
-        if self._messages != [Played(0)]:
-            return False
-        self._messages.clear()
-        return True
+        (self._worker if self._worker.step_loop is None else self._worker.step_loop).step(env_ids, slots)
 
     def play(self, block: int) -> None:
         """Step all environments into a block, on the compiled path."""
-        try:
-            self._worker.step_loop.step_all(block)
-        except BaseException as error:
-            self._fail(self.shares[0][self._worker.step_loop.played :], error)
-            raise
+        self._worker.step_loop.step_all(block)
 
     def seal(self, request: Reset | Call) -> Reset | Call:
         return request
 
     def send(self, worker: int, sealed: Reset | Call) -> None:
         if isinstance(sealed, Reset):
-            try:
-                self._worker.reset(sealed)
-            except BaseException as error:
-                self._fail([order.env_id for order in sealed.orders[self._worker.played :]], error)
-                raise
+            self._worker.reset(sealed)
         else:
             self.interruptible = True  # a call leaves no state half changed
             self._worker.call(sealed)
             self.interruptible = False
-
-    def _fail(self, env_ids: Sequence[int], error: BaseException) -> None:
-        """Report environments that Ctrl-C interrupted as failed, or recv would wait for them for ever."""
-        for env_id in env_ids:
-            self._emit(Failed.of(env_id, 0, "step, interrupted", error))
-        self.interruptible = True
 
     def pids(self) -> list[int]:
         return [0]
@@ -138,11 +106,6 @@ class SerialBackend(Backend):
 
     def kill(self, worker: int, cause: str) -> None:
         raise AssertionError("nobody watches this very process")
-
-    def recover(self) -> list[int]:
-        self._messages.clear()
-        self._worker.forget()
-        return []
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
         self.closing = True

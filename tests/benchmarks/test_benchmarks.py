@@ -155,7 +155,7 @@ def test_libraries_with_old_games_have_them_of_the_same_versions() -> None:
         assert len({pin.partition("==")[0].partition("[")[0] for pin in pins}) == len(pins)
 
 
-@pytest.mark.parametrize(("short", "minutes"), [(True, 15), (False, 160)])
+@pytest.mark.parametrize(("short", "minutes"), [(True, 15), (False, 165)])
 def test_a_run_takes_no_longer_than_is_said(short: bool, minutes: float) -> None:
     chosen = [workload for workload in WORKLOADS.values() if workload.short or not short]
     assert sum(peers.takes_s(workload, short) for workload in chosen) < 60 * minutes

@@ -145,12 +145,12 @@ def test_a_rollout_is_what_was_played(monkeypatch, policy, backend, num_envs, ba
     last, num_real = {}, 0
     for _ in range(4):
         about, lines = actor.play(7, 5, weights)
-        assert (about.version, about.node, about.num_steps, len(fetched)) == (5, "here", lines.real.sum(), 1)
+        assert (about.version, about.node, about.num_steps, len(fetched)) == (5, "here", lines.masks.sum(), 1)
         infos = [info for batch in about.infos for info in batch]
         assert all(3 * num_envs <= info["env_id"] < 4 * num_envs and "picture" not in info for info in infos)
         num_real += about.num_steps
         for agent in range(2 * num_envs):
-            seen, real = lines.observations[:, agent], lines.real[:, agent]
+            seen, real = lines.observations[:, agent], lines.masks[:, agent]
             for step in np.flatnonzero(real):
                 (episode, _, time), after = seen[step], seen[step + 1]
                 ended = lines.terminations[step, agent] or lines.truncations[step, agent]
@@ -158,13 +158,15 @@ def test_a_rollout_is_what_was_played(monkeypatch, policy, backend, num_envs, ba
                 assert lines.terminations[step, agent] == (ended and episode % 2 == 1)
             if agent in last:
                 assert np.array_equal(seen[0], last[agent])  # which only waited for its outcome
-            if actor.rollout.newest[agent] != actor.rollout.nobody:
+            if actor.rollout.newest[agent] != actor.rollout.dummy_row:
                 last[agent] = actor.rollout.observations[actor.rollout.newest[agent]].numpy().copy()
         on = joined([lines]).on("cpu")
         with torch.no_grad():
             distribution, _ = appo_ray.outlook(learning, on.observations, on.states, on.starts)
-            log_probs = distribution.log_prob(on.choices.flatten(0, 1), on.aims.flatten(0, 1)).reshape(on.real.shape)
-        torch.testing.assert_close(log_probs[on.real], on.log_probs[on.real])
+            log_probs = distribution.log_prob(
+                on.discrete_actions.flatten(0, 1), on.continuous_actions.flatten(0, 1)
+            ).reshape(on.masks.shape)
+        torch.testing.assert_close(log_probs[on.masks], on.log_probs[on.masks])
     assert num_real > 4 * 9 * num_envs
     actor.play(7, 6, weights)
     assert len(fetched) == 2  # another version
@@ -183,7 +185,7 @@ def test_rollouts_of_unequal_length_lie_side_by_side():
 
     both = joined([lines(2, 3, 1), lines(4, 1, 2)])
     assert both.observations.shape == (4, 4, 2) and both.states[0][:, 0].tolist() == [1, 1, 1, 2]
-    assert both.real.tolist() == [[True] * 4] * 2 + [[False, False, False, True]] * 2
+    assert both.masks.tolist() == [[True] * 4] * 2 + [[False, False, False, True]] * 2
     assert both.rewards[:, 3].tolist() == [2] * 4 and both.rewards[2:, :3].sum() == 0
 
 
@@ -413,9 +415,9 @@ def test_training_goes_on_when_an_actor_is_killed_and_says_what_was_lost(over_ra
 
     def watched(self, num_steps, scalars):
         update(self, num_steps, scalars)
-        charts.append({**scalars, **self.recent.charts()})
+        charts.append({**scalars, **self.recent_statistics.charts()})
         if not killed and len(playing()) == 2:
-            killed.append(int(self.recent.values["pid"][-1]))
+            killed.append(int(self.recent_statistics.values["pid"][-1]))
             os.kill(killed[0], signal.SIGKILL)
         elif killed and "charts/lost_actors" in charts[-1] and len(playing()) == 2:
             raise Enough

@@ -96,7 +96,7 @@ def test_advantages_equal_their_definition_whatever_the_order(num_envs, agents_p
             tensors = [torch.from_numpy(part) if isinstance(part, np.ndarray) else part for part in batch]
             rollout.receive(pufferlib.Batch(*tensors), batch, rows)
             rollout.values[rows] = torch.tensor([value_of(*who) for who in whom])
-            rollout.log_probs[rows], rollout.choices[rows, 0] = -rollout.values[rows], torch.tensor(whom)[:, 1]
+            rollout.log_probs[rows], rollout.discrete_actions[rows, 0] = -rollout.values[rows], torch.tensor(whom)[:, 1]
             for row, (agent_id, t) in enumerate(whom):
                 life = lives[agent_id]
                 life.values.append(value_of(agent_id, t))
@@ -105,13 +105,13 @@ def test_advantages_equal_their_definition_whatever_the_order(num_envs, agents_p
                 life.truncations.append(bool(batch.truncations[row]))
                 life.masks.append(bool(batch.masks[row]))
         advantages = rollout.advantages(rollout.values.numpy(), GAMMA, LAMBDA)
-        for row in rollout.real.nonzero()[0]:
+        for row in rollout.masks.nonzero()[0]:
             agent_id, t = (int(number) for number in rollout.observations[row])
             assert (agent_id, t) not in used
             used.add((agent_id, t))
             assert advantages[row] == pytest.approx(lives[agent_id].advantage(t), abs=1e-5)
-            assert rollout.log_probs[row] == -rollout.values[row] and rollout.choices[row, 0] == t
-        assert not advantages[~rollout.real].any()
+            assert rollout.log_probs[row] == -rollout.values[row] and rollout.discrete_actions[row, 0] == t
+        assert not advantages[~rollout.masks].any()
     due = {(agent_id, t) for agent_id, life in enumerate(lives) for t in range(len(life.values))}
     assert used == {(agent_id, t) for agent_id, t in due if lives[agent_id].advantage(t) is not None}
 
@@ -150,9 +150,9 @@ def test_a_truncation_is_worth_its_final_observation_and_a_termination_nothing(b
     seen = {
         (float(rollout.observations[row, 0]), *flags, round(float(advantages[row]), 3))
         for row, *flags in zip(
-            rollout.real.nonzero()[0],
-            rollout.terminations[rollout.real].tolist(),
-            rollout.truncations[rollout.real].tolist(),
+            rollout.masks.nonzero()[0],
+            rollout.terminations[rollout.masks].tolist(),
+            rollout.truncations[rollout.masks].tolist(),
             strict=True,
         )
     }
@@ -187,7 +187,7 @@ def test_crash_rows_are_neither_trained_on_nor_worth_anything(backend):
         assert sum(vec.restarts) > 10
     advantages = rollout.advantages(10 + rollout.observations[:, 0].numpy(), GAMMA, 1.0)
     seen = {
-        (float(rollout.observations[row, 0]), round(float(advantages[row]), 3)) for row in rollout.real.nonzero()[0]
+        (float(rollout.observations[row, 0]), round(float(advantages[row]), 3)) for row in rollout.masks.nonzero()[0]
     }
     last = 1 + GAMMA * 12 - 11
     assert {(1.0, round(last, 3)), (0.0, round(1 + GAMMA * 11 - 10 + GAMMA * last, 3))} <= seen

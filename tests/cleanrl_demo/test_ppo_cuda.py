@@ -85,14 +85,14 @@ def test_a_rollout_holds_what_was_seen_done_and_got(player: Player) -> None:
         seen = other.reset(seed=settings.seed)[0]
         for step in range(25):
             assert np.array_equal(array_of(rollout.observations[step].flatten(0, 1)), seen)
-            seen, *outcome, _ = other.step(array_of(rollout.choices[step].reshape(-1)))
+            seen, *outcome, _ = other.step(array_of(rollout.discrete_actions[step].reshape(-1)))
             columns = (rollout.rewards, rollout.terminations, rollout.truncations)
             assert all(
                 np.array_equal(array_of(column[step].reshape(-1)), expected)
                 for column, expected in zip(columns, outcome, strict=True)
             )
-            assert np.array_equal(array_of(rollout.real[step].reshape(-1)), other.batch.masks)
-        assert not rollout.real.all() and rollout.terminations.any() and rollout.truncations.any()
+            assert np.array_equal(array_of(rollout.masks[step].reshape(-1)), other.batch.masks)
+        assert not rollout.masks.all() and rollout.terminations.any() and rollout.truncations.any()
 
 
 @on_host_and_device
@@ -103,7 +103,7 @@ def test_what_does_not_count_changes_nothing(trainer: Any, player: Player) -> No
         settings = config(trainer.Config, rollout_length=25, device=player.device)
         learner, rollout, vec = played(settings)
         with vec:
-            idle = ~rollout.real
+            idle = ~rollout.masks
             assert 0 < idle.sum() < idle.numel() / 2
             rollout.rewards += noise * idle
             rollout.log_probs += noise * idle

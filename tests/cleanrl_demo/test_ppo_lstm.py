@@ -129,7 +129,7 @@ def test_what_is_learnt_from_is_what_was_played(backend, num_envs, batch_size):
                     distribution, rollout.values[rows], state = actor(rollout.observations[rows], state)
                     memory.keep(batch.agent_ids, state)
                     choices, continuous_actions = distribution.sample()
-                    rollout.log_probs[rows], rollout.choices[rows] = (
+                    rollout.log_probs[rows], rollout.discrete_actions[rows] = (
                         distribution.log_prob(choices, continuous_actions),
                         choices,
                     )
@@ -145,11 +145,11 @@ def test_what_is_learnt_from_is_what_was_played(backend, num_envs, batch_size):
             state = tuple(part[steps[0]] for part in rollout.states)
             distribution, values = actor.unroll(rollout.observations[steps], state, starts[steps])
             flat = steps.flatten()
-            has_row = flat != rollout.nobody
+            has_row = flat != rollout.dummy_row
             torch.testing.assert_close(values[has_row], rollout.values[flat][has_row])
-            log_probs = distribution.log_prob(rollout.choices[flat], rollout.aims[flat])
+            log_probs = distribution.log_prob(rollout.discrete_actions[flat], rollout.continuous_actions[flat])
             torch.testing.assert_close(log_probs[has_row], rollout.log_probs[flat][has_row])
-            real = rollout.real.nonzero()[0]
+            real = rollout.masks.nonzero()[0]
             assert set(real) <= set(flat.tolist())  # all that counts is in a line
             assert len(set(flat[has_row].tolist())) == int(has_row.sum())  # and none in two
             checked += len(real)

@@ -194,9 +194,9 @@ from cleanrl_demo import ppo_cuda
 
 rank, run = int(os.environ["RANK"]), ppo_cuda.run
 
-def noted(own, *given, whole, **more):
-    Path("{folder}", str(rank)).write_text(f"{{own.num_envs}} {{whole.num_envs}}")
-    return run(own, *given, whole=whole, **more)
+def noted(local_config, *arguments, run_config, **more):
+    Path("{folder}", str(rank)).write_text(f"{{local_config.num_envs}} {{run_config.num_envs}}")
+    return run(local_config, *arguments, run_config=run_config, **more)
 
 ppo_cuda.run = noted
 ppo_cuda.free_nbytes = lambda device: (1.2e6, 0.8e6)[rank]

@@ -198,7 +198,7 @@ def test_the_state_of_numpys_numbers_is_plain(tmp_path: Path) -> None:
     torch.save(report.state(), tmp_path / "state.pt")
     again = Report("a run", 100, None, plain(), resumed_at=10)
     again.restore(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert list(again.recent.episodes) == [Episode(0, 3.0, 7, 1.0), Episode(0, 3.0, 7, None)]
+    assert list(again.recent_statistics.episodes) == [Episode(0, 3.0, 7, 1.0), Episode(0, 3.0, 7, None)]
     assert again.state()["recent"] == report.state()["recent"]
 
 

@@ -99,14 +99,17 @@ def test_any_number_of_agents(num_agents: int, player: Player) -> None:
 
 
 SYNC, NO_SYNC = "    group.sync();\n", "    if (!FAULT) group.sync();\n"
-COUNT = "cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1"
+COUNT = "cells.first_of(cells.index(y[a]), cells.index(x[a])) + 1"
 RACES = {  # sound, unsound
     "zeros not waited for": ("*cells.total = 0;\n" + SYNC, "*cells.total = 0;\n" + NO_SYNC),
     "counts without atomics": (
         f"atomicAdd({COUNT}, 1);\n    }}",
         f"if (FAULT) *({COUNT}) += 1; else atomicAdd({COUNT}, 1);\n    }}",
     ),
-    "sums not waited for": ("next += here;\n        }\n    }\n" + SYNC, "next += here;\n        }\n    }\n" + NO_SYNC),
+    "sums not waited for": (
+        "next += count;\n        }\n    }\n" + SYNC,
+        "next += count;\n        }\n    }\n" + NO_SYNC,
+    ),
     "a place not waited for": ("cells.agent[k] = a;\n    }\n" + SYNC, "cells.agent[k] = a;\n    }\n" + NO_SYNC),
 }
 Sanitized = Callable[..., tuple[int, str]]

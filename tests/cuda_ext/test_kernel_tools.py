@@ -109,7 +109,7 @@ def test_barriers_that_not_all_come_to(name: str, num_agents: int, odd: KernelEn
     message = str(caught.value)
     assert message.startswith('"counting" would hang on a device: in block 0, thread ')
     assert f"counting.cuh:{line}" in message or f"counting.cuh:{line + 1}" in message
-    assert message.endswith("all threads of a group have to come to each of its barriers")
+    assert message.endswith("all threads of a group must reach each of its barriers")
 
 
 def test_who_has_ended_is_not_waited_for_in_a_warp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from mock_envs import HashEnv, TagEnv
 
@@ -278,32 +279,29 @@ def test_infos_of_dropped_rows_are_dropped_too(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
-def test_ctrl_c_in_the_middle_of_a_send_is_mended_by_reset(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+def test_ctrl_c_in_the_middle_of_a_send_closes_and_leaves_nothing(
+    backend: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """error: what a signal handler raises."""
     with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2, batch_size=2, seed=3) as vec:
         vec.async_reset()
-        vec.recv()
-        with monkeypatch.context() as patch:
+        batch = vec.recv()
+        pids = [pid for pid in vec._backend.pids() if pid]
 
-            def depart(env_ids: Any) -> None:
-                raise KeyboardInterrupt
+        def depart(env_ids: Any) -> None:
+            raise error
 
-            vec._fast_path = None  # the careful way, until the reset
-            patch.setattr(vec._scheduler, "depart", depart)
-            with pytest.raises(KeyboardInterrupt):
-                vec.send(np.zeros(2, np.int64), env_ids=vec.batch.env_ids)
-        for call in (vec.recv, lambda: vec.send(np.zeros(2, np.int64)), lambda: vec.call("pid")):
-            with pytest.raises(pufferlib.CallError, match="Ctrl-C has ended a call in the middle; call reset"):
+        vec._fast_path = None  # the general path
+        monkeypatch.setattr(vec._scheduler, "depart", depart)
+        with pytest.raises(error):
+            vec.send(np.zeros(2, np.int64), env_ids=batch.env_ids)
+        assert vec.closed
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+        reason = f"is closed, because {error.__name__} ended a call in the middle; make a new one"
+        for call in (vec.recv, vec.reset, lambda: vec.send(np.zeros(2, np.int64)), lambda: vec.call("pid")):
+            with pytest.raises(pufferlib.errors.ClosedError, match=reason):
                 call()
-        vec.reset(seed=3)
-        seen = []
-        for _ in range(6):
-            vec.send(np.zeros(2, np.int64))
-            batch = vec.recv()
-            seen += list(zip(batch.env_ids.tolist(), batch.observations.tolist(), strict=True))
-    with pufferlib.make(HashEnv, num_envs=4, seed=3) as vec:
-        expected = [vec.reset()[0].copy()] + [vec.step(np.zeros(4, np.int64))[0].copy() for _ in range(6)]
-    for env_id, row in seen:
-        assert any(row == rows[env_id].tolist() for rows in expected), "every row belongs to the new episodes"
 
 
 def test_arguments_that_make_does_not_have_are_answered_with_those_that_it_has():

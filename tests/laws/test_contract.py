@@ -22,6 +22,7 @@ from mock_envs import HashEnv, TagEnv
 from programs import running
 
 import pufferlib
+from pufferlib import _native
 from pufferlib.layout import Layout, leaves
 from pufferlib.vectorization.core.plan import Plan, Seeds, _cgroup_cpus, available_cpus
 from pufferlib.vectorization.processes.start import starting
@@ -528,16 +529,19 @@ class Interrupted(Clock):
         return super().step(action)
 
 
-def test_ctrl_c_inside_a_serial_environment_loses_no_other_row() -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_ctrl_c_inside_a_serial_environment_closes_the_vec(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "available", compiled and _native.available)
+    closed: list[int] = []
+    monkeypatch.setattr(Interrupted, "close", lambda self: closed.append(1), raising=False)
     with pufferlib.make(Interrupted, num_envs=3, env_args=[99]) as vec:
         vec.reset()
         with pytest.raises(KeyboardInterrupt):
             vec.step(np.array([0, 1, 0]))
-        for env_id in (1, 2):
-            with pytest.raises(pufferlib.WorkerError, match=f"environment {env_id} .* interrupted"):
-                vec.recv()
-        vec.async_reset(env_ids=[1, 2])
-        assert vec.recv().observations.tolist() == [[1, 1], [2, 0], [2, 0]]
+        assert vec.closed and closed == [1, 1, 1]
+        for call in (vec.recv, vec.reset, lambda: vec.send(np.zeros(3, np.int64)), lambda: vec.call("close")):
+            with pytest.raises(pufferlib.errors.ClosedError, match="because KeyboardInterrupt ended a call"):
+                call()
 
 
 def test_spawn_is_chosen_where_threads_run() -> None:

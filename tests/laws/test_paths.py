@@ -1662,7 +1662,10 @@ def test_faults_are_reported_alike(env: Any, err: Callable[..., Any], autoreset_
                     seen.append(plain(vec.step(np.zeros(2, np.int64))))
                 except BaseException as error:
                     seen.append((type(error), str(error).partition("\n")[0]))
-                    with contextlib.suppress(pufferlib.WorkerError), warnings.catch_warnings():
+                    with (
+                        contextlib.suppress(pufferlib.WorkerError, pufferlib.errors.ClosedError),
+                        warnings.catch_warnings(),
+                    ):
                         warnings.simplefilter("ignore")
                         vec.reset()
         return seen

@@ -19,9 +19,9 @@ HEAD = """\
 Each row is the demo trainer, or the library below it, with one deliberate bug; `tests/mutants/` has the edits. It is
 trained from scratch on each environment of Ocean. A cell counts the trainings that were caught: those that ended below
 the environment's bar or without a score. It is **bold** where the environment should catch the bug, with {num_seeds}
-seeds; other cells have one seed unless they say otherwise, and · if all passed. Nothing need be learnt with a bug
-marked †; with any other, the trainer still passes somewhere. Checks need no training (`tests/mutants/checks.py`). Some
-bugs are shown by checks alone, and some of those are not even trained.
+seeds; other cells have one seed unless they say otherwise, and · if all passed. With a bug marked † the trainer need
+not pass any environment; with any other bug it still passes some. Checks need no training (`tests/mutants/checks.py`).
+Only checks catch some bugs, and some of those are not trained at all.
 
 A mutant's score is the mean of {num_mutant_episodes} fresh episodes, the correct trainer's of {num_episodes:,}.
 In a checkout of the repository, this page is made by

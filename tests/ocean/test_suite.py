@@ -420,8 +420,8 @@ def test_a_script_passes_truncation_if_it_is_careful(script: str, function: str,
 @pytest.mark.parametrize(
     ("env", "says"),
     [
-        ("multiagent", "one agent an environment, and ocean/multiagent has several"),
-        ("population", "one agent an environment, and ocean/population has several"),
+        ("multiagent", "one agent per environment, and ocean/multiagent has several"),
+        ("population", "one agent per environment, and ocean/population has several"),
         ("spaces", "no nested spaces and no actions of several parts, as ocean/spaces has"),
         ("mixed", "no nested spaces and no actions of several parts, as ocean/mixed has"),
     ],

@@ -25,7 +25,7 @@ from pufferlib.population import (
     product,
 )
 from pufferlib.population.playing import play
-from pufferlib.population.task_runner import Attempt, Lost, Supply
+from pufferlib.population.task_runner import Attempt, LostTask, Supply
 
 pytestmark = [pytest.mark.beside, pytest.mark.filterwarnings("ignore:task .* was lost:RuntimeWarning")]
 
@@ -64,7 +64,7 @@ class Several:
         self.workers_of[worker].give(0, number, task)
         (done,) = self.workers_of[worker].collect()
         # The work was done, or half of it; but its result never came.
-        self.done.append((number, Lost("on purpose")) if self.rng.random() < self.lose else done)
+        self.done.append((number, LostTask("on purpose")) if self.rng.random() < self.lose else done)
 
     def collect(self) -> list[tuple[int, Any]]:
         self.rng.shuffle(self.done)  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ def test_tasks_are_given_what_they_name_and_learners_as_they_were_published() ->
             (pair,) = coordinator.run([Task("look", partial(actions_of, policy=policy), policies)])
             return pair[1]
 
-        cached = coordinator._workers._task_runner._kept  # type: ignore[attr-defined]
+        cached = coordinator._workers._task_runner._contents  # type: ignore[attr-defined]
         assert [seen(policy, [policy]) for policy in (3, learner, sampler)] == [3, 1, 2]
         assert len(cached) == 3
         pool.publish(learner, {"logits": 500 * torch.eye(5)[4]})

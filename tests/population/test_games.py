@@ -113,7 +113,7 @@ class Forgets(KuhnState):
         return str(self.cards[player])
 
     def child(self, action: int) -> Any:
-        return Forgets((*self.cards, action), self.played) if self.is_chance_node() else self._after(action)
+        return Forgets((*self.cards, action), self.played) if self.is_chance_node() else self._next_state(action)
 
 
 class Forgetful(KuhnPoker):
@@ -125,7 +125,7 @@ class Forgetful(KuhnPoker):
             "Forgets", (type(state),), {"information_state_string": lambda self, player: str(self.cards[player])}
         )
         kind.child = lambda self, action: (  # type: ignore[attr-defined]
-            kind((*self.cards, action), self.played) if self.is_chance_node() else self._after(action)
+            kind((*self.cards, action), self.played) if self.is_chance_node() else self._next_state(action)
         )
         return kind()
 

@@ -20,7 +20,7 @@ from pufferlib.errors import CallError, CheckpointError, PlanError, PufferError
 from pufferlib.models import Origin
 from pufferlib.population import League, Settings, Setup
 from pufferlib.population.league_settings import Evaluation, Stop, Workers
-from pufferlib.population.task_runner import Lost
+from pufferlib.population.task_runner import LostTask
 from pufferlib.util import files
 
 pytestmark = pytest.mark.beside
@@ -147,7 +147,7 @@ def workers_do_it_and_go_on(oracle: str, tmp_path: Path) -> None:
     with League.begin(settings, tmp_path / "parts") as league:
         next(iter(league))
     league = League.resume(tmp_path / "parts")
-    errors = iter([Lost("on purpose")])
+    errors = iter([LostTask("on purpose")])
     collect = league.coordinator()._workers.collect
     setattr(  # noqa: B010
         league.coordinator()._workers,

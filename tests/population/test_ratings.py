@@ -20,7 +20,7 @@ from pufferlib.population import (
     solvers,
     standings,
 )
-from pufferlib.population.payoff import beaten
+from pufferlib.population.payoff import pairwise_wins
 
 pytest.importorskip("openskill")
 pytestmark = [pytest.mark.beside, pytest.mark.extras]
@@ -142,7 +142,7 @@ def test_exact_wins_are_what_episodes_come_to() -> None:
     np.testing.assert_allclose(table.wins + table.wins.swapaxes(0, 1), 1)
     form, plans = oracle.form, [oracle._plan(seat, ids[1]) for seat, ids in enumerate(table.populations)]
     reach = form._chances * plans[0][form._leaves[0]] * plans[1][form._leaves[1]]
-    np.testing.assert_allclose(table.wins[0, 1, 1, 1], reach @ beaten(form._returns.T)[:, 0, 1])
+    np.testing.assert_allclose(table.wins[0, 1, 1, 1], reach @ pairwise_wins(form._returns.T)[:, 0, 1])
     rows = standings(table, mixture)
     assert {row.games for row in rows} == {None} and len(rows) == 6
     assert sum(row.payoff * row.weight for row in rows if row.seat == 0) == pytest.approx(

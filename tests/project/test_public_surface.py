@@ -38,6 +38,7 @@ MEANT = {
         "choices and aims are now discrete_actions and continuous_actions; the old names are taken, with a warning",
     ),
     "puffer league play --words": "it has no flag: a positional argument, now called arguments",
+    "pufferlib.emulation.RowEnv.plain": "the portable path is plain Python, without a fast path of its own",
     "pufferlib.recording.Tape.blank": "its first argument, face, is now row_spec; Recorder alone calls it",
 }
 
@@ -379,6 +380,32 @@ def test_renamed_members_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not hasattr(population, "Nothing")
+
+
+def test_renamed_arguments_and_attributes_warn() -> None:
+    import torch
+    from gymnasium.spaces import Discrete
+
+    from pufferlib.models import Decisions
+    from pufferlib.recording import Recording, Tape
+
+    decisions = Decisions(Discrete(3))
+    distribution = decisions.distribution(torch.eye(3))
+    choices, aims = distribution.mode()
+    with pytest.warns(DeprecationWarning, match="^the argument (choices|aims) is now (discrete|continuous)_") as caught:
+        log_probs = distribution.log_prob(choices=choices, aims=aims)
+        actions = decisions.actions(choices=choices, aims=aims)
+    assert [warning.filename for warning in caught] == [__file__] * 4
+    assert torch.equal(log_probs, distribution.log_prob(choices, aims)) and actions.tolist() == [0, 1, 2]
+    recording = Recording.load(RECORD.with_name("f19f429") / "recording.npz")
+    with pytest.warns(DeprecationWarning, match=r"^Recording\.face is now Recording\.row_spec") as caught:
+        assert recording.face is recording.row_spec
+    assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="^the argument face is now row_spec"):
+        tape = Tape.blank(face=recording.row_spec, num_rows=3, observations=None)
+    assert len(tape.rewards) == 3
+    with pytest.raises(TypeError, match="got both row_spec and face, its old name; pass one"):
+        Tape.blank(face=recording.row_spec, row_spec=recording.row_spec, num_rows=3, observations=None)
 
 
 def write(root: Path) -> None:

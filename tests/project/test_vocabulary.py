@@ -85,6 +85,7 @@ CHECKED = (
         "pufferlib/version.py",
     ),
 )
+SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".h", ".cuh")
 PUBLIC = "a public name"
 # By file, names that stay, with the reason.
 EXCEPTIONS = {
@@ -101,15 +102,16 @@ EXCEPTIONS = {
 
 def sources() -> Iterator[Path]:
     """Yield the files that are checked."""
-    listed = subprocess.run(["git", "ls-files", *CHECKED], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    yield from (ROOT / name for name in listed.splitlines() if name.endswith((".py", ".pyx", ".h", ".cuh")))
+    command = ["git", "ls-files", "--error-unmatch", *CHECKED, *EXCEPTIONS]  # a name without a file ends in an error
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    yield from (ROOT / name for name in dict.fromkeys(listed.splitlines()) if name.endswith(SUFFIXES))
 
 
 def identifiers(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each name that a file binds, with its line; in Cython and C every identifier."""
     text = path.read_text()
     yield 1, path.stem
-    if path.suffix != ".py":
+    if path.suffix not in (".py", ".pyi"):
         prose = r'"""(?s:.*?)"""|/\*(?s:.*?)\*/|#[^\n]*|//[^\n]*|"[^"\n]*"'
         code = re.sub(prose, lambda match: "\n" * match[0].count("\n"), text)
         for number, line in enumerate(code.splitlines(), 1):
@@ -129,7 +131,7 @@ def identifiers(path: Path) -> Iterator[tuple[int, str]]:
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the docstrings and comments of a file, with their lines."""
     text = path.read_text()
-    if path.suffix == ".py":
+    if path.suffix in (".py", ".pyi"):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 docstring = ast.get_docstring(node)

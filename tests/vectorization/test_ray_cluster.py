@@ -168,7 +168,7 @@ def test_training_goes_on_without_a_node_and_with_the_next_one(
 
     def watched(self: Any, num_steps: int, scalars: dict[str, float]) -> None:
         update(self, num_steps, scalars)
-        charts.append({**scalars, **self.recent.charts()})
+        charts.append({**scalars, **self.recent_statistics.charts()})
         time.sleep(0.02)  # what takes long is what Ray notices by itself, and a processor that is busy is in its way
         playing = {match[1] for name in scalars if (match := re.fullmatch(r"actors/\S+-([0-9a-f]{4})/\d", name))}
         if not stages and len(playing) == 3:

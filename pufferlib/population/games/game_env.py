@@ -80,15 +80,15 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             raise ActionError(f"player {player} may play {list(self._state.legal_actions())} now, not {action}")
         self._state = self._state.child(action)
         self._play_chance()
-        over = self._state.is_terminal()
-        returns = self._state.returns() if over else [0.0] * len(self.possible_agents)
-        seen, agents = self._observe(), self.possible_agents
-        if over:
+        is_over = self._state.is_terminal()
+        returns = self._state.returns() if is_over else [0.0] * len(self.possible_agents)
+        observations, agents = self._observe(), self.possible_agents
+        if is_over:
             self.agents = []
         return (
-            seen,
+            observations,
             {agent: float(value) for agent, value in zip(agents, returns, strict=True)},
-            dict.fromkeys(agents, over),
+            dict.fromkeys(agents, is_over),
             dict.fromkeys(agents, False),
             {agent: {} for agent in agents},
         )
@@ -98,26 +98,29 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     def _play_chance(self) -> None:
         while self._state.is_chance_node():
-            outcomes, chances = zip(*self._state.chance_outcomes(), strict=True)
-            edges = np.cumsum(chances)
-            drawn = int(edges.searchsorted(self._rng.random() * edges[-1], "right"))
-            self._state = self._state.child(outcomes[min(drawn, len(outcomes) - 1)])
+            actions, probabilities = zip(*self._state.chance_outcomes(), strict=True)
+            edges = np.cumsum(probabilities)
+            index = int(edges.searchsorted(self._rng.random() * edges[-1], "right"))
+            self._state = self._state.child(actions[min(index, len(actions) - 1)])
 
     def _observe(self) -> dict[str, Any]:
-        now = None if self._state.is_terminal() else self._state.current_player()
-        return {agent: self._seen_by(player, player == now) for player, agent in enumerate(self.possible_agents)}
+        current_player = None if self._state.is_terminal() else self._state.current_player()
+        return {
+            agent: self._observation(player, player == current_player)
+            for player, agent in enumerate(self.possible_agents)
+        }
 
-    def _seen_by(self, player: int, acts: bool) -> dict[str, Any]:
+    def _observation(self, player: int, can_act: bool) -> dict[str, Any]:
         mask = np.zeros(self._num_actions, np.int64 if self._tensor is None else np.float32)
-        if acts:
+        if can_act:
             mask[self._state.legal_actions()] = 1
         if self._tensor is not None:
             shape, method = self._tensor
             # At the end of some games there is none.
-            told = np.zeros(shape) if self._state.is_terminal() else getattr(self._state, method)(player)
-            return {"action_mask": mask, "state": np.array(told, np.float32).reshape(shape)}
-        known = self.form.index[player, self._state.information_state_string(player)] if acts else 0
-        return {"action_mask": mask, "state": known}
+            values = np.zeros(shape) if self._state.is_terminal() else getattr(self._state, method)(player)
+            return {"action_mask": mask, "state": np.array(values, np.float32).reshape(shape)}
+        index = self.form.index[player, self._state.information_state_string(player)] if can_act else 0
+        return {"action_mask": mask, "state": index}
 
 
 @lru_cache(maxsize=8)

@@ -17,7 +17,7 @@ import numpy as np
 
 from pufferlib.errors import PlanError
 from pufferlib.population.games.trees import Game
-from pufferlib.population.payoff import beaten
+from pufferlib.population.payoff import pairwise_wins
 
 __all__ = ["SequenceForm"]
 
@@ -69,8 +69,8 @@ class SequenceForm:
         self._leaves = np.ascontiguousarray(np.array(leaves, np.int64).T)  # (num_players, leaves): sequences
         self._chances, *returns = np.ascontiguousarray(np.array(ends).T)  # (leaves,) each
         self._returns = np.array(returns)  # (num_players, leaves)
-        self._paid = self._chances * self._returns
-        self._zero_sum = self.num_players == 2 and bool(np.allclose(self._paid.sum(0), 0, atol=1e-12))
+        self._weighted_returns = self._chances * self._returns
+        self._zero_sum = self.num_players == 2 and bool(np.allclose(self._weighted_returns.sum(0), 0, atol=1e-12))
         self._arrays = [
             [(np.array(level.states), np.array(level.parents), np.array(level.sequences)) for level in levels]
             for levels in self._levels
@@ -91,16 +91,16 @@ class SequenceForm:
         player, legal = state.current_player(), state.legal_actions()
         row = self._row(player, state.information_state_string(player), sequences[player], legal)
         for action in legal:
-            after = (*sequences[:player], row[action], *sequences[player + 1 :])
-            self._walk(state.child(action), after, chance, leaves, ends)
+            next_sequences = (*sequences[:player], row[action], *sequences[player + 1 :])
+            self._walk(state.child(action), next_sequences, chance, leaves, ends)
 
-    def _row(self, player: int, known: str, parent: int, legal: Sequence[int]) -> list[int]:
-        number = self.index.get((player, known))
+    def _row(self, player: int, information_state: str, parent: int, legal: Sequence[int]) -> list[int]:
+        number = self.index.get((player, information_state))
         if number is not None:
             if self._parents[number] != parent:
-                raise PlanError(f"player {player} forgets what it played: {known!r} is reached in two ways")
+                raise PlanError(f"player {player} forgets what it played: {information_state!r} is reached in two ways")
             return self._rows[number]
-        self.index[player, known] = number = len(self._rows)
+        self.index[player, information_state] = number = len(self._rows)
         row = [NOT_LEGAL] * self.num_actions
         depth = self._depth[player][parent]
         for action in legal:
@@ -137,8 +137,8 @@ class SequenceForm:
         table = self.uniform()
         for states, parents, sequences in self._arrays[player]:
             reached = plan[parents] > 0
-            played = np.where(sequences != NOT_LEGAL, plan[sequences], 0)[reached]
-            table[states[reached]] = played / played.sum(1, keepdims=True)
+            probabilities = np.where(sequences != NOT_LEGAL, plan[sequences], 0)[reached]
+            table[states[reached]] = probabilities / probabilities.sum(1, keepdims=True)
         return table
 
     # --------------------------------------------------------------------------------------------------- payoffs
@@ -148,14 +148,14 @@ class SequenceForm:
         reach = np.ones(self._leaves.shape[1])
         for plan, sequences in zip(plans, self._leaves, strict=True):
             reach = reach * plan[sequences]
-        return np.asarray(self._paid @ reach)
+        return np.asarray(self._weighted_returns @ reach)
 
     def payoffs(self, plans: Sequence[Array]) -> Array:
         """Return all combinations' payoffs, (num_players, n_0, n_1, …). plans: (n_player, num_sequences) a player."""
         if self._zero_sum:
-            (matrix,) = self._sums(self._paid[:1], plans)
+            (matrix,) = self._sums(self._weighted_returns[:1], plans)
             return np.stack([matrix, -matrix])
-        return self._sums(self._paid, plans)
+        return self._sums(self._weighted_returns, plans)
 
     def wins(self, plans: Sequence[Array]) -> Array:
         """Return how often each player gets more than each other one, a draw counted as half, for all combinations.
@@ -163,44 +163,44 @@ class SequenceForm:
         (num_players, num_players, n_0, n_1, …). plans: as ``payoffs`` has them.
         """
         first, second = np.triu_indices(self.num_players, 1)
-        won = beaten(self._returns.T)[:, first, second].T * self._chances  # (pairs, leaves)
-        sizes = [len(each) for each in plans]
+        wins_by_pair = pairwise_wins(self._returns.T)[:, first, second].T * self._chances  # (pairs, leaves)
+        sizes = [len(plan) for plan in plans]
         wins = np.full((self.num_players, self.num_players, *sizes), 0.5)
-        wins[first, second] = self._sums(won, plans)
+        wins[first, second] = self._sums(wins_by_pair, plans)
         wins[second, first] = 1 - wins[first, second]
         return wins
 
     def _sums(self, values: Array, plans: Sequence[Array]) -> Array:
         """Return sums over the leaves that combinations of plans reach, (…, n_0, n_1, …). values: (…, leaves)."""
-        reach = [np.asarray(each)[:, sequences] for each, sequences in zip(plans, self._leaves, strict=True)]
+        reach = [np.asarray(plan)[:, sequences] for plan, sequences in zip(plans, self._leaves, strict=True)]
         if self.num_players == 2:
             first, second = reach
-            return np.stack([(first * each) @ second.T for each in values])
+            return np.stack([(first * value) @ second.T for value in values])
         letters = "abcdefgh"[: self.num_players]
-        told = f"zy,{','.join(f'{letter}y' for letter in letters)}->z{letters}"
-        return np.asarray(np.einsum(told, values, *reach, optimize=True))
+        subscripts = f"zy,{','.join(f'{letter}y' for letter in letters)}->z{letters}"
+        return np.asarray(np.einsum(subscripts, values, *reach, optimize=True))
 
     def best_response(self, player: int, plans: Sequence[Array]) -> tuple[float, Array]:
         """Return what a player can get at most against others' plans, and a plan that does: pure; ties to the first.
 
         plans: one a player; its own is not read.
         """
-        reach = self._paid[player]
+        reach = self._weighted_returns[player]
         for other, plan in enumerate(plans):
             if other != player:
                 reach = reach * plan[self._leaves[other]]
         num = self.num_sequences[player]
         values = np.bincount(self._leaves[player], reach, num)  # of each sequence, up to the next state of the player
-        chosen: list[Array] = []
+        best_sequences: list[Array] = []
         for _, parents, sequences in reversed(self._arrays[player]):
             options = np.where(sequences != NOT_LEGAL, values[sequences], -np.inf)
             best = options.argmax(1)
             lines = np.arange(len(best))
             values += np.bincount(parents, options[lines, best], num)
-            chosen.append(sequences[lines, best])
+            best_sequences.append(sequences[lines, best])
         plan = np.zeros(num)
         plan[ROOT] = 1
-        for (_, parents, _), best in zip(self._arrays[player], reversed(chosen), strict=True):
+        for (_, parents, _), best in zip(self._arrays[player], reversed(best_sequences), strict=True):
             plan[best] = plan[parents]
         return float(values[ROOT]), plan
 
@@ -215,18 +215,18 @@ class SequenceForm:
 
 def _require_small(game: Game, max_nodes: int) -> None:
     """Raise PlanError for a tree that random games show to have more nodes. Source: Knuth, Math. Comp. 29, 1975."""
-    rng, beyond = random.Random(0), 0
+    rng, num_large = random.Random(0), 0
     for _ in range(PROBES):
-        beyond += _probe(game, rng, MARGIN * max_nodes) > MARGIN * max_nodes
-    if beyond > PROBES // 2:
+        num_large += _probe(game, rng, MARGIN * max_nodes) > MARGIN * max_nodes
+    if num_large > PROBES // 2:
         raise _too_large(max_nodes)
 
 
-def _probe(game: Game, rng: random.Random, enough: int) -> int:
+def _probe(game: Game, rng: random.Random, limit: int) -> int:
     """Return the number of nodes of a tree that is everywhere as along one random line, or any above ``enough``."""
     state = game.new_initial_state()
     nodes = width = 1
-    while nodes <= enough and not state.is_terminal():
+    while nodes <= limit and not state.is_terminal():
         chance = state.is_chance_node()
         options: Any = [outcome for outcome, _ in state.chance_outcomes()] if chance else state.legal_actions()
         width *= len(options)

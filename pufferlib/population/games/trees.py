@@ -40,22 +40,22 @@ def load_game(name: str) -> Game:
     Games of simultaneous moves are turned into games of hidden ones. Raises MissingExtra where OpenSpiel is wanted and
     not installed, RegistryError for a name that it does not know, with what may have been meant.
     """
-    for own in (KuhnPoker, LeducPoker):
-        if name == own.name:
-            return own()
+    for game_class in (KuhnPoker, LeducPoker):
+        if name == game_class.name:
+            return game_class()
     try:
         import pyspiel
     except ImportError as error:
-        found = near(name, (KuhnPoker.name, LeducPoker.name))
-        if found:
-            raise RegistryError(f"there is no game {name!r}; did you mean {found[0]}?") from error
+        matches = near(name, (KuhnPoker.name, LeducPoker.name))
+        if matches:
+            raise RegistryError(f"there is no game {name!r}; did you mean {matches[0]}?") from error
         raise MissingExtra(f'{name} is a game of OpenSpiel\'s: pip install "pufferlib[games]"') from error
     try:
         game = pyspiel.load_game(name)
     except pyspiel.SpielError as error:
-        found = near(name, pyspiel.registered_names())
-        meant = f"; did you mean {found[0]}?" if found else f": {error}"
-        raise RegistryError(f"OpenSpiel has no game {name!r}{meant}") from error
+        matches = near(name, pyspiel.registered_names())
+        hint = f"; did you mean {matches[0]}?" if matches else f": {error}"
+        raise RegistryError(f"OpenSpiel has no game {name!r}{hint}") from error
     simultaneous = game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
     loaded: Game = pyspiel.convert_to_turn_based(game) if simultaneous else game
     return loaded
@@ -66,9 +66,9 @@ def tensor_of(game: Any) -> tuple[tuple[int, ...], str] | None:
 
     Information states where it has them, else observations; None of other games, and of those that have neither.
     """
-    told = game.get_type() if hasattr(game, "get_type") else None
+    game_type = game.get_type() if hasattr(game, "get_type") else None
     for kind in ("information_state", "observation"):
-        if told is not None and getattr(told, f"provides_{kind}_tensor"):
+        if game_type is not None and getattr(game_type, f"provides_{kind}_tensor"):
             return tuple(getattr(game, f"{kind}_tensor_shape")()), f"{kind}_tensor"
     return None
 
@@ -92,24 +92,24 @@ class _Poker:
         raise NotImplementedError
 
     def _deal(self, num_cards: int) -> list[tuple[int, float]]:
-        left = [card for card in range(num_cards) if card not in self.cards]
-        return [(card, 1 / len(left)) for card in left]
+        remaining = [card for card in range(num_cards) if card not in self.cards]
+        return [(card, 1 / len(remaining)) for card in remaining]
 
-    def _after(self, action: int) -> Any:
-        *before, now = self.played
-        return type(self)(self.cards, (*before, (*now, action)))
+    def _next_state(self, action: int) -> Any:
+        *earlier, current = self.played
+        return type(self)(self.cards, (*earlier, (*current, action)))
 
     def information_state_string(self, player: int) -> str:
         """Return what a player knows: the own card, the public one, and all that was played."""
-        shown = (self.cards[player : player + 1], self.cards[2:])
-        return f"{shown}{self.played}"
+        cards = (self.cards[player : player + 1], self.cards[2:])
+        return f"{cards}{self.played}"
 
     def __str__(self) -> str:
         """Return all that there is to see, in words."""
         cards = [f"player_{player} {self.card_names[card]}" for player, card in enumerate(self.cards[:2])]
         cards += [f"both {self.card_names[card]}" for card in self.cards[2:]]
         rounds = [" ".join(self.action_names[action] for action in played) for played in self.played]
-        return ", ".join(cards) + "".join(f" | {each}" for each in rounds if each)
+        return ", ".join(cards) + "".join(f" | {actions}" for actions in rounds if actions)
 
 
 class KuhnState(_Poker):
@@ -133,8 +133,8 @@ class KuhnState(_Poker):
     def child(self, action: int) -> KuhnState:
         if self.is_chance_node():
             return KuhnState((*self.cards, action), self.played)
-        after: KuhnState = self._after(action)
-        return after
+        state: KuhnState = self._next_state(action)
+        return state
 
     def returns(self) -> list[float]:
         (played,) = self.played
@@ -178,44 +178,44 @@ class LeducState(_Poker):
     def current_player(self) -> int:
         if len(self.cards) < 2:
             return CHANCE
-        now = self.played[-1]
-        if now and now[-1] == FOLD:
+        current = self.played[-1]
+        if current and current[-1] == FOLD:
             return OVER
-        if len(now) >= 2 and now[-1] == CALL:  # all that was raised has been called
+        if len(current) >= 2 and current[-1] == CALL:  # all that was raised has been called
             return OVER if len(self.played) == 2 else CHANCE
-        return len(now) % 2
+        return len(current) % 2
 
     def chance_outcomes(self) -> list[tuple[int, float]]:
         return self._deal(6)
 
     def legal_actions(self) -> list[int]:
-        now = self.played[-1]
-        actions = [FOLD, CALL] if now and now[-1] == RAISE else [CALL]
-        return actions if now.count(RAISE) == MOST_RAISES else [*actions, RAISE]
+        current = self.played[-1]
+        actions = [FOLD, CALL] if current and current[-1] == RAISE else [CALL]
+        return actions if current.count(RAISE) == MOST_RAISES else [*actions, RAISE]
 
     def child(self, action: int) -> LeducState:
         if self.is_chance_node():
             played = (*self.played, ()) if len(self.cards) == 2 else self.played
             return LeducState((*self.cards, action), played)
-        after: LeducState = self._after(action)
-        return after
+        state: LeducState = self._next_state(action)
+        return state
 
     def returns(self) -> list[float]:
-        paid = [1, 1]
+        stakes = [1, 1]
         for played, raised in zip(self.played, RAISES, strict=False):
             for number, action in enumerate(played):
                 if action != FOLD:
-                    paid[number % 2] = max(paid) + (raised if action == RAISE else 0)
+                    stakes[number % 2] = max(stakes) + (raised if action == RAISE else 0)
         if self.played[-1][-1] == FOLD:
             winner = len(self.played[-1]) % 2  # who would be next
         else:
             ranks = [card // 2 for card in self.cards]
-            worth = [(rank == ranks[2], rank) for rank in ranks[:2]]
-            if worth[0] == worth[1]:
+            strengths = [(rank == ranks[2], rank) for rank in ranks[:2]]
+            if strengths[0] == strengths[1]:
                 return [0.0, 0.0]
-            winner = int(worth[1] > worth[0])
-        won = float(paid[1 - winner])
-        return [won, -won] if winner == 0 else [-won, won]
+            winner = int(strengths[1] > strengths[0])
+        winnings = float(stakes[1 - winner])
+        return [winnings, -winnings] if winner == 0 else [-winnings, winnings]
 
 
 class LeducPoker:

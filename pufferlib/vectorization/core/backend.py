@@ -64,17 +64,6 @@ class Backend(ABC):
         """Start a step of these environments; each writes its rows to its slot."""
 
     @abstractmethod
-    def step_all(self, buffer_index: int) -> None:
-        """Start a step of all environments, on the portable path; they write their rows to this buffer of the slab."""
-
-    @abstractmethod
-    def all_played(self, timeout_s: float) -> bool:
-        """Wait up to timeout_s until all workers have answered ``step_all`` with Played.
-
-        Return False if some have not, or if another message has come; ``poll`` then returns all messages.
-        """
-
-    @abstractmethod
     def seal(self, request: Reset | Call) -> Any:
         """Serialize a request for ``send``. Raises CallError if that fails, before anything is sent."""
 
@@ -119,10 +108,6 @@ class Backend(ABC):
     @abstractmethod
     def kill(self, worker: int, cause: str) -> None:
         """Kill a worker; ``poll`` later returns its Died message, with this cause."""
-
-    @abstractmethod
-    def recover(self) -> list[int]:
-        """Discard all requests under way, which Ctrl-C may have interrupted; return the environments that were lost."""
 
     @abstractmethod
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:

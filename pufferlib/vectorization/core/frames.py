@@ -1,7 +1,7 @@
 """Messages as bytes.
 
-A frame is a length, a kind, and a payload. Frames of a step carry 32-bit words: one an environment, or at most one if
-they concern all environments of a worker. All other frames are pickled.
+A frame is a length, a kind, and a payload. Frames of a step, and of rows without infos, carry 32-bit words. All other
+frames are pickled.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Played, Reply, Reset
+from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Reply, Reset
 
 __all__ = [
-    "PLAYED_FRAME",
-    "SHARE",
     "STEP",
     "Frame",
-    "buffer_index_of",
     "complete_frames",
     "done_frame",
     "infos_messages",
@@ -27,16 +24,13 @@ __all__ = [
     "messages_of",
     "pickled_frame",
     "sealed_frame",
-    "share_frame",
     "step_frame",
     "steps_of",
 ]
 
-PICKLE, STEP, DONE, SHARE, PLAYED = range(5)
+PICKLE, STEP, DONE = range(3)
 _HEADER = struct.Struct("=IB")
-_WORD = struct.Struct("=I")
 _MAX_NBYTES = 0xFFFFFFFF
-PLAYED_FRAME = _HEADER.pack(0, PLAYED)
 
 
 class Frame(NamedTuple):
@@ -97,17 +91,6 @@ def steps_of(frame: Frame) -> tuple[list[int], list[int]]:
     return words[: len(words) // 2], words[len(words) // 2 :]
 
 
-def share_frame(buffer_index: int) -> bytes:
-    """Return the frame that starts a step of all environments of a worker, which write to a buffer of the slab."""
-    return _HEADER.pack(_WORD.size, SHARE) + _WORD.pack(buffer_index)
-
-
-def buffer_index_of(frame: Frame) -> int:
-    """Return the buffer index of a share frame."""
-    buffer_index: int = _WORD.unpack(frame.payload)[0]
-    return buffer_index
-
-
 def done_frame(message: Done) -> bytes:
     """Return the frame of a Done, as words unless it has infos."""
     if message.infos:
@@ -134,8 +117,6 @@ def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMess
 
 def messages_of(frame: Frame, worker: int) -> list[Any]:
     """Return the messages of a frame that starts no step; failures, if it cannot be unpickled."""
-    if frame.kind == PLAYED:
-        return [Played(worker)]
     if frame.kind == DONE:
         words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
         return [Done([word >> 1 for word in words], [bool(word & 1) for word in words], [])]

@@ -21,7 +21,6 @@ __all__ = [
     "EnvSpec",
     "Failed",
     "InfosMessage",
-    "Played",
     "Ready",
     "Reply",
     "Reset",
@@ -135,12 +134,6 @@ class Done(NamedTuple):
     env_ids: list[int]
     overs: list[bool]
     infos: list[dict[str, Any]]
-
-
-class Played(NamedTuple):
-    """All environments of the worker have stepped and written their rows, without infos."""
-
-    worker: int
 
 
 class InfosMessage(NamedTuple):

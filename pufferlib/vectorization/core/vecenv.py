@@ -114,8 +114,6 @@ class VecEnv(ABC):
         env_ids: the environments to reset; none may be in flight. None: all; actions already sent are executed first,
             and their rows dropped.
 
-        After a Ctrl-C that interrupted a call, this also repairs the object: earlier batches are then no longer valid,
-        and the worker processes are new.
         Raises PlanError for an invalid seed or options; CallError for env_ids that do not exist or are in flight.
         """
 

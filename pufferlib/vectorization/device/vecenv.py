@@ -90,7 +90,7 @@ class KernelStats:
 class CUDA(VecEnv):
     """A VecEnv whose environments run as one kernel. Batches are torch tensors on the device, or for "host" on the CPU.
 
-    as_torch: False returns NumPy arrays and a list of infos, as the other backends do, which waits for a GPU.
+    as_torch: False returns NumPy arrays, and makes infos at once; both wait for a GPU.
     device: "cuda" (the default), "cuda:1", or "host": the same kernel, run by this process.
     backend_kwargs: threads: the number of threads on the host, by default one for each available CPU. checked: run on
         the host in the order of a device, shuffled, with checked barriers: slow (cuda_ext/checking.py).

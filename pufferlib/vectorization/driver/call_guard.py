@@ -33,10 +33,7 @@ class CallGuard:
 
 
 def exclusive(method: Method) -> Method:
-    """Allow one thread at a time in a method of a WorkerVecEnv, and record an interruption by Ctrl-C.
-
-    Anywhere but in a wait, Ctrl-C leaves the call half done, and only a reset of all environments repairs that.
-    """
+    """Allow one thread at a time in a method of a WorkerVecEnv, which Ctrl-C anywhere but in a wait closes."""
 
     @functools.wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -46,17 +43,16 @@ def exclusive(method: Method) -> Method:
         else:
             refuse(call_guard, type(self).__name__)
         try:
-            backend.interruptible = False
-            return method(self, *args, **kwargs)
+            try:
+                backend.interruptible = False
+                return method(self, *args, **kwargs)
+            finally:
+                call_guard.owner = 0
         except PufferError:
             raise
         except BaseException as error:  # Ctrl-C, or what a signal handler raises
-            self._raise_if_closed(error)
-            if not backend.interruptible:
-                self._interrupted, self._fast_path = True, None
+            self._interrupted(error, half_done=not backend.interruptible)
             raise
-        finally:
-            call_guard.owner = 0
 
     return guarded  # type: ignore[return-value]
 

@@ -14,12 +14,11 @@ from pufferlib.telemetry.timeline import Recording
 from pufferlib.vectorization.core.backend import SLICE_S, Backend
 from pufferlib.vectorization.core.batch import Batches
 from pufferlib.vectorization.core.frames import infos_messages
-from pufferlib.vectorization.core.messages import Died, Done, Failed, InfosMessage, Played, Reply
+from pufferlib.vectorization.core.messages import Died, Done, Failed, InfosMessage, Reply
 from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.core.slab import Slab
 from pufferlib.vectorization.core.step_watchdog import StepWatchdog
 from pufferlib.vectorization.driver.control import Control
-from pufferlib.vectorization.driver.fast_path import FastPath
 from pufferlib.vectorization.driver.recovery import Recovery
 from pufferlib.vectorization.driver.ring_scheduler import RingScheduler
 from pufferlib.vectorization.driver.scheduler import FAILED, FLYING, READY, WAITING, PortableScheduler
@@ -42,6 +41,7 @@ class Dispatcher:
         self._recovery, self._watchdog, self._name = recovery, watchdog, name
         self.control = Control(backend, self.pump, self.raise_error)
         self.errors: deque[WorkerError] = deque()
+        self.closed_because = ""  # the reason, where it is not a call of ``close``
         self._messages: deque[Any] = deque()
         self._infos: dict[int, list[dict[str, Any]]] = {}  # of rows that were not received yet
 
@@ -49,7 +49,7 @@ class Dispatcher:
     def backend(self) -> Backend:
         """The workers. Raises ClosedError, also while another thread closes them."""
         if self._backend is None or self._backend.closing:
-            raise ClosedError(f"this {self._name} is closed; make a new one")
+            raise ClosedError(f"this {self._name} is closed{self.closed_because}; make a new one")
         return self._backend
 
     @property
@@ -64,12 +64,6 @@ class Dispatcher:
     def let_go(self) -> None:
         """Once nobody is in a call: let go of what holds this in turn, so that all goes when its last user does."""
         del self.scheduler, self.control
-
-    def forget(self) -> None:
-        """Discard all messages, before all environments are made again."""
-        self._messages.clear()
-        self.forget_infos()
-        self.errors.clear()
 
     def forget_infos(self) -> None:
         """Forget the infos of rows that were not received; these are forgotten, too."""
@@ -139,9 +133,6 @@ class Dispatcher:
                 self.scheduler.arrive(message.env_ids, message.overs)
             for info in message.infos:
                 self._infos.setdefault(info["env_id"], []).append(info)
-        elif isinstance(message, Played):
-            share = self.backend.shares[message.worker]
-            self.scheduler.arrive(share, [False] * len(share))
         elif isinstance(message, Reply):
             self.control.take(message)
         elif isinstance(message, Failed):
@@ -252,18 +243,13 @@ def make_scheduler(
     first_finished: bool,
     disabled: bool,
 ) -> PortableScheduler | RingScheduler:
-    """Return what keeps track of environments over a slab, on the path that it was made for; the inbox has it, too.
+    """Return the scheduler of the environments over a slab, on the path of the slab; set it in the dispatcher, too.
 
-    disabled: whether autoreset_mode is, so that who is over may not act.
+    disabled: whether autoreset_mode is "disabled", so that a finished episode takes no action.
     """
     scheduler: PortableScheduler | RingScheduler
     if ring is None:
         scheduler = PortableScheduler(slab, batches, plan.batch_size, first_finished=first_finished)
-        if plan.synchronous and len(slab.actions) == 1:
-            (actions,), (values,) = slab.actions, action_values
-            scheduler.fast_path = FastPath(
-                scheduler, backend, actions, values, dispatcher.gather_infos, recording, disabled=disabled
-            )
     else:
         scheduler = RingScheduler(
             slab,

@@ -277,12 +277,3 @@ class RingScheduler(States):
         self._ring.rewind(self.fast_path.head)
         self.fast_path.skip(self.fast_path.head)
         self._clear_if_sound()
-
-    def let_go(self) -> None:
-        """Do nothing: there is no reference cycle."""
-
-    def forget_all(self) -> None:
-        """Discard all state, before all environments are made again."""
-        self.drop()
-        self.states[:] = bytes(self._num_envs)
-        self.fast_path.forget()

@@ -65,7 +65,7 @@ class PortableScheduler(States):
         self._lost: set[int] = set()  # READY environments whose worker has died since: they fail once received
         self._order: deque[int] = deque()  # of departure, or of arrival; unused if batches hold all environments
         self._in_order = list(range(num_envs))
-        self._all_wait, self._all_fly, self._none_over = (bytes([state]) * num_envs for state in (WAITING, FLYING, 0))
+        self._all_wait = bytes([WAITING]) * num_envs
 
     @property
     def last_slots(self) -> Sequence[int]:
@@ -106,25 +106,6 @@ class PortableScheduler(States):
             if self._first_finished and not self.synchronous:
                 self._order.append(env_id)
 
-    def all_wait(self) -> bool:
-        """Return whether all environments wait for an action."""
-        return self.states == self._all_wait
-
-    def all_fly(self) -> bool:
-        """Return whether all environments are in flight."""
-        return self.states == self._all_fly
-
-    def depart_all(self) -> int:
-        """Mark all environments of a synchronous batch as in flight; return the buffer index of their rows."""
-        self.states[:] = self._all_fly
-        self.num_flying = self._num_envs
-        return self._buffer_indices[0]
-
-    def arrive_all(self) -> None:
-        """Mark all environments of a synchronous batch as finished, with no episode over."""
-        self.overs[:] = self._none_over
-        self.num_flying, self.num_ready = 0, self._num_envs
-
     def fail(self, env_id: int, *, died: bool = False) -> None:
         """Mark an environment as failed: it raised, or its worker died. Rows that it wrote before remain valid."""
         if self.states[env_id] == READY:
@@ -147,9 +128,7 @@ class PortableScheduler(States):
         return [(env_id, self._buffer_indices[env_id]) for env_id in share if self.states[env_id] == FLYING] or None
 
     def hold(self, hold: bool) -> None:
-        """Disable the fast path while some environments must not receive a plain step, or enable it again."""
-        if self.fast_path is not None:
-            self.fast_path.clear = not hold
+        """Do nothing: there is no fast path to disable."""
 
     def mark_dirty(self) -> None:
         """Do nothing: the portable path has no counts that a dead worker could leave wrong."""
@@ -159,7 +138,7 @@ class PortableScheduler(States):
         return False
 
     stuck_reason = ""  # why only a reset of all environments helps
-    fast_path: Any = None  # the FastPath, or None
+    fast_path = None  # every call takes the general path
 
     def wants_a_look(self) -> bool:
         """Return whether it is time to look for dead workers, although rows keep arriving."""
@@ -219,18 +198,6 @@ class PortableScheduler(States):
         self._order.clear()
         self._lost.clear()
         self.num_ready = 0
-
-    def let_go(self) -> None:
-        """Break the reference cycle of a closed VecEnv, so that the slab's memory is freed with its last user."""
-        self.fast_path = None
-
-    def forget_all(self) -> None:
-        """Discard all state, before all environments are made again."""
-        self.drop()
-        self.num_flying = 0
-        self.states[:] = bytes(self._num_envs)
-        self._buffer_indices = [0] * self._num_envs
-        self.last_ids = None
 
 
 def write_crash(slab: Slab, slot: int) -> None:

@@ -175,12 +175,11 @@ class WorkerVecEnv(VecEnv):
             first_finished=self.first_finished,
             disabled=autoreset_mode == "disabled",
         )
-        self._fast_path: Any = self._scheduler.fast_path  # None after an interrupt, and where no call is plain
+        self._fast_path: Any = self._scheduler.fast_path  # None on the portable path, and once this is closed
         self._call_guard = backend.call_guard = self._fast_path if self._fast_path is not None else CallGuard()
         self._errors = dispatcher.errors
         self._worker_of = [index for index, share in enumerate(backend.shares) for _ in share]
         self._in_order = list(range(plan.num_envs))
-        self._interrupted = False  # whether Ctrl-C has left something half done
         self._only_resets = False  # nothing but a partial reset is in flight, so recv fills the batch up
         self._action_arrays = [
             array.reshape(plan.num_envs, env_spec.num_agents, *array.shape[1:]) for array in self._slab.actions
@@ -219,10 +218,8 @@ class WorkerVecEnv(VecEnv):
     ) -> None:
         start_s = time.monotonic()
         backend = self._backend
-        if env_ids is not None:
-            self._refuse_interrupted()
-            if self._scheduler.stuck_reason:
-                raise CallError(f"cannot reset some: {self._scheduler.stuck_reason}")
+        if env_ids is not None and self._scheduler.stuck_reason:
+            raise CallError(f"cannot reset some: {self._scheduler.stuck_reason}")
         ids = list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
         if env_ids is not None:
             busy = [env_id for env_id in ids if self._scheduler.states[env_id] in (FLYING, READY)]
@@ -235,12 +232,8 @@ class WorkerVecEnv(VecEnv):
             self._sealed(map(self._recovery.order, ids, ids, seeds, env_options))
         if env_ids is None:
             self._recovery.seeds = new_seeds or self._recovery.seeds
-            if not self._interrupted:
-                self._drain()
-        if self._interrupted:
-            self._recover()
-        else:
-            backend.revive()
+            self._drain()
+        backend.revive()
         order, slots = self._recovery.order, self._scheduler.coming_slots(ids)
         sealed = self._sealed(map(order, ids, slots, seeds, env_options))
         self._recovery.begun(ids)
@@ -261,13 +254,14 @@ class WorkerVecEnv(VecEnv):
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         if type(actions) is not np.ndarray:
             actions = as_numpy(actions)
-        if self._fast_path is not None:
+        fast_path = self._fast_path
+        if fast_path is not None:
             try:
-                if self._fast_path.send(actions, env_ids):
+                if fast_path.send(actions, env_ids):
                     self._only_resets = False
                     return
             except BaseException as error:
-                self._note_interrupt(error)
+                self._interrupted(error, half_done=fast_path.half_done)
                 raise
         self._send(actions, env_ids)
 
@@ -276,7 +270,6 @@ class WorkerVecEnv(VecEnv):
         """Send what is not plain: to chosen environments, arrays of another kind, whatever is an error."""
         start_s = time.monotonic()
         backend, scheduler = self._backend, self._scheduler
-        self._refuse_interrupted()
         if env_ids is None:
             last_ids = scheduler.last_ids
             if last_ids is None:
@@ -324,11 +317,12 @@ class WorkerVecEnv(VecEnv):
 
     def recv(self, timeout: float | None = None) -> Batch:
         deadline = None if timeout is None else time.monotonic() + timeout
-        if self._fast_path is not None and not self._errors:
+        fast_path = self._fast_path
+        if fast_path is not None and not self._errors:
             try:
-                batch: Batch | None = self._fast_path.recv(math.inf if timeout is None else timeout)
+                batch: Batch | None = fast_path.recv(math.inf if timeout is None else timeout)
             except BaseException as error:
-                self._note_interrupt(error)
+                self._interrupted(error, half_done=fast_path.half_done)
                 raise
             if batch is not None:
                 self._only_resets = False
@@ -338,7 +332,6 @@ class WorkerVecEnv(VecEnv):
     @exclusive
     def _recv(self, timeout: float | None, deadline: float | None) -> Batch:
         """Receive where more than rows has come, or a wait is long."""
-        self._refuse_interrupted()
         start_s = time.monotonic()
         scheduler, dispatcher = self._scheduler, self._dispatcher
         if scheduler.wants_a_look():
@@ -385,7 +378,6 @@ class WorkerVecEnv(VecEnv):
         self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Callable[[float | None], list[Any]]:
         """Send a call to environments; return a function that waits for the results (see ``Control.ask``)."""
-        self._refuse_interrupted()
         ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
         return functools.partial(self._await, self._dispatcher.control.ask(action, name, ids, args, kwargs))
 
@@ -435,7 +427,6 @@ class WorkerVecEnv(VecEnv):
         self._finalizer.detach()  # only now: where Ctrl-C has ended this in the middle, another close goes on
         if not within:
             self._dispatcher.let_go()
-            self._scheduler.let_go()
         for text in failure_texts(message for message in messages if isinstance(message, Failed)):
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         if self._tensors is not None:
@@ -468,9 +459,7 @@ class WorkerVecEnv(VecEnv):
         """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
         scheduler, dispatcher = self._scheduler, self._dispatcher
         while not scheduler.is_settled() or scheduler.has_news() or not dispatcher.collect_infos():
-            if not dispatcher.pump(None, scheduler.await_settling) and not scheduler.is_settled():
-                self._interrupted = True  # on serial, where a signal handler's exception was taken for an environment's
-                return
+            dispatcher.pump(None, scheduler.await_settling)
         scheduler.drop()
         dispatcher.forget_infos()
         if self._errors:
@@ -478,35 +467,20 @@ class WorkerVecEnv(VecEnv):
             self._errors.clear()
             warnings.warn(f"dropped by reset: {summary_of(dropped)}", RuntimeWarning, stacklevel=4)
 
-    def _recover(self) -> None:
-        """Restart all workers if Ctrl-C has left a call half done."""
-        for env_id in self._backend.recover():
-            self._recovery.lose(env_id)
-        self._scheduler.forget_all()
-        self._dispatcher.forget()
-        self._interrupted = False
-        self._fast_path = self._scheduler.fast_path
-
     # ------------------------------------------------------------------------------------------------- checks
 
-    def _raise_if_closed(self, error: BaseException) -> None:
-        """Raise ClosedError for what failed because a signal handler, or an environment on serial, has closed us."""
-        if self.closed and isinstance(error, Exception):
-            raise ClosedError(f"this {type(self).__name__} was closed in the middle of a call") from error
+    def _interrupted(self, error: BaseException, *, half_done: bool) -> None:
+        """Close this VecEnv if an exception, usually Ctrl-C, has ended a call half done.
 
-    def _note_interrupt(self, error: BaseException) -> None:
-        """Note where an exception, as a rule Ctrl-C, has ended the plain case in the middle, as ``exclusive`` does."""
-        self._raise_if_closed(error)
+        Raises ClosedError if a signal handler, or an environment on serial, has closed it during the call, and error
+        is a consequence of that.
+        """
         if self.closed:
-            return
-        backend = self._backend
-        if self._fast_path.half_done and not backend.interruptible:
-            self._interrupted, self._fast_path = True, None
-        backend.interruptible = False
-
-    def _refuse_interrupted(self) -> None:
-        if self._interrupted:
-            raise CallError("Ctrl-C has ended a call in the middle; call reset, which starts again, or close")
+            if isinstance(error, Exception):
+                raise ClosedError(f"this {type(self).__name__} was closed in the middle of a call") from error
+        elif half_done:
+            self._dispatcher.closed_because = f", because {type(error).__name__} ended a call in the middle"
+            self.close()
 
     @property
     def _backend(self) -> Backend:

@@ -8,31 +8,28 @@ import errno
 import multiprocessing.util
 import os
 import resource
-import select
 import selectors
 import socket
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pufferlib import _native
 from pufferlib.errors import CallError, PlatformError
 from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
 from pufferlib.vectorization.core.frames import (
-    PLAYED_FRAME,
     infos_messages,
     messages_of,
     pickled_frame,
     sealed_frame,
-    share_frame,
     step_frame,
 )
-from pufferlib.vectorization.core.messages import Call, Died, EnvSpec, Failed, Played, Ready, Reset
+from pufferlib.vectorization.core.messages import Call, Died, EnvSpec, Failed, Ready, Reset
 from pufferlib.vectorization.core.plan import Plan, available_cpus, checked_count
 from pufferlib.vectorization.core.sharing import HeldEnv
-from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab, SlabShape, ring_of
+from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.core.step_watchdog import STARTING, doing_of
 from pufferlib.vectorization.driver.call_guard import LEAVE_S, NOBODY, CallGuard, shut
 from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
@@ -87,18 +84,6 @@ class Pool(_Processes):
     first_finished = True
 
 
-class Line(NamedTuple):
-    """The socket of one worker. is_ready(ms): waits for data, or for the worker's end; receive: reads the socket.
-
-    incoming: bytes of incomplete frames.
-    """
-
-    worker: int
-    incoming: bytearray
-    is_ready: Callable[[float], Any]
-    receive: Callable[[int, int], bytes]
-
-
 def checked_settings(worker_threads: Any, spin: Any) -> tuple[int | None, int | None]:
     """Return both settings, checked; None stays None. Raises PlanError."""
     if worker_threads is not None:
@@ -146,9 +131,6 @@ class ProcessBackend(Backend):
         self._flushing: set[int] = set()  # workers whose socket was full
         self._slab: Slab | None = None
         self._deferred: list[Any] = []  # messages received outside ``poll``, for the next poll
-        self._lines: list[Line] = []  # of the workers, in the order in which ``all_played`` reads them
-        self._played: list[int] = []  # workers that it has read so far
-        self._slept = False  # whether it has slept already, so that the next poll need not spin
         self._ring: Any = None
         self._env_spec = tasks[0].env_spec
         self.held_envs: dict[int, HeldEnv] = {}
@@ -205,7 +187,6 @@ class ProcessBackend(Backend):
         channel = Channel(ours)
         self._channels[worker] = channel
         self._processes[worker] = process
-        self._lines = []
         self._selector.register(channel, selectors.EVENT_READ, worker)
         if process.death_fd is not None:
             self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
@@ -268,52 +249,6 @@ class ProcessBackend(Backend):
             else:
                 self._request(worker, ids, worker_slots)
 
-    def step_all(self, buffer_index: int) -> None:
-        frame = SHARE_FRAMES[buffer_index]
-        for worker in range(len(self.shares)):
-            self._post(worker, frame)
-
-    def all_played(self, timeout_s: float) -> bool:
-        if self._deferred or self.dead:
-            return False
-        lines, played = self._lines or self._listed(), self._played
-        deadline = time.monotonic() + min(timeout_s, SLICE_S)
-        yields = self.spin if timeout_s > 0 else 0
-        while len(played) < len(lines):
-            line = lines[len(played)]
-            if line.incoming:
-                return False
-            self.interruptible = True  # what can be read stays readable
-            while not line.is_ready(0 if yields else max(0.0, 1000 * (deadline - time.monotonic()))):
-                if not yields:
-                    self._slept = timeout_s > 0
-                    return False
-                yields -= 1
-                yield_core()
-            self.interruptible = False
-            if self._closed:  # by a signal handler
-                return False
-            data = b""
-            with contextlib.suppress(BlockingIOError, ConnectionResetError):  # it is dead, as ``poll`` will report
-                data = line.receive(len(PLAYED_FRAME), socket.MSG_DONTWAIT)
-            if data != PLAYED_FRAME:
-                for frame in self._channels[line.worker].take(data):
-                    self._deferred += messages_of(frame, line.worker)
-                return False
-            played.append(line.worker)
-        played.clear()
-        return True
-
-    def _listed(self) -> list[Line]:
-        """List the workers, the last first: it is usually the last to finish, so that all others are then done."""
-        for worker in sorted(self._channels, reverse=True):
-            channel, death_fd, poll = self._channels[worker], self._processes[worker].death_fd, select.poll()
-            for descriptor in (channel, death_fd):
-                if descriptor is not None:
-                    poll.register(descriptor, select.POLLIN)
-            self._lines.append(Line(worker, channel.incoming, poll.poll, channel.sock.recv))
-        return self._lines
-
     def _request(self, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Post words to a worker's mailbox, on the compiled path; wait for room if very many calls are under way."""
         while worker in self._channels and not self._ring.request(worker, env_ids, slots):
@@ -346,14 +281,11 @@ class ProcessBackend(Backend):
         return [processes[worker].pid if worker in processes else 0 for worker in range(len(self.shares))]
 
     def poll(self, timeout: float | None) -> list[Any]:
-        if self._played or self._deferred:
-            messages = [*map(Played, self._played), *self._deferred]
-            self._played.clear()
-            self._deferred = []
+        if self._deferred:
+            messages, self._deferred = self._deferred, []
             return messages
         deadline = None if timeout is None else time.monotonic() + timeout
-        yields = 0 if timeout == 0 or self._slept else self.spin
-        self._slept = False
+        yields = 0 if timeout == 0 else self.spin
         while not self._closed:  # a signal handler may close it
             left = SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline - time.monotonic()))
             self.interruptible = True  # what can be read stays readable
@@ -407,23 +339,11 @@ class ProcessBackend(Backend):
     def _forget(self, worker: int, grace_s: float) -> int | None:
         channel, process = self._channels.pop(worker), self._processes.pop(worker)
         self._flushing.discard(worker)
-        self._lines = []
         self._selector.unregister(channel)
         if process.death_fd is not None:
             self._selector.unregister(process.death_fd)
         channel.close()
         return process.end(grace_s)
-
-    def recover(self) -> list[int]:
-        for worker in list(self._channels):
-            self._forget(worker, grace_s=0.0)
-            self._clean(worker)
-        self._deferred.clear()
-        self._played.clear()
-        self._causes.clear()
-        self.dead.update(range(len(self.shares)))
-        self.revive()
-        return [env_id for share in self.shares for env_id in share]
 
     # ---------------------------------------------------------------------------------------------- ending
 
@@ -452,7 +372,6 @@ class ProcessBackend(Backend):
             self._slab.close()
         self._closed = True
         self.call_guard = CallGuard()  # the fast path, which was the guard, refers to these workers
-        self._lines = []
         open_backends.discard(self)
         return [message for message in messages if isinstance(message, Failed)]
 
@@ -492,8 +411,6 @@ def not_startable(who: str, error: OSError) -> PlatformError:
         error.errno, f"{who} could not be started ({error.strerror or error}); use fewer workers, or {way_out}"
     )
 
-
-SHARE_FRAMES = [share_frame(buffer_index) for buffer_index in range(NUM_BUFFERS)]
 
 open_backends: weakref.WeakSet[Any] = weakref.WeakSet()
 

@@ -58,11 +58,6 @@ class Channel:
         except (BrokenPipeError, ConnectionResetError):  # the worker is dead; its Died message says so
             return len(data)
 
-    def take(self, data: bytes) -> list[Frame]:
-        """Append data that was read outside ``arrived``; return the frames that are then complete."""
-        self.incoming += data
-        return list(complete_frames(self.incoming))
-
     def arrived(self) -> tuple[list[Frame], bool]:
         """Return the complete frames that have arrived, and whether the other end is closed. Never waits."""
         closed = False

@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 from pufferlib.telemetry import timeline
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.frames import (
-    PLAYED_FRAME,
-    SHARE,
     STEP,
-    buffer_index_of,
     done_frame,
     infos_payload,
     messages_of,
@@ -25,7 +22,7 @@ from pufferlib.vectorization.core.frames import (
     sealed_frame,
     steps_of,
 )
-from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Played, Reply, Reset
+from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Reply, Reset
 from pufferlib.vectorization.core.slab import Slab, ring_of
 from pufferlib.vectorization.processes.channel import Channel
 from pufferlib.vectorization.processes.deferred_signals import as_before
@@ -126,9 +123,6 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
             worker.clock(timeline.WAITED)
         if frame is None:
             return
-        if frame.kind == SHARE:
-            worker.step_share(buffer_index_of(frame))
-            continue
         if frame.kind == STEP:
             worker.step(*steps_of(frame))
             continue
@@ -156,8 +150,6 @@ def frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
 
     Infos that cannot be pickled become a failure of their environment only.
     """
-    if isinstance(message, Played):
-        return [PLAYED_FRAME], True
     try:
         if isinstance(message, Failed):
             return [pickled_frame(message._replace(exception=_portable(message.exception)))], True

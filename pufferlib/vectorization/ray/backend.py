@@ -279,16 +279,6 @@ class RayBackend(Backend):
         for index, ids in by_actor.items():
             self._call(self._actors[index], [(STEPS, ids, [array[ids].tobytes() for array in self._actions])])
 
-    def step_all(self, buffer_index: int) -> None:
-        num_envs = self._plan.num_envs
-        self._slots[:] = range(buffer_index * num_envs, (buffer_index + 1) * num_envs)
-        for actor in self._actors:
-            ids = actor.env_ids
-            self._call(actor, [(STEPS, None, [array[ids.start : ids.stop].tobytes() for array in self._actions])])
-
-    def all_played(self, timeout_s: float) -> bool:
-        return False  # ``poll`` has it, at a cost that is nothing beside a call's
-
     def seal(self, request: Reset | Call) -> Sealed:
         slots = {order.env_id: order.slot for order in request.orders} if isinstance(request, Reset) else {}
         try:
@@ -429,17 +419,6 @@ class RayBackend(Backend):
 
     def pids(self) -> list[int]:
         return [0] * len(self.shares)  # they are elsewhere
-
-    def recover(self) -> list[int]:
-        for actor in self._actors:
-            self._calls.kill(actor)
-            self._keep_times(actor)
-        self._deferred.clear()
-        self._ended.clear()
-        self.dead.clear()
-        for actor in self._actors:
-            self._start_actor(actor)
-        return list(range(self._plan.num_envs))
 
     # ----------------------------------------------------------------------------------------------- times
 

@@ -5,7 +5,6 @@ The compiled loop plays the plain case of next-step autoreset without this file,
 
 from __future__ import annotations
 
-import functools
 import random
 import sys
 import warnings
@@ -22,11 +21,10 @@ from pufferlib.emulation.rows import FastAgents, FastRows, FastStep, RowEnv, Row
 from pufferlib.errors import PufferError, SpaceError
 from pufferlib.telemetry.timeline import Stopwatch
 from pufferlib.vectorization.core import transfer
-from pufferlib.vectorization.core.messages import Call, Done, EnvSpec, Failed, InfosMessage, Played, Ready, Reply, Reset
+from pufferlib.vectorization.core.messages import Call, Done, EnvSpec, Failed, InfosMessage, Ready, Reply, Reset
 from pufferlib.vectorization.core.sharing import Claims, HeldEnv, HeldEnvs
-from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab
+from pufferlib.vectorization.core.slab import Slab
 from pufferlib.vectorization.core.step_watchdog import Limits, word_of
-from pufferlib.vectorization.worker.step_loop import StepLoop
 
 __all__ = ["Worker", "WorkerTask", "seed_globals"]
 
@@ -75,21 +73,16 @@ class Worker:
         self._holdings: HeldEnvs | None = None  # during build: the environments that creators held before it
         self._held_envs: dict[int, HeldEnv] = {}  # those of them that creators returned
         self._env_spec = task.env_spec
-        self._adopt: Callable[[int, RowEnv], None]
         self._wrapped: set[int] = set()  # environments that users wrapped themselves
         self._early: set[int] = set()  # environments made by a call, before the reset that would make them
         self._num_resets = 0
         self.step_loop: Any = None  # on the compiled path: it receives requests and commits rows
-        self.played = 0  # environments of the last request that are done
         self.reset_s = 0.0  # seconds of the last step that its reset took
         self.over: set[int] = set()  # environments whose next action starts an episode instead (next_step)
         self._same_step = task.autoreset_mode == "same_step"
         self._next_step = task.autoreset_mode == "next_step"
         self._actions: dict[int, Any] = {}
-        self._plain: StepLoop | None = None  # on the portable path: the plain case of a step
         self._done = Done([], [], [])  # on the portable path: results not announced yet
-        self._quiet: list[int] = []  # and environments not announced yet that have no infos
-        self._buffer_slots: list[range] = []  # the slots of the share in each buffer
 
     def build(self) -> None:
         """Make the environments; emit Ready, or Failed."""
@@ -150,23 +143,11 @@ class Worker:
         self._rows: Callable[[int], Rows] = slab.rows
         self._commit: Callable[[int, int, bool, list[dict[str, Any]]], None] = self._announce
         if ring is not None:
-            self.step_loop = step_loop = compiled_step_loop(self, slab, ring)
-            self._rows, self._commit, self._adopt = (
-                step_loop.rows,
-                self.hand_over,
-                functools.partial(adopt, step_loop, slab),
-            )
-        else:
-            self._plain = StepLoop(self, slab, self._stopwatch)
-            self._adopt = self._plain.adopt
-            first, stop, num_envs = self.task.env_ids[0], self.task.env_ids[-1] + 1, slab.shape.num_envs
-            self._buffer_slots = [
-                range(first + buffer_index * num_envs, stop + buffer_index * num_envs)
-                for buffer_index in range(NUM_BUFFERS)
-            ]
-
-        for env_id, env in self.envs.items():
-            self._adopt(env_id, env)
+            self.step_loop = compiled_step_loop(self, slab, ring)
+            self._rows, self._commit = self.step_loop.rows, self.hand_over
+            for env_id, env in self.envs.items():
+                adopt(self.step_loop, slab, env_id, env)
+        self._slab = slab
         self.rest()
 
     def rest(self) -> None:
@@ -181,16 +162,10 @@ class Worker:
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Step these environments in this order, on the portable path; each writes its rows to its slot."""
-        assert self._plain is not None
-        self.played = 0
-        try:
-            self._plain.step(env_ids, slots, self._quiet)
-        finally:  # also if Ctrl-C interrupts an environment of this process
-            self.flush()
-
-    def step_share(self, buffer_index: int) -> None:
-        """Step all environments, on the portable path; they write their rows to a buffer of the slab."""
-        self.step(self.task.env_ids, self._buffer_slots[buffer_index])
+        for env_id, slot in zip(env_ids, slots, strict=True):
+            self._doing[0] = 2 * slot + 2  # as in step_watchdog: an environment's slot differs from step to step
+            self.advance(env_id, slot)
+        self.flush()
 
     def advance(self, env_id: int, slot: int) -> bool:
         """Step an environment, or reset it if that is due; return whether its next step may take the fast path."""
@@ -334,22 +309,9 @@ class Worker:
 
     def flush(self) -> None:
         """Announce the results not announced yet, on the portable path."""
-        done, quiet = self._done, self._quiet
-        self.played += len(quiet)
-        if len(quiet) == len(self.task.env_ids):
-            quiet.clear()
-            self.emit(Played(self.task.worker))
-        elif quiet or done.env_ids:
-            done.env_ids.extend(quiet)
-            done.overs.extend([False] * len(quiet))
-            quiet.clear()
-            self._done = Done([], [], [])
+        if self._done.env_ids:
+            done, self._done = self._done, Done([], [], [])
             self.emit(done)
-
-    def forget(self) -> None:
-        """Discard the results not announced yet, on the portable path: an interruption may have split them."""
-        self._done = Done([], [], [])
-        self._quiet.clear()
 
     def hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
         """Commit rows on the compiled path: at once; their infos arrive before or with them."""
@@ -358,7 +320,6 @@ class Worker:
 
     def reset(self, request: Reset) -> None:
         """Reset environments, made again where the order asks for it; each writes its rows to its slot."""
-        self.played = 0
         for env_id, slot, seed, options, fresh in request.orders:
             self.over.discard(env_id)
             self._num_resets += 1
@@ -372,16 +333,11 @@ class Worker:
                 self._deliver(env_id, slot, env, False)
             except (Exception, SystemExit) as error:
                 self.failed(env_id, phase, error, seed)
-            finally:  # also if Ctrl-C interrupts an environment of this process
-                if self.step_loop is not None:
-                    self.step_loop.flush()
             if self.step_loop is not None:
+                self.step_loop.flush()
                 self.step_loop.resume(env_id, self._is_plain(env_id))
             else:
-                assert self._plain is not None
-                self._plain.resume(env_id, self._is_plain(env_id))
                 self.flush()
-            self.played += 1
 
     def _make_again(self, env_id: int) -> None:
         """Make an environment that replaces a crashed one, unless that has been done already."""
@@ -389,7 +345,8 @@ class Worker:
             self._early.discard(env_id)
         else:
             self._make(env_id)
-            self._adopt(env_id, self.envs[env_id])
+            if self.step_loop is not None:
+                adopt(self.step_loop, self._slab, env_id, self.envs[env_id])
 
     def call(self, request: Call) -> None:
         """Call a method, or get or set an attribute, of environments; emit Reply."""

@@ -17,7 +17,7 @@ class Arrangement(NamedTuple):
     """One VecEnv, how much of it is played (transitions, deaths of workers, faults), and what goes wrong meanwhile.
 
     thread: whether the learner has a second Python thread, so that its workers must not be forked any more.
-    interrupts: whether signals raise KeyboardInterrupt in the learner, which then resets. local_workers: over Ray, the
+    interrupts: whether signals raise KeyboardInterrupt in the learner's ``recv``. local_workers: over Ray, the
     processes of each of num_workers actors; 0: the actor itself.
     """
 

@@ -78,7 +78,6 @@ class Checker:
             self.order = collections.deque()
         self.worker_of = [worker for worker, share in enumerate(vec._backend.shares) for _ in share]
         self.deaths = [0] * len(vec._backend.shares)
-        self.num_mended = 0  # how often all were restarted, since Ctrl-C had torn something
         self.num_transitions = self.num_resets = self.num_batches = 0
         self.crashes = {"death": [0] * num_envs, "exception": [0] * num_envs}
         self._leased_batches: collections.deque[tuple[Any, Any]] = (
@@ -324,8 +323,7 @@ class Checker:
         """Check what can be told only of the whole: restarts are what deaths and exceptions explain, and no others."""
         for env_id, restarts in enumerate(self.vec.restarts):
             deaths, raised = self.deaths[self.worker_of[env_id]], self.board.env(env_id)[RAISED]
-            # The recovery from Ctrl-C is a restart, too; the death before it may be unreported.
-            if not deaths <= restarts <= deaths + raised + self.num_mended:
+            if not deaths <= restarts <= deaths + raised:
                 raise Violation("crash", f"environment {env_id}: {restarts} restarts, {deaths} deaths, {raised} raised")
 
     @property

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import pufferlib
+from pufferlib.errors import ClosedError
 from pufferlib.vectorization.core.messages import Died
 from pufferlib.vectorization.core.plan import Seeds
 from pufferlib.vectorization.core.step_watchdog import doing_of
@@ -66,18 +67,8 @@ class Tally:
         self.phases: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
         backend = self.backend = vec._backend
-        self._start, self._clean, self._bury, self._recover = (
-            backend._start_worker,
-            backend._clean,
-            backend._bury,
-            backend.recover,
-        )
-        backend._start_worker, backend._clean, backend._bury, backend.recover = (
-            self.start,
-            self.clean,
-            self.bury,
-            self.recover,
-        )
+        self._start, self._clean, self._bury = backend._start_worker, backend._clean, backend._bury
+        backend._start_worker, backend._clean, backend._bury = self.start, self.clean, self.bury
         self._burying = False
         for worker, process in backend._processes.items():
             board.pids[worker] = process.pid
@@ -90,13 +81,8 @@ class Tally:
     def release(self) -> None:
         """Count no more: the VecEnv is about to be closed."""
         backend = self.backend
-        backend._start_worker, backend._clean, backend._bury, backend.recover = (
-            self._start,
-            self._clean,
-            self._bury,
-            self._recover,
-        )
-        del self.backend, self.vec, self._start, self._clean, self._bury, self._recover
+        backend._start_worker, backend._clean, backend._bury = self._start, self._clean, self._bury
+        del self.backend, self.vec, self._start, self._clean, self._bury
 
     def start(self, worker: int, context: str) -> None:
         for env_id in self.backend.shares[worker]:
@@ -114,11 +100,6 @@ class Tally:
         code = messages[-1].exitcode
         self.ends["timeout" if cause else signal.Signals(-code).name if code < 0 else f"exit {code}"] += 1
         return messages
-
-    def recover(self) -> Any:
-        self.checker.num_mended += 1
-        self.board.pids[:] = memoryview(bytes(self.board.pids.nbytes)).cast("q")
-        return self._recover()
 
     def clean(self, worker: int) -> None:
         """The worker has been reaped, and all is still as it has left it."""
@@ -154,7 +135,7 @@ class ActorTally:
         self.phases: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
         self.backend = backend
-        self._hooked = ("_bury", "_messages", "recover", "poll")
+        self._hooked = ("_bury", "_messages", "poll")
         for name in self._hooked:
             setattr(backend, name, functools.partial(getattr(self, name.strip("_")), getattr(backend, name)))
         self.look()
@@ -193,10 +174,6 @@ class ActorTally:
     def forget(self, message: Any) -> None:
         for env_id in message.env_ids:
             self.board.env(env_id)[PID] = 0
-
-    def recover(self, recover: Any) -> Any:
-        self.checker.num_mended += 1
-        return recover()
 
     def poll(self, poll: Any, timeout: float | None) -> Any:
         messages = poll(timeout)
@@ -318,11 +295,19 @@ def _watched(arrangement: Any, seed: int, wrap: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "dropped by reset", RuntimeWarning)
         warnings.filterwarnings("ignore", ".*which is made again, raised in close", RuntimeWarning)
-        board_args = (str(Path(folder, "board")), arrangement.num_envs, arrangement.num_processes)
-        board = Board(Path(board_args[0]), *board_args[1:])
-        with handlers(board, arrangement.interrupts) as seen:
-            result = _play(arrangement, seed, board, board_args, seen, wrap)
-    del board  # Python keeps the file of a mapping open
+        result, rest, num_vecs = {}, arrangement, 0
+        while result.get("closed by interrupts", 0) == num_vecs:  # each round has a VecEnv of its own
+            board_args = (str(Path(folder, f"board {num_vecs}")), arrangement.num_envs, arrangement.num_processes)
+            board = Board(Path(board_args[0]), *board_args[1:])
+            with handlers(board, arrangement.interrupts) as seen:
+                result = added(result, _play(rest, seed + num_vecs, board, board_args, seen, wrap))
+            del board  # Python keeps the file of a mapping open
+            num_vecs += 1
+            rest = rest._replace(
+                transitions=max(1, arrangement.transitions - result["transitions"]),
+                deaths=max(0, arrangement.deaths - result["deaths"]),
+                faults=max(0, arrangement.faults - sum(result["faults"].values())),
+            )
     gc.collect()
     deadline = time.monotonic() + 5
     while children() - before[1] and time.monotonic() < deadline:
@@ -368,10 +353,12 @@ def _play(
         checker = Checker(vec, board, arrangement.kind, Seeds(seed, arrangement.num_envs))
         tally = (ActorTally if arrangement.backend == "ray" else Tally)(vec, board, checker)
         learner = Learner(arrangement, wrap(vec), checker, tally, Script(arrangement, seed), board, seen)
-        learner.run()
-        checker.conclude()
+        with contextlib.suppress(ClosedError):
+            learner.run()
+            checker.conclude()
+        result = learner.report()
         tally.release()
-        return learner.report()
+        return result
     finally:
         board.words[STOP] = 1
         done.set()
@@ -381,6 +368,21 @@ def _play(
             board.pids[worker] = 0
         vec.close()
         await_end(last)
+
+
+def added(total: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """Return the sums of two reports of ``Learner``; of waits and of memory the most."""
+
+    def entry(key: str, value: Any) -> Any:
+        if key not in total:
+            return value
+        if isinstance(value, dict):
+            return dict(sorted((Counter(total[key]) + Counter(value)).items()))
+        return (
+            max(total[key], value) if key in ("path", "longest wait, s", "memory grown, bytes") else total[key] + value
+        )
+
+    return {key: entry(key, value) for key, value in result.items()}
 
 
 def await_end(pids: list[int]) -> None:
@@ -401,6 +403,8 @@ class Learner:
         self.num_errors = self.num_interrupts = self.num_user_resets = 0
         self.longest_s = 0.0
         self.has_killed_one = False
+        self.is_closed = False  # by an interrupt
+        self.last: Any = None  # the last batch
         self.memory: list[int] = []
 
     @property
@@ -429,12 +433,22 @@ class Learner:
         self.memory.append(own_memory())
 
     def exchange(self, *, calm: bool = False) -> Any:
-        """Receive a batch and answer it; after an error, reset."""
+        """Receive a batch and answer it; after an error, reset. Raises ClosedError if an interrupt has closed all."""
         try:
             self.seen["armed"] = not calm
             start_s = time.monotonic()
-            batch = self.vec.recv(timeout=PATIENCE_S)
+            try:
+                batch = self.vec.recv(timeout=PATIENCE_S)
+            except KeyboardInterrupt:
+                self.num_interrupts += 1
+                self.is_closed = self.vec.closed
+                if self.is_closed:
+                    raise ClosedError("an interrupt has closed the VecEnv") from None
+                batch = self.vec.batch
+                if batch is self.last:  # a wait was interrupted, before there was a batch
+                    return self.exchange(calm=calm)
             self.seen["armed"] = False
+            self.last = batch
             self.longest_s = max(self.longest_s, time.monotonic() - start_s)
             self.checker.receive(batch)
             self.answer(batch, calm)
@@ -443,8 +457,6 @@ class Learner:
             if self.arrangement.on_error != "raise":
                 raise
             self.num_errors += 1
-        except KeyboardInterrupt:
-            self.num_interrupts += 1
         finally:
             self.seen["armed"] = False
         self.reset()
@@ -462,7 +474,6 @@ class Learner:
         over = checker.over(batch.env_ids) if self.arrangement.mode == "disabled" else None
         if over is None or not over.any():
             checker.send(batch.env_ids, actions)
-            self.seen["armed"] = not calm
             vec.send(actions)
             return
         ended, others = batch.env_ids[over].copy(), batch.env_ids[~over].copy()
@@ -492,7 +503,7 @@ class Learner:
 
     def report(self) -> dict[str, Any]:
         checker, tally, board = self.checker, self.tally, self.board
-        grown = self.memory[-1] - self.memory[0]
+        grown = self.memory[-1] - self.memory[0] if self.memory else 0
         assert grown < 24 << 20, f"memory has grown by {grown} bytes"
         raised = sum(board.env(env_id)[RAISED] for env_id in range(board.num_envs))
         return {
@@ -511,10 +522,11 @@ class Learner:
             "exceptions raised": raised,
             "crash rows": checker.num_crashes,
             "most crash rows": sum(
-                checker.deaths[worker] * len(share) for worker, share in enumerate(self.vec._backend.shares)
+                checker.deaths[worker] * len(share) for worker, share in enumerate(tally.backend.shares)
             ) + raised,
             "errors": self.num_errors,
             "interrupts": self.num_interrupts,
+            "closed by interrupts": int(self.is_closed),
             "resets by the user": self.num_user_resets,
             "longest wait, s": round(self.longest_s, 3),
             "memory grown, bytes": grown,
