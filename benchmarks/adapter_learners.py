@@ -1,9 +1,10 @@
-"""One learner of each library that has an adapter, over its own vectorizers and over ours; run in its Python.
+"""Run one learner of each library that has an adapter, over the library's vectorizers and over ours.
 
     python -m benchmarks.adapter_learners sb3 ours-processes 16 2 20000      prints the result as JSON
 
-All play CartPole-v1, with a library's smallest on-policy learner in its own way. Steps per second are of environments,
-over collection and updates, from the end of the first round, which warms up.
+Run it in the library's Python. Each learner is the library's smallest on-policy one, used as the library documents it,
+on CartPole-v1. Steps per second count environment steps, over collection and updates, from the end of the first round,
+which warms up.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def make_env() -> Any:
 
 
 def sb3(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
-    """PPO."""
+    """Run PPO; yield after each round."""
     from stable_baselines3 import PPO
     from stable_baselines3.common import vec_env as theirs
 
@@ -50,7 +51,7 @@ def sb3(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
 
 
 def tianshou(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
-    """REINFORCE."""
+    """Run REINFORCE; yield after each round."""
     import tianshou.env as theirs
     from tianshou.algorithm.modelfree.reinforce import DiscreteActorPolicy, Reinforce
     from tianshou.algorithm.optim import AdamOptimizerFactory
@@ -85,7 +86,7 @@ def tianshou(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
 
 
 def torchrl(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
-    """PPO's clipped loss over a Collector."""
+    """Run PPO's clipped loss over a Collector; yield after each round."""
     from tensordict.nn import TensorDictModule
     from torchrl.collectors import Collector
     from torchrl.envs import GymEnv, ParallelEnv, SerialEnv
@@ -123,18 +124,18 @@ def torchrl(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
         rows = data.reshape(-1)
         for _ in range(4):
             for part in rows[torch.randperm(len(rows))].split(256):
-                told = loss(part)
+                losses = loss(part)
                 optimizer.zero_grad()
-                sum(value for key, value in told.items() if key.startswith("loss_")).backward()
+                sum(value for key, value in losses.items() if key.startswith("loss_")).backward()
                 optimizer.step()
         yield
 
 
 def rllib(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
-    """PPO on the new API stack, with its env runner in this process."""
+    """Run PPO on the new API stack, with its env runner in this process; yield after each round."""
     os.environ.update(
         RAY_USAGE_STATS_ENABLED="0", RAY_raylet_start_wait_time_s="120"
-    )  # a busy machine starts it slowly
+    )  # Ray starts slowly on a busy machine
     import ray
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
@@ -160,7 +161,7 @@ def rllib(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
 
 
 def skrl(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
-    """PPO, stepped as its SequentialTrainer does."""
+    """Run PPO, stepped as by SequentialTrainer; yield after each round."""
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
     from skrl.agents.torch.ppo import PPO
     from skrl.envs.wrappers.torch import wrap_env
@@ -218,14 +219,14 @@ def skrl(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
         for _ in range(ROUND):
             with torch.no_grad():
                 actions, _ = agent.act(observations, None, timestep=step, timesteps=10**9)
-                following, rewards, terminated, truncated, infos = envs.step(actions)
+                next_observations, rewards, terminated, truncated, infos = envs.step(actions)
                 agent.record_transition(
                     observations=observations, states=None, actions=actions, rewards=rewards,
-                    next_observations=following, next_states=None, terminated=terminated, truncated=truncated,
+                    next_observations=next_observations, next_states=None, terminated=terminated, truncated=truncated,
                     infos=infos, timestep=step, timesteps=10**9,
                 )  # fmt: skip
             agent.post_interaction(timestep=step, timesteps=10**9)
-            observations, step = following, step + 1
+            observations, step = next_observations, step + 1
         yield
 
 

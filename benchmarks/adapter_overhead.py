@@ -1,10 +1,11 @@
-"""What stepping costs in this process: vector environments of other libraries next to our faces for them, and wrap.
+"""Measure the cost of a step in this process: other libraries' vector environments, our versions of them, and wrap.
 
     python -m benchmarks.adapter_overhead            half a minute; needs pufferlib[sb3]
     python -m benchmarks.adapter_overhead --page     only writes the tables of docs/adapters.md
 
-The environments cost next to nothing and return what the row says. CPU time, which is the same on a busy machine, in
-microseconds a step of an environment: medians, least and most. Writes benchmarks/results/adapter_overhead.json.
+The environments cost almost nothing and return what the row names. The figures are CPU time, which does not change on a
+busy machine, in microseconds per step of an environment: median, least and greatest. Writes
+benchmarks/results/adapter_overhead.json.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ ENDLESS = 10**9
 RESULT = Path(__file__).parent / "results" / "adapter_overhead.json"
 PAGE = Path(__file__).parent.parent / "docs" / "adapters.md"
 
-Step = Callable[[], int]  # steps some environments, and returns how many
-Sides = Mapping[str, Callable[[Any], Step]]  # by the heading of a column: what is stepped, given what makes one
+Step = Callable[[], int]  # steps some environments and returns their number
+Sides = Mapping[str, Callable[[Any], Step]]  # by column heading: makes a Step from an env_creator
 
 
 def _vector(make: Callable[[list[Any]], Any]) -> Callable[[Any], Step]:
@@ -70,7 +71,7 @@ def _single(wrapped: Callable[[Any], Any]) -> Callable[[Any], Step]:
 
 
 def cases() -> dict[str, tuple[Sides, Any]]:
-    """Return what is compared, by the name of the row: the sides, and what makes an environment."""
+    """Return the sides to compare and the env_creator, by the name of the row."""
     import gymnasium
     from stable_baselines3.common import vec_env as sb3
     from stable_baselines3.common.monitor import Monitor
@@ -105,7 +106,7 @@ def cases() -> dict[str, tuple[Sides, Any]]:
 
 
 def cost_us(step: Step, num_steps: int) -> float:
-    """Return the CPU time of a step of one environment, in microseconds."""
+    """Return the CPU time per step of one environment, in microseconds."""
     done = 0
     begun = time.process_time()
     for _ in range(num_steps):
@@ -114,24 +115,26 @@ def cost_us(step: Step, num_steps: int) -> float:
 
 
 def measured(repeats: int = REPEATS, num_steps: int = NUM_STEPS) -> dict[str, dict[str, list[float]]]:
-    """Return the costs of each side of each case, repeat by repeat; the sides take turns."""
-    found: dict[str, dict[str, list[float]]] = {}
+    """Return the cost of each side of each case in each repeat; the sides take turns."""
+    costs: dict[str, dict[str, list[float]]] = {}
     for name, (sides, env_creator) in cases().items():
         steps = {side: start(env_creator) for side, start in sides.items()}
         for step in steps.values():
             cost_us(step, num_steps)
-        found[name] = {side: [] for side in sides}
+        costs[name] = {side: [] for side in sides}
         for _ in range(repeats):
             for side, step in steps.items():
-                found[name][side].append(cost_us(step, num_steps))
-    return found
+                costs[name][side].append(cost_us(step, num_steps))
+    return costs
 
 
 def text(stored: Mapping[str, Any]) -> str:
-    """Return a table for all rows that compare the same sides, Markdown."""
+    """Return a Markdown table for each group of rows that compare the same sides."""
     tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for name, costs in stored["us_per_step"].items():
-        tables.setdefault(tuple(costs), []).append((name, *(f"{MedianRange.of(each):.2f}" for each in costs.values())))
+        tables.setdefault(tuple(costs), []).append(
+            (name, *(f"{MedianRange.of(values):.2f}" for values in costs.values()))
+        )
     heads = {
         "ours": "our `DummyVecEnv`",
         "theirs": "Stable-Baselines3's",
@@ -142,7 +145,7 @@ def text(stored: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", action="store_true", help="write the page of the results that there are")
+    parser.add_argument("--page", action="store_true", help="write the page from the existing results")
     if not parser.parse_args().page:
         date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         facts = {"machine": machine(), "revision": version(), "date": date}

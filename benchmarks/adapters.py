@@ -1,12 +1,12 @@
-"""Learners of other libraries over their own vectorizers and over ours: the same code, steps/s side by side.
+"""Compare learners of other libraries over their own vectorizers and over ours: the same code, steps/s of both.
 
     make test-adapters && python -m benchmarks.adapters              some 15 minutes on a quiet machine
     python -m benchmarks.adapters --only sb3 --python sb3=PYTHON     one library, in a Python that has it
     python -m benchmarks.adapters --repeats 3 --steps 2000           the short form, some 6 minutes
 
-Every run is a process of its own; runs take turns, repeat by repeat, and ratios are taken within a repeat. Steps per
-second include the learner (adapter_learners.py), which is most of it. Writes benchmarks/results/adapters.json, where
-libraries that were left out keep what they had, and what docs/adapters.md says of them.
+Each run has its own process; runs take turns, repeat by repeat, and ratios are taken within a repeat. Steps per second
+include the learner (adapter_learners.py), which takes most of the time. Writes benchmarks/results/adapters.json, in
+which libraries that were not run keep their earlier results, and the section of docs/adapters.md.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LIBRARIES = {
     "skrl": "skrl",
 }
 KINDS = ("ours", "theirs", "ours-processes", "theirs-processes")
-PLACES = {"": "in this process", "-processes": "in processes"}  # by what a kind ends with
+PLACES = {"": "in this process", "-processes": "in processes"}  # by the suffix of a kind
 TIMEOUT_S = 900
 
 
 def run(python: Path, library: str, kind: str, num_envs: int, num_workers: int, num_steps: int) -> dict[str, Any]:
-    """Return what one run tells. Raises RuntimeError with its last words."""
+    """Return the result of one run. Raises RuntimeError with the end of its standard error."""
     command = [python, "-W", "ignore", "-m", "benchmarks.adapter_learners", library, kind]
     done = subprocess.run(
         [*command, *map(str, (num_envs, num_workers, num_steps))],
@@ -63,12 +63,12 @@ def run(python: Path, library: str, kind: str, num_envs: int, num_workers: int, 
 
 
 def text(libraries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what docs/adapters.md says of them, in words and in a table. libraries: what ``main`` writes of each."""
+    """Return the section of docs/adapters.md: sentences and a table. libraries: the entries that ``main`` writes."""
     return f"{summary(libraries)}\n\n{table(libraries)}"
 
 
 def summary(libraries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return in words who is faster, and what was not measured."""
+    """Return sentences that say which side is faster and which libraries were not measured."""
     sentences = []
     for suffix, where in PLACES.items():
         sides: dict[str, list[str]] = {
@@ -78,11 +78,13 @@ def summary(libraries: Mapping[str, Mapping[str, Any]]) -> str:
         }
         for library, facts in libraries.items():
             rates = facts["steps_per_s"]
-            found = MedianRange.of(ratios(rates[f"ours{suffix}"], rates[f"theirs{suffix}"]))
+            ratio_range = MedianRange.of(ratios(rates[f"ours{suffix}"], rates[f"theirs{suffix}"]))
             always, never, sometimes = sides.values()
-            (always if found.low > 1 else never if found.high < 1 else sometimes).append(f"{LIBRARIES[library]}'s")
-        told = [f"{side} {_listed(names)}" for side, names in sides.items() if names]
-        sentences.append(f"{where.capitalize()} ours are {'; '.join(told)}.")
+            (always if ratio_range.low > 1 else never if ratio_range.high < 1 else sometimes).append(
+                f"{LIBRARIES[library]}'s"
+            )
+        clauses = [f"{side} {_listed(names)}" for side, names in sides.items() if names]
+        sentences.append(f"{where.capitalize()} ours are {'; '.join(clauses)}.")
     if missing := [name for library, name in LIBRARIES.items() if library not in libraries]:
         sentences.append(f"Not measured yet: {_listed(missing)}.")
     return textwrap.fill(" ".join(sentences), 120, break_on_hyphens=False)
@@ -94,7 +96,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def table(libraries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a Markdown table, and on what it was measured."""
+    """Return a Markdown table, and the machine load and versions it was measured with."""
     lines = [
         "| library | environments | ours, steps/s | theirs, steps/s | times as fast | times as fast, by CPU time |",
         "|" + " --- |" * 6,
@@ -103,9 +105,16 @@ def table(libraries: Mapping[str, Mapping[str, Any]]) -> str:
         rates = facts["steps_per_s"]
         for suffix, where in PLACES.items():
             ours, theirs = rates[f"ours{suffix}"], rates[f"theirs{suffix}"]
-            cells = [_shown(ours, ",.0f"), _shown(theirs, ",.0f"), _shown(ratios(ours, theirs), ".2f"), "–"]
-            if not suffix:  # all that is done is done by one process
-                cells[-1] = _shown(ratios(facts["steps_per_cpu_s"]["ours"], facts["steps_per_cpu_s"]["theirs"]), ".2f")
+            cells = [
+                _range_text(ours, ",.0f"),
+                _range_text(theirs, ",.0f"),
+                _range_text(ratios(ours, theirs), ".2f"),
+                "–",
+            ]
+            if not suffix:  # one process does all the work
+                cells[-1] = _range_text(
+                    ratios(facts["steps_per_cpu_s"]["ours"], facts["steps_per_cpu_s"]["theirs"]), ".2f"
+                )
             lines.append(f"| {library} | {where} | {' | '.join(cells)} |")
     lines.append("")
     for library, facts in libraries.items():
@@ -117,15 +126,15 @@ def table(libraries: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _shown(values: Sequence[float], form: str) -> str:
-    spread = MedianRange.of(values)
-    return f"{spread.median:{form}} ({spread.low:{form}} – {spread.high:{form}})"
+def _range_text(values: Sequence[float], form: str) -> str:
+    median_range = MedianRange.of(values)
+    return f"{median_range.median:{form}} ({median_range.low:{form}} – {median_range.high:{form}})"
 
 
 def without_python(arguments: Sequence[str]) -> str:
-    """Return the command with these arguments, but for where interpreters are, which is this machine's own affair."""
-    told = shlex.join(["python", "-m", "benchmarks.adapters", *arguments])
-    return re.sub(r" --python( \w+=\S+)+", "", told)
+    """Return the command with these arguments, without the interpreters' paths, which belong to this machine."""
+    command = shlex.join(["python", "-m", "benchmarks.adapters", *arguments])
+    return re.sub(r" --python( \w+=\S+)+", "", command)
 
 
 def main() -> None:
@@ -143,21 +152,21 @@ def main() -> None:
     print(machine())
     if overload():
         print(overload())
-    named = dict(each.split("=", 1) for each in options.python)
+    pythons = dict(assignment.split("=", 1) for assignment in options.python)
     path = options.results / "adapters.json"
     libraries: dict[str, Any] = json.loads(path.read_text())["libraries"] if path.exists() else {}
     for library in options.only:
-        python = Path(named.get(library, ROOT / ".venv-adapters" / library / "bin" / "python"))
+        python = Path(pythons.get(library, ROOT / ".venv-adapters" / library / "bin" / "python"))
         rates = {unit: {kind: [] for kind in KINDS} for unit in ("steps_per_s", "steps_per_cpu_s")}
         load = os.getloadavg()[0]
-        told: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for repeat in range(options.repeats):
             for shift in range(len(KINDS)):
                 kind = KINDS[(repeat + shift) % len(KINDS)]
-                told = run(python, library, kind, options.envs, options.workers, options.steps)
-                for unit, found in rates.items():
-                    found[kind].append(told[unit])
-                print(f"{library}, repeat {repeat}, {kind}: {told['steps_per_s']:,.0f} steps/s", flush=True)
+                result = run(python, library, kind, options.envs, options.workers, options.steps)
+                for unit, values in rates.items():
+                    values[kind].append(result[unit])
+                print(f"{library}, repeat {repeat}, {kind}: {result['steps_per_s']:,.0f} steps/s", flush=True)
         libraries[library] = {
             "machine": machine(),
             "revision": version(),
@@ -166,7 +175,7 @@ def main() -> None:
             "env": "CartPole-v1",
             "num_envs": options.envs,
             "load": [load, os.getloadavg()[0]],
-            "versions": told["versions"],
+            "versions": result["versions"],
             **rates,
         }
         libraries = {name: libraries[name] for name in LIBRARIES if name in libraries}

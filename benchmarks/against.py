@@ -1,7 +1,7 @@
-"""Compare two revisions of this project: what `python -m benchmarks.peers --against REVISION` measures and says.
+"""Define the cells and the tables of `python -m benchmarks.peers --against REVISION`, which compares two revisions.
 
-A cell is an arrangement of ours in a workload, with the wheel of the other revision next to that of this tree. Both
-take turns, and which of them begins changes with every repeat. A file of results holds the cells of two revisions.
+A cell is one of our arrangements in a workload, with the wheel of this tree and the wheel of the other revision. Both
+take turns, and the one that begins changes with every repeat. A file of results holds the cells of two revisions.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from benchmarks.pages import table
 from benchmarks.ratios import MedianRange, median_interval, rates, ratios
 from benchmarks.workloads import Participant, Workload
 
-__all__ = ["CELLS", "LEAST_PAIRS", "PAIRS", "add", "cell_of", "cells_text", "pairs_of", "said", "section"]
+__all__ = ["CELLS", "LEAST_PAIRS", "PAIRS", "add", "cell_of", "cells_text", "pairs_of", "section", "verdict_text"]
 
-CELLS = (  # those of the published tables
+CELLS = (  # of the published tables
     *("trivial-sync", "trivial-pool", "trivial-process-per-env", "trivial-serial-32", "trivial-serial-8"),
     *("large-sync", "large-pool", "sleep-0.1ms", "sleep-1ms", "sleep-10ms", "cartpole"),
 )
 PAIRS = 61
-LEAST_PAIRS = 6  # that an interval needs
-WAITS = {"wait": "wait_us", "idle": "first_us"}  # what is compared where there are no steps a second
+LEAST_PAIRS = 6  # for an interval
+WAITS = {"wait": "wait_us", "idle": "first_us"}  # the figure to compare in workloads without steps per second
 
 Result = Mapping[str, Any]
 
 
 def pairs_of(workload: Workload, commit: str, repeats: int) -> list[Workload]:
-    """Return a workload of two participants for each arrangement of ours: this tree, and another commit.
+    """Return a workload for each of our arrangements, with two participants: this tree and another commit.
 
-    New processes play each pair, so that the pairs are independent of each other, as their interval supposes.
+    New processes play each pair: the interval assumes that pairs are independent of each other.
     """
     ours = [name for name in workload.participants if Participant.of(name).library == "ours"]
     return [
@@ -49,20 +49,20 @@ def pairs_of(workload: Workload, commit: str, repeats: int) -> list[Workload]:
 
 
 def cell_of(result: Result) -> dict[str, Any]:
-    """Return what is kept of a pair's result: the speed of each turn, the median of their ratios and its interval.
+    """Return the stored part of a pair's result: the speed of each turn, the median of their ratios and its interval.
 
-    Of workloads that have no steps per second, it keeps the microseconds waited for, and ratios of their inverses: a
-    ratio above 1 says that this tree is faster.
+    For workloads without steps per second: the microseconds of waiting, and ratios of their inverses. A ratio above 1
+    means that this tree is faster.
     """
     kind = result["workload"]["kind"]
-    kept = {key: result[key] for key in ("form", "repeats", "window_s", "date", "command")}
+    facts = {key: result[key] for key in ("form", "repeats", "window_s", "date", "command")}
     now, before = result["participants"]
     cell = {
         "workload": result["workload"]["name"],
         "title": result["workload"]["title"],
         "arrangement": now["name"].partition(" ")[2],
         "kind": kind,
-        **kept,
+        **facts,
         "load": [round(load, 1) for load in result["load"]],
         "paths": [entry.get("path", "") for entry in (before, now)],
     }
@@ -71,35 +71,37 @@ def cell_of(result: Result) -> dict[str, Any]:
         return {**cell, "failed": "; ".join(failed)}
     if kind == "play":
         speeds = rates(before), rates(now)
-        found = ratios(speeds[1], speeds[0])
+        pair_ratios = ratios(speeds[1], speeds[0])
     else:
-        speeds = tuple([float(turn[WAITS[kind]]) for turn in entry["turns"]] for entry in (before, now))  # type: ignore[assignment]
-        found = ratios(*speeds)
+        speeds = tuple([float(sample[WAITS[kind]]) for sample in entry["turns"]] for entry in (before, now))  # type: ignore[assignment]
+        pair_ratios = ratios(*speeds)
     short = [[float(f"{value:.5g}") for value in values] for values in speeds]
     return {
         **cell,
         "before": short[0],
         "now": short[1],
-        "ratio": round(median(found), 4),
-        "interval": [round(value, 4) for value in median_interval(found)],
+        "ratio": round(median(pair_ratios), 4),
+        "interval": [round(value, 4) for value in median_interval(pair_ratios)],
     }
 
 
 def add(path: Path, facts: Mapping[str, str], cell: Mapping[str, Any]) -> None:
-    """Put a cell into a file of results, a list of numbers a line. Cells of another version of this tree are dropped.
+    """Add a cell to a file of results, one cell per line, and drop cells of another version of this tree.
 
-    facts: the machine, the version of this tree, and the commit that it is compared with.
+    facts: the machine, the version of this tree, and the commit it is compared with.
     """
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    same = all(kept.get(key) == value for key, value in facts.items())
-    place = (cell["workload"], cell["arrangement"])
-    cells = [each for each in kept["cells"] if (each["workload"], each["arrangement"]) != place] if same else []
-    lines = ",\n".join(f"  {json.dumps(each)}" for each in sorted((*cells, cell), key=_order))
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    same = all(stored.get(key) == value for key, value in facts.items())
+    cell_key = (cell["workload"], cell["arrangement"])
+    cells = (
+        [entry for entry in stored["cells"] if (entry["workload"], entry["arrangement"]) != cell_key] if same else []
+    )
+    lines = ",\n".join(f"  {json.dumps(entry)}" for entry in sorted((*cells, cell), key=_order))
     path.write_text(f'{json.dumps(facts, indent=1)[:-2]},\n "cells": [\n{lines}\n ]\n}}\n')
 
 
 def section(folder: Path) -> str:
-    """Return the tables of all files of results, Markdown."""
+    """Return the tables of all files of results as Markdown."""
     files = sorted(folder.glob("against-*.json"))
     if not files:
         return "Nothing has been compared yet: `python -m benchmarks.peers --against REVISION`."
@@ -107,7 +109,7 @@ def section(folder: Path) -> str:
 
 
 def cells_text(stored: Result) -> str:
-    """Return a line about both revisions, and the table of their cells."""
+    """Return a line that describes both revisions, and the table of their cells."""
     before, now = stored["commit"], stored["version"]
     loads = MedianRange.of([cell["load"][0] for cell in stored["cells"]])
     dates = sorted({cell["date"][:10] for cell in stored["cells"]})
@@ -119,15 +121,17 @@ def cells_text(stored: Result) -> str:
     return f"{about}\n\n{table(heads, [_row(cell) for cell in stored['cells']])}"
 
 
-def said(cell: Result) -> str:
-    """Return what a cell shows: the median of its ratios, the interval, and whether that leaves out 1."""
+def verdict_text(cell: Result) -> str:
+    """Return the verdict of a cell: the median of its ratios, their interval, and whether the interval excludes 1."""
     if "failed" in cell:
         return str(cell["failed"])
     low, high = cell["interval"]
-    return f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f}) times as fast over {len(cell['now'])} pairs: {_shown(cell)}"
+    return (
+        f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f}) times as fast over {len(cell['now'])} pairs: {_direction(cell)}"
+    )
 
 
-def _shown(cell: Result) -> str:
+def _direction(cell: Result) -> str:
     low, high = cell["interval"]
     return "faster" if low > 1 else "slower" if high < 1 else "neither"
 
@@ -141,7 +145,7 @@ def _row(cell: Result) -> tuple[str, ...]:
     notes = [f", {path}" if path != "compiled" else "" for path in paths]
     sides = [f"{median(cell[key]):,.0f} {unit}{note}" for key, note in zip(("before", "now"), notes, strict=True)]
     low, high = cell["interval"]
-    return (*where, *sides, f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f})", str(len(cell["now"])), _shown(cell))
+    return (*where, *sides, f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f})", str(len(cell["now"])), _direction(cell))
 
 
 def _order(cell: Result) -> tuple[int, str, str]:

@@ -1,4 +1,4 @@
-"""Environments of several agents, under PettingZoo's parallel interface, whose steps cost next to nothing."""
+"""Environments of several agents under PettingZoo's parallel interface, whose steps cost almost nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pettingzoo import ParallelEnv
 
 try:
     from benchmarks.recordings import built, load
-except ImportError:  # in a player, which has the files of this folder on its path
+except ImportError:  # in a player, whose path holds the files of this folder
     from recordings import built, load  # type: ignore[import-not-found,no-redef]
 
 __all__ = ["ReplayedAgents", "ReturningAgents"]
 
 
 class _Spaces(ParallelEnv):  # type: ignore[misc,type-arg]
-    """Spaces by agent, the same objects each time, as PettingZoo asks for."""
+    """A ParallelEnv that returns the same space objects each time, as PettingZoo requires."""
 
     metadata = {"render_modes": []}
     render_mode = None
@@ -31,7 +31,7 @@ class _Spaces(ParallelEnv):  # type: ignore[misc,type-arg]
 
 
 class ReturningAgents(_Spaces):
-    """Agents that live for a whole episode; each step returns the same objects.
+    """An environment whose agents live for a whole episode and whose steps return the same objects.
 
     info: whether each agent's info has an entry. episode_length: steps until all agents terminate. busy_s: the CPU time
     of a step.
@@ -42,11 +42,11 @@ class ReturningAgents(_Spaces):
         self.agents: list[str] = []
         self.observation_spaces = {agent: spaces.Box(-1, 1, (8,), np.float32) for agent in self.possible_agents}
         self.action_spaces = {agent: spaces.Discrete(4) for agent in self.possible_agents}
-        every = self.possible_agents
-        observations = {agent: np.full(8, index / num_agents, np.float32) for index, agent in enumerate(every)}
-        infos = {agent: {"distance": index + 0.5} if info else {} for index, agent in enumerate(every)}
-        rewards, on, off = dict.fromkeys(every, 1.0), dict.fromkeys(every, False), dict.fromkeys(every, True)
-        step = (list(every), (observations, rewards, on, on, infos))
+        agents = self.possible_agents
+        observations = {agent: np.full(8, index / num_agents, np.float32) for index, agent in enumerate(agents)}
+        infos = {agent: {"distance": index + 0.5} if info else {} for index, agent in enumerate(agents)}
+        rewards, on, off = dict.fromkeys(agents, 1.0), dict.fromkeys(agents, False), dict.fromkeys(agents, True)
+        step = (list(agents), (observations, rewards, on, on, infos))
         last: Any = ([], (observations, rewards, off, on, infos))
         self._begin = (observations, infos)
         self._episode = [step] * (episode_length - 1) + [last]
@@ -73,15 +73,15 @@ class ReturningAgents(_Spaces):
 
 
 class ReplayedAgents(_Spaces):
-    """Agents that come and go as they did in a recording; else as replayed.ReplayedEnv."""
+    """An environment whose agents appear and leave as in a recording; otherwise like replayed.ReplayedEnv."""
 
     def __init__(self, recording: str) -> None:
-        found = load(recording)
-        self.possible_agents = list(found["agents"])
+        content = load(recording)
+        self.possible_agents = list(content["agents"])
         self.agents: list[str] = []
-        self.observation_spaces = {agent: built(space) for agent, space in found["observation"].items()}
-        self.action_spaces = {agent: built(space) for agent, space in found["action"].items()}
-        self._episodes = found["episodes"]
+        self.observation_spaces = {agent: built(space) for agent, space in content["observation"].items()}
+        self.action_spaces = {agent: built(space) for agent, space in content["action"].items()}
+        self._episodes = content["episodes"]
         self._number = 0
         self._results: Any = iter(())
 

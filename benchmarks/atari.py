@@ -1,11 +1,11 @@
-"""How good does Atari get? Publish a run of examples/atari.toml, which takes hours, in docs/reference.md.
+"""Publish a run of examples/atari.toml, which takes hours, in docs/reference.md.
 
     puffer train examples.atari:game --config examples/atari.toml
-    puffer train --resume runs/RUN                           where it was stopped, any number of times
+    puffer train --resume runs/RUN                           continues a stopped run, any number of times
     python -m benchmarks.atari runs/RUN
 
-Plays the policy for 30 episodes, with sampled actions, and keeps what came of it with the run's curve in
-benchmarks/results/atari-pong.json. `python -m benchmarks.reference` then has it on its page.
+Plays the policy for 30 episodes with sampled actions, and writes their returns and the run's curve to
+benchmarks/results/atari-pong.json. `python -m benchmarks.reference` then puts them on its page.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results" / "atari-pong.json"
 PICTURE = FOLDER.parent / "docs" / "curves" / "reference-atari.png"
 NUM_EPISODES = 30
-NUM_POINTS = 200  # of the curve that is kept
-PUBLISHED = {  # after 10 million steps, by their own pages
+NUM_POINTS = 200  # of the stored curve
+PUBLISHED = {  # after 10 million steps, according to the projects' pages
     "RL Baselines3 Zoo (Stable-Baselines3)": 20.989,
     "CleanRL, ppo_atari.py": 20.36,
 }
 
 
-def lines(kept: dict[str, Any]) -> list[str]:
-    """Return what docs/reference.md says of it."""
+def lines(run: dict[str, Any]) -> list[str]:
+    """Return the lines of docs/reference.md on this run."""
     return [
         "## Atari",
         "",
-        f"{kept['game']}, one run of {kept['steps']:,} steps with the settings of",
+        f"{run['game']}, one run of {run['steps']:,} steps with the settings of",
         "[examples/atari.toml](../examples/atari.toml). The published runs have the same settings, except for their",
-        f"10,000,000 steps and for our networks' precision, {kept['precision']}. The mean return of {NUM_EPISODES}",
+        f"10,000,000 steps and for our networks' precision, {run['precision']}. The mean return of {NUM_EPISODES}",
         "fresh episodes with sampled actions is",
-        f"**{kept['mean']:.2f}** (95 % interval over episodes {kept['low']:.2f} – {kept['high']:.2f}; "
-        f"the lowest is {kept['minimum']:g}). Published after 10,000,000 steps:",
+        f"**{run['mean']:.2f}** (95 % interval over episodes {run['low']:.2f} – {run['high']:.2f}; "
+        f"the lowest is {run['minimum']:g}). Published after 10,000,000 steps:",
         f"{', '.join(f'{value:.2f} by {name}' for name, value in PUBLISHED.items())}.",
-        f"One thread on {kept['machine']}, {kept['hours']:.1f} hours. One run gives no interval over seeds.",
+        f"One thread on {run['machine']}, {run['hours']:.1f} hours. One run gives no interval over seeds.",
         "",
         mark("revision_atari_pong"),
         "",
         "```",
         "puffer train examples.atari:game --config examples/atari.toml"
-        + ("" if kept["steps"] == 3_000_000 else f" --total-steps {kept['total_steps']}"),
+        + ("" if run["steps"] == 3_000_000 else f" --total-steps {run['total_steps']}"),
         "python -m benchmarks.atari runs/…",
         "```",
         "",
@@ -71,7 +71,7 @@ def main() -> None:
     evaluation = play(Subject.of(folder, trust=True), num_episodes=NUM_EPISODES, num_envs=8)
     returns = evaluation.returns
     chosen = np.unique(np.linspace(0, len(curve.steps) - 1, NUM_POINTS).astype(int))
-    kept = {
+    result = {
         "game": "Pong",
         "steps": int(curve.steps[-1]),
         "total_steps": config["total_steps"],
@@ -84,10 +84,10 @@ def main() -> None:
         "date": datetime.date.today().isoformat(),
         "curve": [[int(curve.steps[point]), round(float(curve.values[point]), 3)] for point in chosen],
     }
-    RESULTS.write_text(json.dumps(kept, indent=2) + "\n")
-    steps, values = np.array(kept["curve"]).T
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+    steps, values = np.array(result["curve"]).T
     draw([Band("Pong, 1 run", steps, values, values, values)], PICTURE, "steps", "return of the last hundred episodes")
-    print("\n".join(lines(kept)))
+    print("\n".join(lines(result)))
 
 
 if __name__ == "__main__":

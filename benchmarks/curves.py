@@ -2,7 +2,7 @@
 
     python -m benchmarks.curves
 
-Prints the table that stands there, and writes docs/curves/*.png. Five seeds each, one after the other, on a pool with
+Prints the page's table and writes docs/curves/*.png. Trains with five seeds, one after the other, on a pool that uses
 all cores; nothing was tuned on these seeds.
 """
 
@@ -19,7 +19,7 @@ from cleanrl_demo.plot import plot
 from cleanrl_demo.ppo import Config, train
 
 FOLDER = Path(__file__).parent.parent / "docs" / "curves"
-ENVS = {"ocean/squared": 1000, "MiniGrid-Empty-8x8-v0": 100}  # and episodes of the evaluation
+ENVS = {"ocean/squared": 1000, "MiniGrid-Empty-8x8-v0": 100}  # environment: episodes of the evaluation
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Take the picture of the dashboard in docs/watching.md: what a terminal shows in the middle of a training.
+"""Draw the picture of the dashboard in docs/watching.md: the terminal in the middle of a training run.
 
     python -m benchmarks.dashboard
 
@@ -22,23 +22,23 @@ WIDTH = 100  # columns
 CONFIG = ppo.Config(num_envs=16, total_steps=20_000, eval_episodes=1, runs=None)
 
 
-class Taken(Exception):
-    """The picture is taken; the rest of the training is of no use."""
+class PictureWritten(Exception):
+    """Raised once the picture is written, to end the training early."""
 
 
 class Camera(Report):
-    """A report that takes the picture once three quarters are done."""
+    """A report that writes the picture after three quarters of the steps."""
 
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
         super().update(num_steps, scalars)
         if num_steps > 0.75 * self.total_steps:
             dashboard = self.dashboard()
             write_svg(dashboard, dashboard.title, OUT, WIDTH)
-            raise Taken
+            raise PictureWritten
 
 
 def main() -> None:
-    with mock.patch.object(session, "Report", Camera), suppress(Taken):
+    with mock.patch.object(session, "Report", Camera), suppress(PictureWritten):
         ppo.train(CONFIG, breakout)
 
 

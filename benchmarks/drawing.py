@@ -1,4 +1,4 @@
-"""Diagrams as SVG, drawn by code: boxes, arrows and words, on white, with no font or file of anybody else's."""
+"""Diagrams as SVG: boxes, arrows and text on white, without external fonts or files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Drawing"]
 
 
 class Drawing:
-    """A picture of so many units, which a page scales to its width."""
+    """A picture of the given width and height in units, which a page scales to its own width."""
 
     def __init__(self, width: float, height: float) -> None:
         self.size = width, height
@@ -21,16 +21,16 @@ class Drawing:
         )
 
     def text(
-        self, x: float, y: float, words: str, *, anchor: str = "start", bold: bool = False, size: int = 12
+        self, x: float, y: float, content: str, *, anchor: str = "start", bold: bool = False, size: int = 12
     ) -> None:
-        """Write words, their base line at y. anchor: "start", "middle" or "end"."""
+        """Write text with its base line at y. anchor: "start", "middle" or "end"."""
         weight = ' font-weight="bold"' if bold else ""
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(content)}</text>'
         )
 
     def arrow(self, *points: tuple[float, float]) -> None:
-        """Draw a line through points, with its head at the last one."""
+        """Draw a line through points, with an arrowhead at the last one."""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         self.parts.append(
             f'<polyline points="{path}" fill="none" stroke="#444" stroke-width="1.5" marker-end="url(#head)"/>'

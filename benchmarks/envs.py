@@ -1,7 +1,7 @@
-"""The environments of the benchmarks: plain Gymnasium ones that cost what they are told, and real ones.
+"""The environments of the benchmarks: plain Gymnasium ones with a configurable cost, and real ones.
 
-Each library steps the same class, so this file imports Gymnasium and NumPy only, in any version from 0.29 and 1.23 on;
-the packages of real environments are imported where one is made.
+Every library steps the same class, so this file imports only Gymnasium (0.29 or later) and NumPy (1.23 or later).
+Packages of real environments are imported in the functions that make them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
     "simple_tag",
 ]
 
-NUM_DELAYS = 4096  # drawn beforehand and taken in turn: drawing one costs as much as a trivial step
+NUM_DELAYS = 4096  # drawn in advance and used in turn: drawing one costs as much as a trivial step
 
 
 def observation_space(kind: str) -> spaces.Space[Any]:
@@ -74,14 +74,14 @@ def observation_space(kind: str) -> spaces.Space[Any]:
 
 
 class PlainEnv(gymnasium.Env[Any, Any]):
-    """An environment that does nothing, for as long as it is told: two observations take turns.
+    """An environment that does nothing for a configurable time, and alternates between two observations.
 
     observation: "small", float32 (8,); "large", uint8 (4, 84, 84); "nested", a Dict of 12 leaves.
-    mean_s: seconds that a step takes on average; 0: none, and ``step`` is as light as Python has it.
+    mean_s: seconds that a step takes on average; 0: none, and ``step`` is as light as Python allows.
     spread: the standard deviation of a step's time, as a share of the mean; 0: none, 1: an exponential distribution,
         between: a gamma distribution.
-    kind: "busy" uses the CPU for that time, however often it is interrupted; "sleep" leaves it to others.
-    episode_length: steps until an episode terminates. It does not truncate, as PufferLib 0.7 would never reset then.
+    kind: "busy" uses that much CPU time, not counting interruptions; "sleep" leaves the CPU to others.
+    episode_length: steps until an episode terminates. It does not truncate, since PufferLib 0.7 would never reset it.
     """
 
     metadata = {"render_modes": []}
@@ -100,23 +100,23 @@ class PlainEnv(gymnasium.Env[Any, Any]):
         self.action_space = spaces.Discrete(4)
         self._episode_length = episode_length
         self._mean_s, self._spread = mean_s, spread
-        self._outcomes: Any = None  # what steps return in turn: an observation, and whether the episode is over
+        self._results: Any = None  # of the next steps: an observation, and whether the episode is over
         if mean_s > 0:
             self.step = self._busy_step if kind == "busy" else self._sleepy_step  # type: ignore[method-assign]
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        if seed is not None or self._outcomes is None:
+        if seed is not None or self._results is None:
             self.observation_space.seed(int(self.np_random.integers(2**31)))
             self._observations = cycle([self.observation_space.sample() for _ in range(2)])
             self._delays = cycle(self._draw_delays())
         ends = chain(repeat(False, self._episode_length - 1), (True,))
-        self._outcomes = zip(self._observations, ends, strict=False)
+        self._results = zip(self._observations, ends, strict=False)
         return deepcopy(next(self._observations)), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Advance at next to no cost: no branch, no arithmetic, 90 ns."""
-        observation, terminated = next(self._outcomes)
+        """Advance at almost no cost: no branch, no arithmetic, 90 ns."""
+        observation, terminated = next(self._results)
         return observation, 1.0, terminated, False, {}
 
     def _busy_step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -124,12 +124,12 @@ class PlainEnv(gymnasium.Env[Any, Any]):
         until = clock() + next(self._delays)
         while clock() < until:
             pass
-        observation, terminated = next(self._outcomes)
+        observation, terminated = next(self._results)
         return observation, 1.0, terminated, False, {}
 
     def _sleepy_step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         time.sleep(next(self._delays))
-        observation, terminated = next(self._outcomes)
+        observation, terminated = next(self._results)
         return observation, 1.0, terminated, False, {}
 
     def _draw_delays(self) -> list[float]:
@@ -145,7 +145,7 @@ SMALL = spaces.Box(-1, 1, (8,), np.float32)
 
 
 def _result(observation: Any = None, reward: Any = 1.0, flag: Any = False, info: Any = None) -> tuple[Any, ...]:
-    """Return what a step returns, plain where nothing else is said."""
+    """Return the result of a step, with plain values by default."""
     observation = np.linspace(-1, 1, 8, dtype=np.float32) if observation is None else observation
     return observation, reward, flag, flag, {} if info is None else info
 
@@ -156,7 +156,7 @@ def _entries(count: int, value: Any) -> dict[str, Any]:
 
 _FLOATS = np.linspace(-1, 1, 8)
 
-# By name: the space of the observations, and what each step returns but for the end of an episode.
+# By name: the observation space, and the result of each step except the last of an episode.
 RETURNS: dict[str, tuple[spaces.Space[Any], tuple[Any, ...]]] = {
     "plain": (SMALL, _result()),
     "reward np.float64": (SMALL, _result(reward=np.float64(1))),
@@ -188,7 +188,7 @@ ACTIONS = {
 
 
 class ReturningEnv(gymnasium.Env[Any, Any]):
-    """An environment whose step costs next to nothing and returns the same objects each time, as many real ones do.
+    """An environment whose step costs almost nothing and returns the same objects each time, as many real ones do.
 
     returns: a key of RETURNS. episode_length: steps until an episode terminates. actions: a key of ACTIONS.
     """
@@ -198,12 +198,12 @@ class ReturningEnv(gymnasium.Env[Any, Any]):
     def __init__(self, returns: str, episode_length: int = 200, actions: str = "number") -> None:
         self.observation_space, step = RETURNS[returns]
         self.action_space = ACTIONS[actions]()
-        # Its own, as some vectorizers add keys to the info that a step returned, which all others would then return.
+        # A copy: some vectorizers add keys to the info of a step, and all other environments would return these, too.
         observation, reward, flag, _, info = deepcopy(step)
         step = (observation, reward, flag, flag, info)
         last = (observation, reward, type(flag)(True), flag, info)
         self._begin = (observation, info)
-        # Not cycle, which keeps all that it has seen, however long an episode is.
+        # Not itertools.cycle, which stores every item of an episode, however long.
         self._results = chain.from_iterable(chain(repeat(step, episode_length - 1), (last,)) for _ in count())
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -214,22 +214,22 @@ class ReturningEnv(gymnasium.Env[Any, Any]):
         return next(self._results)
 
 
-# ---------------------------------------------------------------------------- in which something goes wrong
+# ------------------------------------------------------------------------------------------------------------ faults
 
-FAULTS = ("raise", "kill", "hang")  # an exception; SIGKILL to the process that the environment is in; no return
+FAULTS = ("raise", "kill", "hang")  # an exception; SIGKILL to the environment's process; a step that never returns
 FAULT_MESSAGE = "the environment is broken"
 
 
 def arm(path: str, fault: str) -> None:
-    """Have a fault happen in the next step of any environment that was given this path, and in no other."""
+    """Arm a fault: the next step of one environment that has this path performs it, and no later step."""
     assert fault in FAULTS, fault
     _write(path, fault)
 
 
 def _break_down(path: str) -> None:
-    """Do what is armed, if anything is; first note when, by the clock that all processes share, in ``path.begun``."""
+    """Perform the armed fault, if any, after writing the time (on the clock all processes share) to ``path.begun``."""
     try:
-        os.rename(path, f"{path}.taken")  # which only one environment can
+        os.rename(path, f"{path}.taken")  # succeeds for one environment only
     except FileNotFoundError:
         return
     with open(f"{path}.taken") as file:
@@ -244,14 +244,14 @@ def _break_down(path: str) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a file atomically: readers see all of it or none."""
     with open(f"{path}.new", "w") as file:
         file.write(text)
     os.rename(f"{path}.new", path)
 
 
 class FaultyEnv(PlainEnv):
-    """A plain environment whose steps sleep for 1 ms, until one does what was armed."""
+    """A plain environment whose steps sleep for 1 ms, until one performs the armed fault."""
 
     def __init__(self, fault_file: str) -> None:
         super().__init__()
@@ -264,7 +264,7 @@ class FaultyEnv(PlainEnv):
 
 
 def faulty_agents(fault_file: str) -> Any:
-    """Return a ParallelEnv, simple_tag, of which a step does what was armed."""
+    """Return simple_tag, a ParallelEnv, one of whose steps performs the armed fault."""
     from pettingzoo.utils import BaseParallelWrapper
 
     class FaultyAgents(BaseParallelWrapper):  # type: ignore[misc, type-arg]
@@ -282,12 +282,12 @@ FAULTY_ENVS = {"faulty": FaultyEnv, "faulty_agents": faulty_agents}
 
 
 def cartpole() -> gymnasium.Env[Any, Any]:
-    """Return CartPole-v1, without the passive checker: its time is not what is compared."""
+    """Return CartPole-v1 without the passive checker, whose time is not part of the comparison."""
     return gymnasium.make("CartPole-v1", disable_env_checker=True)
 
 
 def lunarlander(continuous: bool = False) -> gymnasium.Env[Any, Any]:
-    """Return LunarLander-v3, with engines that are on or off, or that are throttled."""
+    """Return LunarLander-v3, with engines that are on or off, or continuously throttled."""
     return gymnasium.make("LunarLander-v3", continuous=continuous, disable_env_checker=True)
 
 
@@ -302,7 +302,7 @@ def doorkey() -> gymnasium.Env[Any, Any]:
 
 
 def breakout() -> gymnasium.Env[Any, Any]:
-    """Return ALE's Breakout as DQN saw it, by Gymnasium's own wrappers: uint8 (4, 84, 84), 4 frames a step."""
+    """Return ALE's Breakout preprocessed as for DQN by Gymnasium's wrappers: uint8 (4, 84, 84), 4 frames a step."""
     from ale_py import registration
 
     if "ALE/Breakout-v5" not in gymnasium.registry:  # ALE does not notice Gymnasium 0.29, but works with it
@@ -316,14 +316,14 @@ def breakout() -> gymnasium.Env[Any, Any]:
 
 
 def atari_vector(num_envs: int, num_threads: int) -> Any:
-    """Return ALE's own vector environment of Breakout: preprocessing and copies in C++, in threads."""
+    """Return ALE's vector environment of Breakout, which preprocesses and copies in C++ threads."""
     from ale_py.vector_env import AtariVectorEnv
 
     return AtariVectorEnv("breakout", num_envs, num_threads=num_threads)
 
 
 def minigrid() -> gymnasium.Env[Any, Any]:
-    """Return an empty MiniGrid room, images only: the text of the mission is beyond most libraries."""
+    """Return an empty MiniGrid room with images only: most libraries do not handle the text of the mission."""
     import minigrid.wrappers
 
     env = gymnasium.make("MiniGrid-Empty-8x8-v0", disable_env_checker=True)
@@ -334,14 +334,14 @@ def simple_tag() -> Any:
     """Return MPE's simple_tag, a ParallelEnv of 3 chasers and 1 runner whose observations differ in length."""
     try:
         from mpe2 import simple_tag_v3
-    except ImportError:  # where Gymnasium is older than mpe2 allows
+    except ImportError:  # mpe2 requires a newer Gymnasium
         from pettingzoo.mpe import simple_tag_v3
 
     return simple_tag_v3.parallel_env(max_cycles=100)
 
 
 def knights_archers_zombies() -> Any:
-    """Return PettingZoo's knights_archers_zombies, a ParallelEnv of 4 players who die one by one."""
+    """Return PettingZoo's knights_archers_zombies, a ParallelEnv of 4 players that die one by one."""
     module = "pettingzoo.butterfly.knights_archers_zombies_v"
     newest = next(version for version in (11, 10) if find_spec(f"{module}{version}"))
     return import_module(f"{module}{newest}").parallel_env()

@@ -1,4 +1,4 @@
-"""Make the tables of docs/faults.md of what benchmarks/faults.py saw; benchmarks/report.py calls it."""
+"""Make the tables of docs/faults.md from the results of benchmarks/faults.py; benchmarks/report.py calls it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
 CASES = ("raise", "kill", "hang", "parent", "parent-hang")
 LONGEST = 150  # characters of a message
 
-Outcome = Mapping[str, Any]
+Trial = Mapping[str, Any]
 
 
 def fault_sections(path: Path) -> dict[str, str]:
-    """Return the text of each section, Markdown, by its name: the machine, and a table for each case."""
+    """Return the Markdown of each section by its name: the machine, and a table for each case."""
     names = [f"fault_{case.replace('-', '_')}" for case in CASES]
     if not path.exists():
         return dict.fromkeys(("fault_machine", *names), "Nothing has been tried yet: `python -m benchmarks.faults`.")
@@ -43,68 +43,68 @@ def _machine(result: Mapping[str, Any]) -> str:
 
 
 def _versions(entries: Iterable[Mapping[str, Any]]) -> str:
-    found = {}
+    titles = {}
     for entry in entries:
         library = LIBRARIES[Participant.of(entry["name"]).library]
-        outcomes = [outcome for case in CASES for outcome in entry.get(case, ())]
-        versions = [outcome["versions"].get(library.package, "") for outcome in outcomes if "versions" in outcome]
-        found[library.title] = f"{library.title} {max(versions, default='')}".strip()
-    return ", ".join(found.values())
+        trials = [trial for case in CASES for trial in entry.get(case, ())]
+        versions = [trial["versions"].get(library.package, "") for trial in trials if "versions" in trial]
+        titles[library.title] = f"{library.title} {max(versions, default='')}".strip()
+    return ", ".join(titles.values())
 
 
 def _case_table(case: str, entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return the table of one thing that goes wrong: a line a participant, several where it was not always the same."""
+    """Return the table of one fault: a row for each participant, several where its trials ended differently."""
     killed = case.startswith("parent")
     heads = ("", "what the user sees", "after", "the program then", "left behind")
     rows = []
     for entry in entries:
-        groups: dict[tuple[str, str], list[Outcome]] = {}
-        for outcome in entry.get(case, ()):
-            alike = re.sub(r"\d+", "", _seen(outcome, case))  # whichever environment or process it was
-            groups.setdefault((alike, _end(outcome)), []).append(outcome)
-        for (_, end), outcomes in groups.items():
-            share = f" ({len(outcomes)} of {len(entry[case])})" if len(groups) > 1 else ""
-            slow = max(outcome.get("end_s", 0.0) for outcome in outcomes)
+        groups: dict[tuple[str, str], list[Trial]] = {}
+        for trial in entry.get(case, ()):
+            alike = re.sub(r"\d+", "", _symptom(trial, case))  # without the numbers of environments and processes
+            groups.setdefault((alike, _end(trial)), []).append(trial)
+        for (_, end), trials in groups.items():
+            share = f" ({len(trials)} of {len(entry[case])})" if len(groups) > 1 else ""
+            slow = max(trial.get("end_s", 0.0) for trial in trials)
             end += f", {_seconds(slow)} later" if slow >= 1 else ""
-            row = (entry["name"] + share, _seen(outcomes[0], case), _after(outcomes), end, _most_left(outcomes))
+            row = (entry["name"] + share, _symptom(trials[0], case), _after(trials), end, _most_left(trials))
             rows.append((row[0], row[2] or row[1], row[4]) if killed else row)
     return table(("", "its processes are gone after", "left behind") if killed else heads, rows)
 
 
-def _seen(outcome: Outcome, case: str) -> str:
-    """Return what the user sees."""
-    what = outcome["what"]
-    printed = "; what was raised is printed" if case == "raise" and outcome.get("cause_shown") else ""
-    if what in ("not applicable", "not installed", "not handled"):
-        return f"{what}: {_escaped(outcome['text'])}"
-    if what == "exception":
-        told = f": {_escaped(outcome['text'])}" if outcome["text"] else f", without a word{printed}"
-        return f"`{outcome['type'].rpartition('.')[2]}`{told}"
-    if what == "restart":
-        return f'a crash row, `info["restarted"]`: {_escaped(outcome["text"])}'
-    if what == "nothing":
-        return f"nothing: batches go on, of {outcome['rows']} environments{printed}"
-    if what == "hang":
-        zombies = f"; {_count(outcome['zombies'], 'zombie')}" if outcome["zombies"] else ""
+def _symptom(trial: Trial, case: str) -> str:
+    """Return the symptom that the user sees."""
+    kind = trial["what"]
+    printed = "; what was raised is printed" if case == "raise" and trial.get("cause_shown") else ""
+    if kind in ("not applicable", "not installed", "not handled"):
+        return f"{kind}: {_escaped(trial['text'])}"
+    if kind == "exception":
+        message = f": {_escaped(trial['text'])}" if trial["text"] else f", without a word{printed}"
+        return f"`{trial['type'].rpartition('.')[2]}`{message}"
+    if kind == "restart":
+        return f'a crash row, `info["restarted"]`: {_escaped(trial["text"])}'
+    if kind == "nothing":
+        return f"nothing: batches go on, of {trial['rows']} environments{printed}"
+    if kind == "hang":
+        zombies = f"; {_count(trial['zombies'], 'zombie')}" if trial["zombies"] else ""
         return f"nothing: it hangs{printed}{zombies}"
-    return {"end": "the program ends", "killed": ""}[what]
+    return {"end": "the program ends", "killed": ""}[kind]
 
 
-def _end(outcome: Outcome) -> str:
-    """Return what becomes of the program."""
-    if "ended_by" not in outcome:
+def _end(trial: Trial) -> str:
+    """Return how the program ends."""
+    if "ended_by" not in trial:
         return ""
-    code = outcome["exit_code"]
-    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    if outcome["ended_by"] != "itself":
-        return f"ends by {outcome['ended_by']} only"
-    return "plays on" if outcome["what"] in ("restart", "nothing") else how
+    code = trial["exit_code"]
+    end = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    if trial["ended_by"] != "itself":
+        return f"ends by {trial['ended_by']} only"
+    return "plays on" if trial["what"] in ("restart", "nothing") else end
 
 
-def _after(outcomes: Sequence[Outcome]) -> str:
-    times = [outcome["after_s"] for outcome in outcomes if outcome.get("after_s") is not None]
-    if not times or outcomes[0]["what"] in ("hang", "nothing"):
-        return "never" if outcomes[0]["what"] in ("hang", "nothing", "killed") else ""
+def _after(trials: Sequence[Trial]) -> str:
+    times = [trial["after_s"] for trial in trials if trial.get("after_s") is not None]
+    if not times or trials[0]["what"] in ("hang", "nothing"):
+        return "never" if trials[0]["what"] in ("hang", "nothing", "killed") else ""
     return " – ".join(dict.fromkeys(_seconds(time) for time in (min(times), max(times))))
 
 
@@ -112,21 +112,21 @@ def _seconds(time: float) -> str:
     return f"{time:.1f} s" if time >= 1 else f"{1e3 * time:.0f} ms" if time >= 1e-3 else "1 ms"
 
 
-def _most_left(outcomes: Sequence[Outcome]) -> str:
-    """Return what was left behind at worst."""
-    if "left" not in outcomes[0]:
+def _most_left(trials: Sequence[Trial]) -> str:
+    """Return the most that any trial left behind."""
+    if "left" not in trials[0]:
         return ""
-    processes = max(outcome["left"] for outcome in outcomes)
-    cpus = max(outcome["left_cpus"] for outcome in outcomes)
-    files = max(len(outcome["left_shm"]) for outcome in outcomes)
-    temporary = max(len(outcome["left_tmp"]) for outcome in outcomes)
+    processes = max(trial["left"] for trial in trials)
+    cpus = max(trial["left_cpus"] for trial in trials)
+    files = max(len(trial["left_shm"]) for trial in trials)
+    temporary = max(len(trial["left_tmp"]) for trial in trials)
     busy = f" using {100 * cpus:.0f} % of a CPU" if cpus >= 0.01 else ""
-    found = (
+    parts = (
         f"{_count(processes, 'process', 'processes')}{busy}" if processes else "",
         f"{_count(files, 'file')} in /dev/shm" if files else "",
         _count(temporary, "temporary file") if temporary else "",
     )
-    return ", ".join(filter(None, found)) or "nothing"
+    return ", ".join(filter(None, parts)) or "nothing"
 
 
 def _count(number: int, one: str, several: str = "") -> str:

@@ -1,16 +1,15 @@
-"""What users see when something goes wrong, here and in other libraries, and what is left behind.
+"""Record what users see of a fault in this and other libraries, and what is left behind.
 
-    python -m benchmarks.faults                         everybody, in about 20 minutes
+    python -m benchmarks.faults                         all participants, in about 20 minutes
     python -m benchmarks.faults --only 'ours *'         some participants
 
-Writes benchmarks/results/faults.json, of which benchmarks/report.py makes docs/faults.md. What programs print goes to
-benchmarks/.venvs/faults.log.
+Writes benchmarks/results/faults.json, from which benchmarks/report.py makes docs/faults.md. The output of the programs
+goes to benchmarks/.venvs/faults.log.
 
-Each case is a program that plays four environments in its own session (vectorizers/victim.py). In a step of one of
-them the fault happens: an exception, SIGKILL to the process it is in, no return; or the program itself is killed. An
-exception that arrives ends the program, as nobody catches it. A program that says nothing is interrupted, as by Ctrl-C,
-and then killed. All its processes are known by a variable of their environment, its files in /dev/shm by having been
-mapped.
+Each case is a program that plays four environments in its own session (vectorizers/victim.py). One step of one of them
+raises an exception, sends SIGKILL to its process, or never returns; or the program itself is killed. An exception that
+arrives ends the program, since nothing catches it. A program that reports nothing is interrupted, as by Ctrl-C, and
+then killed. Its processes are identified by a variable of their environment, its files in /dev/shm by their mappings.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from benchmarks.envs import FAULT_MESSAGE, FAULTS, arm
-from benchmarks.peers import PLAYERS, RESULTS, terminable, version
+from benchmarks.peers import RESULTS, VECTORIZERS, terminable, version
 from benchmarks.processes import cpu_s, descendants, marked, shared_files, state
 from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import LIBRARIES, Participant, Workload
@@ -54,19 +53,19 @@ PARTICIPANTS = (
     *("pufferlib-0.7 processes@w2", "pufferlib-3.0 processes@w2", "supersuit processes@w2"),
     *("envpool threads@w2", "ale vector@w2"),
 )
-# What a library runs that does not run any Gymnasium environment; the last two are games of their own, in C++.
+# The environments of libraries that cannot run any Gymnasium environment; those of the last two are written in C++.
 ENVS = {"supersuit": "faulty_agents", "envpool": "cartpole", "ale": "breakout"}
 NOT_FAULTY = "its environments are its own, in C++, and run in threads of the program"
 
 CACHES = ("torchinductor_",)  # temporary files that are meant to stay
 VARIABLE = "BENCHMARKS_FAULTS_FOLDER"
 START_S, LIMIT_S, INTERRUPTED_S = 180.0, 15.0, 10.0
-SETTLE_S = 3.0  # after its end, until what is left is counted
-PATIENCE_S = LIMIT_S - 5.0  # for how long a library that goes on may still say something
+SETTLE_S = 3.0  # between the program's end and the count of leftovers
+PATIENCE_S = LIMIT_S - 5.0  # for how long a library that goes on may still report the fault
 
 
 def suffer(name: str, case: str, log: TextIO) -> dict[str, Any]:
-    """Return what happens to one participant; see the keys of ``outcome``. Leaves no process and no file."""
+    """Run a case against one participant and return its outcome. Leaves no process and no file."""
     participant = Participant.of(name)
     library, env = LIBRARIES[participant.library], ENVS.get(participant.library, "faulty")
     if case != "parent" and not env.startswith("faulty"):
@@ -85,7 +84,7 @@ def suffer(name: str, case: str, log: TextIO) -> dict[str, Any]:
         started = time.monotonic()
         with open(folder / "output", "w+") as output:
             process = subprocess.Popen(
-                [python, PLAYERS / "victim.py", library.file, json.dumps(task), folder, str(PATIENCE_S)],
+                [python, VECTORIZERS / "victim.py", library.file, json.dumps(task), folder, str(PATIENCE_S)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -106,8 +105,8 @@ def suffer(name: str, case: str, log: TextIO) -> dict[str, Any]:
                 outcome |= {"processes": len(pids), "start_s": round(time.monotonic() - started, 2)}
                 outcome |= _break(process, case, folder) if case in FAULTS else _kill(process, case, folder, pids)
                 outcome |= _left(path, files)
-                said = outcome.get("text", "") + (folder / "output").read_text(errors="replace")
-                outcome["cause_shown"] = FAULT_MESSAGE in said
+                printed = outcome.get("text", "") + (folder / "output").read_text(errors="replace")
+                outcome["cause_shown"] = FAULT_MESSAGE in printed
                 outcome["text"] = outcome.get("text", "").strip().partition("\n")[0]
             finally:
                 for pid in (process.pid, *marked(VARIABLE, path)):
@@ -121,7 +120,7 @@ def suffer(name: str, case: str, log: TextIO) -> dict[str, Any]:
 
 
 def _break(process: subprocess.Popen[bytes], fault: str, folder: Path) -> dict[str, Any]:
-    """Have the fault happen; return what the user sees of it, after how long, and how the program ends."""
+    """Arm the fault; return what the user sees of it, after how many seconds, and how the program ends."""
     seen_file, begun = folder / "seen.json", _begin(fault, folder)
     _wait(lambda: seen_file.exists() or process.poll() is not None, begun + LIMIT_S - time.monotonic())
     ended_by = "itself"
@@ -145,7 +144,7 @@ def _break(process: subprocess.Popen[bytes], fault: str, folder: Path) -> dict[s
 
 
 def _begin(fault: str, folder: Path) -> float:
-    """Have a fault happen, and return when it did."""
+    """Arm a fault, wait until it happens, and return the time (monotonic clock, seconds)."""
     arm(str(folder / "fault"), fault)
     begun = folder / "fault.begun"
     assert _wait(begun.exists, START_S), "no environment was stepped"
@@ -153,7 +152,7 @@ def _begin(fault: str, folder: Path) -> float:
 
 
 def _kill(process: subprocess.Popen[bytes], case: str, folder: Path, pids: list[int]) -> dict[str, Any]:
-    """Kill the program; return after how long its other processes are gone, None if they are not."""
+    """Kill the program; return the seconds until its other processes are gone, None if they stay."""
     if case == "parent-hang":
         _begin("hang", folder)
         time.sleep(0.2)
@@ -166,31 +165,31 @@ def _kill(process: subprocess.Popen[bytes], case: str, folder: Path, pids: list[
 
 
 def _left(mark: str, files: set[str]) -> dict[str, Any]:
-    """Return which processes and files there still are, some seconds later, and what CPU time those use."""
+    """Return the processes and files that are left some seconds later, and the CPU time the processes use."""
     _wait(lambda: not marked(VARIABLE, mark), SETTLE_S)
     pids = marked(VARIABLE, mark)
     before = sum(map(cpu_s, pids))
     if pids:
         time.sleep(1)
     used = sum(map(cpu_s, pids)) - before
-    found = sorted(os.path.basename(file) for file in files if os.path.exists(file))
+    shared = sorted(os.path.basename(file) for file in files if os.path.exists(file))
     temporary = sorted(name for name in os.listdir(os.path.join(mark, "tmp")) if not name.startswith(CACHES))
-    return {"left": len(pids), "left_cpus": round(used, 2), "left_shm": found, "left_tmp": temporary}
+    return {"left": len(pids), "left_cpus": round(used, 2), "left_shm": shared, "left_tmp": temporary}
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait until something is so; False if it was not within some seconds."""
+    """Wait until a condition is true; return False if it is not within some seconds."""
     deadline = time.monotonic() + seconds
-    while not (so := condition()) and time.monotonic() < deadline:
+    while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(2e-3)
-    return so
+    return met
 
 
 def _refusal(folder: Path) -> str:
-    """Return why a program has ended before it played."""
-    seen = folder / "seen.json"
-    if seen.exists():
-        return str(json.loads(seen.read_text())["not_handled"])
+    """Return the reason why a program ended before it played."""
+    seen_file = folder / "seen.json"
+    if seen_file.exists():
+        return str(json.loads(seen_file.read_text())["not_handled"])
     lines = (folder / "output").read_text(errors="replace").strip().splitlines()
     return lines[-1][:400] if lines else "it ended without a word"
 
@@ -206,7 +205,7 @@ def main() -> None:
     chosen = [name for name in PARTICIPANTS if any(fnmatch.fnmatch(name, pattern) for pattern in options.only)]
     entries: list[dict[str, Any]] = [{"name": name, **{case: [] for case in options.cases}} for name in chosen]
     load, began = os.getloadavg()[0], datetime.datetime.now(datetime.timezone.utc)
-    for venv in {LIBRARIES[Participant.of(name).library].venv for name in chosen}:  # before anybody waits for it
+    for venv in {LIBRARIES[Participant.of(name).library].venv for name in chosen}:  # before any run waits for one
         with contextlib.suppress(NotInstalled):
             python_of(venv)
     with terminable(), open(ignored_folder() / "faults.log", "w") as log, ThreadPoolExecutor(options.jobs) as pool:

@@ -1,7 +1,7 @@
-"""Real environments that are played and recorded, besides those of envs.py: each a function without arguments.
+"""Real environments to play and record, in addition to those of envs.py: each a function without arguments.
 
-What a package calls an environment differs between versions, so each takes the newest name that is there. Imports
-Gymnasium only; the packages of environments are imported where one is made.
+Names of environments differ between versions of a package, so each function takes the newest name that exists. Imports
+only Gymnasium; the packages of environments are imported in the functions that make them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ __all__ = ["AGENTS", "GAMES"]
 
 
 def by_id(*ids: str) -> gymnasium.Env[Any, Any]:
-    """Return the first of these that Gymnasium has, without the passive checker: its time is not what is compared."""
-    found = next(each for each in ids if each in gymnasium.registry)
-    return gymnasium.make(found, disable_env_checker=True)
+    """Return the first of these that Gymnasium has, without the passive checker, whose time is not compared."""
+    newest = next(env_id for env_id in ids if env_id in gymnasium.registry)
+    return gymnasium.make(newest, disable_env_checker=True)
 
 
 def pong() -> gymnasium.Env[Any, Any]:
-    """Return ALE's Pong in gray pictures, uint8 (84, 84), four frames a step, with the infos of the emulator."""
+    """Return ALE's Pong as gray images, uint8 (84, 84), four frames a step, with the emulator's infos."""
     from ale_py import registration
 
     if "ALE/Pong-v5" not in gymnasium.registry:  # ALE does not notice Gymnasium 0.29, but works with it
@@ -34,8 +34,8 @@ def pong() -> gymnasium.Env[Any, Any]:
 
 def by_module(*paths: str, **kwargs: Any) -> Any:
     """Return the ``parallel_env`` of the first of these modules that is installed."""
-    found = next(path for path in paths if find_spec(path.partition(".")[0]) and find_spec(path))
-    return import_module(found).parallel_env(**kwargs)
+    module = next(path for path in paths if find_spec(path.partition(".")[0]) and find_spec(path))
+    return import_module(module).parallel_env(**kwargs)
 
 
 GAMES = {

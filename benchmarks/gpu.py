@@ -1,20 +1,19 @@
-"""Kernels on a device: steps of environments a second, over numbers of environments and agents.
+"""Measure kernels on a device: environment steps per second, over numbers of environments and agents.
 
     python -m benchmarks.gpu                      all cases, under 8 minutes on a GPU
-    python -m benchmarks.gpu --device host        the same program where there is no GPU, in small
-    python -m benchmarks.gpu --cases tag/grid:2000x5 --limit 60     one case, a minute at most
-    python -m benchmarks.gpu --plot               nothing: it draws the plots of all results
+    python -m benchmarks.gpu --device host        the same program on a small scale, without a GPU
+    python -m benchmarks.gpu --cases tag/grid:2000x5 --limit 60     one case, at most a minute
+    python -m benchmarks.gpu --plot               measures nothing: draws the plots of all results
 
-Five ways to play: one launch a step through ``step`` of the VecEnv ("launch"), the same captured in a CUDA graph
-("graph"), one that chooses the actions of logits, too ("logits"); and ``rollout``, many steps in one launch, with
-random actions ("rollout") and, with 5 agents, with a network of two hidden layers of 64 that plays in it ("network").
-Actions and logits lie on the device. Times are the device's own (events) over at least 1,000 steps, or as many as fit
-into a few seconds; medians of repeats with the least and the greatest. In the same run what a copy on the device makes
-of the memory's bandwidth, the sampler beside torch's, what it takes to hand CuPy a launch's arguments, WarpDrive's
-environments of the same sizes where that is installed (benchmarks/warpdrive.py), and last the environment in NumPy on
-the CPU. The kernel is held against its reference first. Cases with a target come first; for which there is no time is
-said.
-Writes benchmarks/results/gpu-<device>.json, and with ``--lines`` a line of JSON for each figure as it comes.
+There are five ways to play: one launch per step through ``step`` of the VecEnv ("launch"), the same captured in a CUDA
+graph ("graph"), one that also samples the actions from logits ("logits"), and ``rollout``, many steps in one launch,
+with random actions ("rollout") and, for 5 agents, with a network of two hidden layers of 64 inside it ("network").
+Actions and logits lie on the device. Times are taken by device events over at least 1,000 steps, or as many as fit into
+a few seconds; the figures are medians of repeats, with the least and the greatest. The same run measures the bandwidth
+of a copy on the device, the sampler next to torch's, the time to hand CuPy the arguments of a launch, WarpDrive's
+environments of the same sizes if it is installed (benchmarks/warpdrive.py), and last the environment in NumPy on the
+CPU. First of all, the kernel is compared with its reference. Cases with a target come first; cases without time left
+are listed. Writes benchmarks/results/gpu-<device>.json, and with ``--lines`` each figure at once as a line of JSON.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ RESULTS = Path(__file__).parent / "results"
 ENVS = ("tag/grid", "tag/continuous")
 NUM_ENVS = (10, 100, 1_000, 2_000, 10_000, 60_000, 100_000)
 NUM_AGENTS = (5, 105, 820, 1_000)
-MEMORY_SHARE = 0.5  # of the device's, that a case may take
+MEMORY_SHARE = 0.5  # of the device's memory, for a case at most
 ROLLOUT_STEPS = 100
 NETWORK_WIDTH = 64
 GRAPH_STEPS = 30  # a multiple of the blocks that take turns
@@ -65,10 +64,10 @@ LONG = {
     "num_envs": NUM_ENVS, "num_agents": NUM_AGENTS, "sampler_envs": (2_000, 60_000), "min_steps": 1_000, "min_s": 0.2,
     "repeats": NUM_REPEATS,
 }  # fmt: skip
-# Seconds: one way to play a case at most; after which nothing more is begun; WarpDrive's cases, of these.
+# Seconds: at most for one way to play a case; after which no case begins; of these, for WarpDrive's cases.
 LIMITS = {"most_s": 4.0, "all_s": 420.0, "warpdrive_s": 100.0}
 SAMPLER_TARGET = 5  # times torch's
-# Targets of env-steps a second on one GPU of today; facts of arithmetic, to be replaced by what is measured.
+# Targets in env-steps per second on one current GPU: derived by arithmetic, until measurements replace them.
 TARGETS = {
     ("tag/grid", 2_000, 5, "launch"): 3e8,
     ("tag/grid", 2_000, 5, "graph"): 8e8,
@@ -88,7 +87,7 @@ TARGETS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One environment, so many of it, of so many agents."""
+    """An environment, with its number of copies and of agents."""
 
     env: str
     num_envs: int
@@ -97,12 +96,12 @@ class Case:
     @classmethod
     def of(cls, name: str) -> Case:
         """Return the case of a name such as tag/grid:2000x5. Raises ArgumentTypeError."""
-        found = re.fullmatch(r"([\w/]+):(\d+)x(\d+)", name)
-        if found is None or found[1] not in ENVS:
+        match = re.fullmatch(r"([\w/]+):(\d+)x(\d+)", name)
+        if match is None or match[1] not in ENVS:
             raise argparse.ArgumentTypeError(
                 f"{name!r} is no case; write ENV:NUM_ENVSxNUM_AGENTS, ENV one of {', '.join(ENVS)}"
             )
-        return cls(found[1], int(found[2]), int(found[3]))
+        return cls(match[1], int(match[2]), int(match[3]))
 
     @property
     def text(self) -> str:
@@ -129,7 +128,7 @@ class Case:
 
     @property
     def bytes_per_step(self) -> int:
-        """What one environment's step has to read and write at least, in bytes: rows, state and actions."""
+        """The least bytes that a step of one environment reads and writes: rows, state and actions."""
         outcome, returns = 4 + 3, 2 * 8
         if self.env == "tag/grid":
             observation, state, action = 6 * 4, 2 * 2 * 4, 8
@@ -140,9 +139,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Rows a second for which actions are chosen: the median of some repeats, and the least and the greatest."""
+    """Rows per second for which actions are sampled: the median of some repeats, the least and the greatest."""
 
-    env: str  # whose actions they are
+    env: str  # the environment of the actions
     rows: int
     options: str  # of each choice
     way: str  # "ours", "torch" or "multinomial"
@@ -154,7 +153,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Figure:
-    """Environment steps a second of a case: the median of some repeats, and the least and the greatest."""
+    """Environment steps per second of a case: the median of some repeats, the least and the greatest."""
 
     env: str
     num_envs: int
@@ -164,16 +163,16 @@ class Figure:
     least: float
     greatest: float
     repeats: int
-    share_of_bandwidth: float | None = None  # of what a copy reaches, by the bytes that have to be moved
+    share_of_bandwidth: float | None = None  # of a copy's bandwidth, by the bytes that a step must move
     steps: int | None = None  # of each environment, in a repeat
 
 
 def cases(settings: dict[str, Any]) -> list[Case]:
     """Return all cases, those with a target first."""
     product = itertools.product(ENVS, settings["num_agents"], settings["num_envs"])
-    found = [Case(env, num_envs, num_agents) for env, num_agents, num_envs in product]
+    all_cases = [Case(env, num_envs, num_agents) for env, num_agents, num_envs in product]
     targets = {Case(env, num_envs, num_agents) for env, num_envs, num_agents, _ in TARGETS}
-    return sorted(found, key=lambda case: case not in targets)
+    return sorted(all_cases, key=lambda case: case not in targets)
 
 
 def drawn(vec: pufferlib.VecEnv, num_steps: int) -> np.ndarray[Any, Any]:
@@ -184,7 +183,7 @@ def drawn(vec: pufferlib.VecEnv, num_steps: int) -> np.ndarray[Any, Any]:
 
 
 def timed(play: Callable[[], int], settings: dict[str, Any], device: torch.device) -> tuple[list[float], int]:
-    """Return steps a second of some repeats, and how many steps each is. play: plays some, and returns their number."""
+    """Return the steps per second of each repeat, and the steps in a repeat. play: plays and returns a step count."""
     play()  # compiles, allocates
     steps, start_s = 0, time.perf_counter()
     while steps == 0 or time.perf_counter() - start_s < 0.1 * settings["min_s"]:
@@ -192,8 +191,8 @@ def timed(play: Callable[[], int], settings: dict[str, Any], device: torch.devic
         steps += per_call
     finish(device)
     per_s, repeats = steps / (time.perf_counter() - start_s), settings["repeats"]
-    wanted = min(max(settings["min_steps"], settings["min_s"] * per_s), settings["most_s"] / repeats * per_s)
-    calls = max(1, round(wanted / per_call))
+    steps_per_repeat = min(max(settings["min_steps"], settings["min_s"] * per_s), settings["most_s"] / repeats * per_s)
+    calls = max(1, round(steps_per_repeat / per_call))
     rates = []
     for _ in range(repeats):
         clock = Clock(device)
@@ -204,7 +203,7 @@ def timed(play: Callable[[], int], settings: dict[str, Any], device: torch.devic
 
 
 class Clock:
-    """Seconds since it was made: of events on a device, of the process on the host."""
+    """A stopwatch that starts when it is made: by events on a device, by the process's clock on the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if device.type == "cuda" else []
@@ -235,7 +234,7 @@ def figure(case: Case, way: str, timing: tuple[list[float], int], bandwidth: flo
 
 
 def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float) -> Iterator[Figure]:
-    """Yield what a case makes in each way."""
+    """Yield the figure of a case for each way to play."""
     with pufferlib.make(
         case.env, backend="cuda", num_envs=case.num_envs, seed=1, env_kwargs=case.env_kwargs, device=device
     ) as vec:
@@ -284,7 +283,7 @@ def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float
 
 
 def options_of(vec: pufferlib.VecEnv) -> list[int]:
-    """Return the options of each choice of an action."""
+    """Return the number of options of each choice of an action."""
     space: Any = vec.single_action_space
     return np.atleast_1d(getattr(space, "nvec", getattr(space, "n", None))).tolist()  # type: ignore[no-any-return]
 
@@ -300,9 +299,9 @@ def network(num_inputs: int, num_outputs: int) -> torch.nn.Sequential:
 
 
 def sampled(case: Case, device: str, settings: dict[str, Any]) -> Iterator[Sampling]:
-    """Yield rows a second of our sampler and of torch's, in turns.
+    """Yield the rows per second of our sampler and of torch's, which take turns.
 
-    "ours" and "torch" (Categorical) make actions, log-probabilities and entropies, "multinomial" actions alone.
+    "ours" and "torch" (Categorical) return actions, log-probabilities and entropies, "multinomial" only actions.
     """
     with pufferlib.make(
         case.env, backend="cuda", num_envs=case.num_envs, seed=1, env_kwargs=case.env_kwargs, device=device
@@ -335,14 +334,14 @@ def sampled(case: Case, device: str, settings: dict[str, Any]) -> Iterator[Sampl
         for _ in range(settings["repeats"]):
             for way, play in ways.items():
                 rates[way] += timed(play, {**settings, "repeats": 1}, where)[0]
-        for way, found in rates.items():
-            per_s = [rows * rate for rate in found]
+        for way, way_rates in rates.items():
+            per_s = [rows * rate for rate in way_rates]
             options = " x ".join(map(str, nvec))
             yield Sampling(case.env, rows, options, way, median(per_s), min(per_s), max(per_s), len(per_s))
 
 
 def numpy_figure(case: Case, settings: dict[str, Any]) -> Figure:
-    """Return what one environment in NumPy makes, on one core, times nothing."""
+    """Return the figure of one environment in NumPy on one core."""
     with pufferlib.make(case.env, backend="serial", num_envs=1, seed=1, env_kwargs=case.env_kwargs) as vec:
         vec.reset()
         actions = drawn(vec, 1)[0]
@@ -356,12 +355,12 @@ def numpy_figure(case: Case, settings: dict[str, Any]) -> Figure:
 
 
 def hold_against_reference(device: str) -> None:
-    """Raise AssertionError unless both play the same, 64 steps of 4 environments."""
+    """Raise AssertionError unless kernel and reference return the same rows in 64 steps of 4 environments."""
     for case in (Case(env, 4, num_agents) for env in ENVS for num_agents in (5, 105)):
-        made: dict[str, Any] = dict(num_envs=4, seed=7, env_kwargs={**case.env_kwargs, "grid_length": 6})
+        options: dict[str, Any] = dict(num_envs=4, seed=7, env_kwargs={**case.env_kwargs, "grid_length": 6})
         with (
-            pufferlib.make(case.env, backend="serial", **made) as plain,
-            pufferlib.make(case.env, backend="cuda", device=device, **made) as kernel,
+            pufferlib.make(case.env, backend="serial", **options) as plain,
+            pufferlib.make(case.env, backend="cuda", device=device, **options) as kernel,
         ):
             plain.reset()
             kernel.reset()
@@ -375,16 +374,16 @@ def hold_against_reference(device: str) -> None:
 
 
 def argument_us() -> dict[str, list[float]]:
-    """Return µs in which arguments of a launch say where they are, as CuPy asks: as a struct, and as its bytes alone.
+    """Return the µs of the array interface that CuPy reads from a launch's arguments: as a struct, and as its bytes.
 
-    NumPy describes the fields of a struct anew each time, so cuda_ext/device.py hands over its bytes.
+    NumPy describes the fields of a struct again in each call, so cuda_ext/device.py passes the bytes.
     """
-    found = {}
+    times = {}
     for env in ENVS:
         struct = np.zeros((), arguments_dtype(kernel_of(env).schema))
-        each = (struct, struct.view(np.dtype((np.void, struct.nbytes))))
-        found[env] = [min(timeit.repeat(partial(interface, array), number=300)) / 300 * 1e6 for array in each]
-    return found
+        arrays = (struct, struct.view(np.dtype((np.void, struct.nbytes))))
+        times[env] = [min(timeit.repeat(partial(interface, array), number=300)) / 300 * 1e6 for array in arrays]
+    return times
 
 
 def interface(array: np.ndarray[Any, Any]) -> Any:
@@ -392,7 +391,7 @@ def interface(array: np.ndarray[Any, Any]) -> Any:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Return the bytes a second that a copy on the device reads and writes."""
+    """Return the bytes per second that a copy on the device reads and writes."""
     nbytes = 2**30 if device.type == "cuda" else 2**27
     source = torch.empty(nbytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -406,13 +405,13 @@ def copy_bandwidth(device: torch.device) -> float:
 
 
 def fits(case: Case, device: torch.device) -> bool:
-    """Whether a case's blocks and state fit in the device's memory."""
+    """Return whether the blocks and state of a case fit into the device's memory."""
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 4 * 2**30
     return case.num_envs * case.bytes_per_step * 4 < MEMORY_SHARE * total
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:
-    """Return what a result has to say of where it was made."""
+    """Return the facts about machine, device and versions that a result records."""
     facts: dict[str, Any] = {
         "machine": machine(),
         "revision": version(),
@@ -421,10 +420,10 @@ def device_facts(device: torch.device) -> dict[str, Any]:
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         facts["device"] = properties.name
         facts["memory_nbytes"] = properties.total_memory
-        facts["driver"] = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+        facts["driver"] = subprocess.run(query, capture_output=True, text=True).stdout.strip()
         import cupy
 
         facts["cupy"] = cupy.__version__
@@ -441,36 +440,36 @@ def table(results: dict[str, Any]) -> str:
         "| environment | agents | environments | way | env-steps/s: median (least–greatest) | of the bandwidth |",
         "| --- | ---: | ---: | --- | ---: | ---: |",
     ]
-    for each in results["figures"]:
-        share = each["share_of_bandwidth"]
+    for row in results["figures"]:
+        share = row["share_of_bandwidth"]
         lines.append(
-            f"| {each['env']} | {each['num_agents']:,} | {each['num_envs']:,} | {each['way']} | {each['median']:,.3g} "
-            f"({each['least']:,.3g}–{each['greatest']:,.3g}) | {'' if share is None else f'{share:.0%}'} |"
+            f"| {row['env']} | {row['num_agents']:,} | {row['num_envs']:,} | {row['way']} | {row['median']:,.3g} "
+            f"({row['least']:,.3g}–{row['greatest']:,.3g}) | {'' if share is None else f'{share:.0%}'} |"
         )
     lines += [
         "",
         "| actions of | options | rows | sampler | rows/s: median (least–greatest) |",
         "| --- | ---: | ---: | --- | ---: |",
     ]
-    for each in results["sampler"]:
+    for row in results["sampler"]:
         lines.append(
-            f"| {each['env']} | {each['options']} | {each['rows']:,} | {each['way']} | {each['median']:,.3g} "
-            f"({each['least']:,.3g}–{each['greatest']:,.3g}) |"
+            f"| {row['env']} | {row['options']} | {row['rows']:,} | {row['way']} | {row['median']:,.3g} "
+            f"({row['least']:,.3g}–{row['greatest']:,.3g}) |"
         )
     for ours, theirs in zip(results["sampler"][::3], results["sampler"][1::3], strict=True):
         ratio, size = ours["median"] / theirs["median"], f"{ours['rows']:,} rows of {ours['options']}"
         met = "met" if ratio >= SAMPLER_TARGET else "missed"
         lines.append(f"\nTarget {SAMPLER_TARGET} times torch's for {size}: {ratio:.1f}, {met}.")
     for (env, num_envs, num_agents, way), target in TARGETS.items():
-        for each in results["figures"]:
-            if (each["env"], each["num_envs"], each["num_agents"], each["way"]) == (env, num_envs, num_agents, way):
-                met = "met" if each["median"] >= target else "missed"
+        for row in results["figures"]:
+            if (row["env"], row["num_envs"], row["num_agents"], row["way"]) == (env, num_envs, num_agents, way):
+                met = "met" if row["median"] >= target else "missed"
                 lines.append(f"\nTarget {target:.0e} for {env} {num_envs:,} × {num_agents:,}, {way}: {met}.")
     for env, (struct, nbytes) in results.get("argument_us", {}).items():
         lines.append(f"\nArguments of {env}, handed to CuPy: {nbytes:.2f} µs a launch; as a struct {struct:.2f} µs.")
     if "warpdrive" in results:
         lines.append(f"\nWarpDrive {results['warpdrive']}.")
-    lines += [f"\nLeft out: {each}." for each in results.get("left_out", ())]
+    lines += [f"\nLeft out: {item}." for item in results.get("left_out", ())]
     return "\n".join(lines)
 
 
@@ -478,9 +477,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help='"cuda", "cuda:1" or "host"')
     parser.add_argument("--short", action="store_true", help="few cases, for tests; on the host always")
-    parser.add_argument(
-        "--num-agents", type=int, nargs="+", help="of an environment, other numbers than the usual ones"
-    )
+    parser.add_argument("--num-agents", type=int, nargs="+", help="of an environment, in place of the usual numbers")
     parser.add_argument("--num-envs", type=int, nargs="+")
     parser.add_argument("--cases", type=Case.of, nargs="+", metavar="CASE", help="these alone, such as tag/grid:2000x5")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin nothing more after these")
@@ -518,10 +515,10 @@ def main() -> None:
     also = {name: results[name] for name in ("copy_bandwidth", "argument_us")}
     append(options.lines, of="device", **also, **device_facts(device))
 
-    def keep(kind: str, found: Figure | Sampling) -> bool:
-        """Keep a figure; return whether there is time for more."""
-        results[kind].append(asdict(found))
-        append(options.lines, of="play", **asdict(found))
+    def keep(kind: str, measurement: Figure | Sampling) -> bool:
+        """Store a figure; return whether time is left."""
+        results[kind].append(asdict(measurement))
+        append(options.lines, of="play", **asdict(measurement))
         return time.perf_counter() < deadline_s
 
     for case in chosen:
@@ -530,10 +527,10 @@ def main() -> None:
         if reason:
             results["left_out"].append(f"{case.text}, for want of {reason}")
             continue
-        for found in measured(case, options.device, settings, bandwidth):
-            print(f"{case.text:32} {found.way:8} {found.median:,.3g}", flush=True)
-            if not keep("figures", found):
-                results["left_out"].append(f"{case.text}, what comes after {found.way}, for want of time")
+        for measurement in measured(case, options.device, settings, bandwidth):
+            print(f"{case.text:32} {measurement.way:8} {measurement.median:,.3g}", flush=True)
+            if not keep("figures", measurement):
+                results["left_out"].append(f"{case.text}, what comes after {measurement.way}, for want of time")
                 break
     samplers = [Case(env, num_envs, 5) for env in ENVS for num_envs in settings["sampler_envs"]]
     for case in samplers:
@@ -544,13 +541,13 @@ def main() -> None:
             rows = f"{sampling.rows:>7,} rows of {sampling.options}"
             print(f"{case.env} {rows} {sampling.way:12} {sampling.median:,.3g}", flush=True)
             keep("sampler", sampling)
-    from benchmarks import warpdrive  # which imports this module
+    from benchmarks import warpdrive  # here, since it imports this module
 
     left_s = max(1.0, deadline_s - time.perf_counter())
     limits = {**settings, "warpdrive_s": min(settings["warpdrive_s"], left_s)}
-    theirs, results["warpdrive"] = warpdrive.beside(chosen, limits, device)
-    for each in theirs:
-        keep("figures", Figure(**each))
+    theirs, results["warpdrive"] = warpdrive.figures_of(chosen, limits, device)
+    for fields in theirs:
+        keep("figures", Figure(**fields))
     for env, num_agents in dict.fromkeys((case.env, case.num_agents) for case in chosen):
         if time.perf_counter() >= deadline_s:
             results["left_out"].append(f"{env} of {num_agents:,} agents in NumPy, for want of time")

@@ -1,4 +1,4 @@
-"""Draw what benchmarks.gpu and benchmarks.gpu_train have measured."""
+"""Draw the results of benchmarks.gpu and benchmarks.gpu_train."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MARKERS = "os^Dv"
 
 
 def plot_kernels(path: Path, folder: Path) -> Path:
-    """Draw a file of benchmarks.gpu into a PNG of the same name in a folder; return it.
+    """Draw a file of benchmarks.gpu into a PNG of the same name in a folder; return its path.
 
-    Steps a second over environments, a line for each number of agents. A panel is an environment, played one way; bars
-    reach from the least to the greatest of repeats. Dotted lines are one environment in NumPy on one core, dashed ones
-    WarpDrive.
+    It plots steps per second over environments, with a line for each number of agents and a panel for each environment
+    and way to play; bars reach from the least to the greatest repeat. Dotted lines are one environment in NumPy on one
+    core, dashed ones WarpDrive.
     """
     results = json.loads(path.read_text())
     figures = results["figures"]
-    envs = list(dict.fromkeys(each["env"] for each in figures))
-    ways = [way for way in WAYS if any(each["way"] == way for each in figures)]
-    agents = sorted({each["num_agents"] for each in figures})
+    envs = list(dict.fromkeys(row["env"] for row in figures))
+    ways = [way for way in WAYS if any(row["way"] == way for row in figures)]
+    agents = sorted({row["num_agents"] for row in figures})
     drawing = Figure(figsize=(4.2 * len(ways) + 0.4, 3.1 * len(envs) + 1.1), layout="constrained")
     FigureCanvasAgg(drawing)
     panels = drawing.subplots(len(envs), len(ways), sharex=True, sharey=True, squeeze=False)
@@ -36,13 +36,13 @@ def plot_kernels(path: Path, folder: Path) -> Path:
         for way, panel in zip(ways, line_of_panels, strict=True):
             for number, num_agents in enumerate(agents):
                 colour, marker = f"C{number}", MARKERS[number % len(MARKERS)]
-                of = [each for each in figures if (each["env"], each["num_agents"]) == (env, num_agents)]
+                of = [row for row in figures if (row["env"], row["num_agents"]) == (env, num_agents)]
                 _line(panel, of, way, f"{num_agents:,} agents", color=colour, marker=marker)
                 if way == "launch":
                     _line(panel, of, "warpdrive", None, color=colour, marker=marker, linestyle="--", fillstyle="none")
-                for each in of:
-                    if each["way"] == "numpy":
-                        panel.axhline(each["median"], color=colour, linestyle=":", linewidth=1)
+                for row in of:
+                    if row["way"] == "numpy":
+                        panel.axhline(row["median"], color=colour, linestyle=":", linewidth=1)
             panel.set(xscale="log", yscale="log")
             panel.set_title(f"{env}: {WAYS[way]}", fontsize=10)
             _plain(panel)
@@ -50,7 +50,7 @@ def plot_kernels(path: Path, folder: Path) -> Path:
     for panel in panels[-1]:
         panel.set_xlabel("environments")
     others = ["dotted: one in NumPy, on one core"]
-    others += ["dashed: WarpDrive"] if any(each["way"] == "warpdrive" for each in figures) else []
+    others += ["dashed: WarpDrive"] if any(row["way"] == "warpdrive" for row in figures) else []
     drawing.suptitle(f"{_where(results)}; {', '.join(others)}", fontsize=10)
     drawing.legend(
         *panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(agents), frameon=False
@@ -61,20 +61,20 @@ def plot_kernels(path: Path, folder: Path) -> Path:
 
 
 def plot_training(path: Path, folder: Path) -> Path:
-    """Draw a file of benchmarks.gpu_train into a PNG of the same name in a folder; return it."""
+    """Draw a file of benchmarks.gpu_train into a PNG of the same name in a folder; return its path."""
     results = json.loads(path.read_text())
     drawing = Figure(figsize=(13, 7.5), layout="constrained")
     FigureCanvasAgg(drawing)
     panels = drawing.subplots(2, 2)
     rates, parts = panels[0]
     figures = results["figures"]
-    lines = dict.fromkeys((each["env"], each["num_agents"]) for each in figures)
+    lines = dict.fromkeys((row["env"], row["num_agents"]) for row in figures)
     for env, num_agents in lines:
-        of = [each for each in figures if (each["env"], each["num_agents"]) == (env, num_agents)]
-        middle = [each["median"] for each in of]
-        bars = [[each["median"] - each["least"] for each in of], [each["greatest"] - each["median"] for each in of]]
+        of = [row for row in figures if (row["env"], row["num_agents"]) == (env, num_agents)]
+        middle = [row["median"] for row in of]
+        bars = [[row["median"] - row["least"] for row in of], [row["greatest"] - row["median"] for row in of]]
         rates.errorbar(
-            [each["num_envs"] for each in of],
+            [row["num_envs"] for row in of],
             middle,
             bars,
             label=f"{env}, {num_agents:,} agents",
@@ -85,10 +85,10 @@ def plot_training(path: Path, folder: Path) -> Path:
         xscale="log", yscale="log", xlabel="environments", ylabel="environment steps a second", title="from end to end"
     )
     rates.legend(frameon=False, fontsize=8)
-    names = [f"{each['env']}\n{each['num_envs']:,} × {each['num_agents']:,}" for each in figures]
+    names = [f"{row['env']}\n{row['num_envs']:,} × {row['num_agents']:,}" for row in figures]
     left = np.zeros(len(figures))
     for part in ("environments", "inference", "training", "rest"):
-        share = np.array([each[f"{part}_s"] / each["whole_s"] for each in figures])
+        share = np.array([row[f"{part}_s"] / row["whole_s"] for row in figures])
         parts.barh(names, share, left=left, label=part)
         left += share
     parts.set(title="where an iteration's time goes", xlabel="share of an iteration, each part timed by itself")
@@ -96,7 +96,7 @@ def plot_training(path: Path, folder: Path) -> Path:
     parts.legend(frameon=False, fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.12))
     for team, panel in zip(results["runs"][0]["returns"], panels[1], strict=True):
         for number, way in enumerate(dict.fromkeys(run["way"] for run in results["runs"])):
-            for nth, run in enumerate(each for each in results["runs"] if each["way"] == way):
+            for nth, run in enumerate(row for row in results["runs"] if row["way"] == way):
                 panel.plot(
                     run["seconds"], run["returns"][team], color=f"C{number}", label=None if nth else way, linewidth=1
                 )
@@ -111,7 +111,7 @@ def plot_training(path: Path, folder: Path) -> Path:
 
 
 def _where(results: dict[str, Any]) -> str:
-    """Return where results were measured."""
+    """Return the device and machine of the results."""
     device = "CPU, no GPU" if results["device"] == "host" else results["device"]
     return f"{device} ({results['machine'].partition(';')[0]})"
 
@@ -122,11 +122,11 @@ def _plain(panel: Any) -> None:
 
 
 def _line(panel: Any, figures: Sequence[dict[str, Any]], way: str, label: str | None, **look: Any) -> None:
-    """Draw medians over numbers of environments, with bars from the least to the greatest."""
-    points = sorted((each for each in figures if each["way"] == way), key=lambda each: each["num_envs"])
+    """Draw medians over numbers of environments, with bars from the least to the greatest repeat."""
+    points = sorted((row for row in figures if row["way"] == way), key=lambda row: row["num_envs"])
     if points:
-        middle = [each["median"] for each in points]
-        below = [each["median"] - each["least"] for each in points]
-        above = [each["greatest"] - each["median"] for each in points]
-        x = [each["num_envs"] for each in points]
+        middle = [row["median"] for row in points]
+        below = [row["median"] - row["least"] for row in points]
+        above = [row["greatest"] - row["median"] for row in points]
+        x = [row["num_envs"] for row in points]
         panel.errorbar(x, middle, (below, above), label=label, capsize=3, markersize=5, linewidth=1.5, **look)

@@ -1,10 +1,10 @@
-"""Every kernel plays a little, for tools that watch a device: compute-sanitizer and ncu.
+"""Play a few steps of every kernel under a tool that watches the device: compute-sanitizer or ncu.
 
     compute-sanitizer --tool racecheck python -m benchmarks.gpu_small              few environments of every shape
-    ncu -k regex:kernel_ python -m benchmarks.gpu_small --sizes full               three kernels at the size they have
-    python -m benchmarks.gpu_small --device host                                   the same where there is no GPU
+    ncu -k regex:kernel_ python -m benchmarks.gpu_small --sizes full               three kernels at full size
+    python -m benchmarks.gpu_small --device host                                   the same without a GPU
 
-Each plays single steps of logits, in both modes of autoreset, and, where it has few agents, a rollout of a network.
+Each kernel plays single steps from logits, in both autoreset modes, and, with few agents, a rollout of a network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.gpu import Case, network, options_of
 
 __all__ = ["SIZES", "play"]
 
-FEW_AGENTS = 32  # of which a network plays
+FEW_AGENTS = 32  # the most with which a network plays
 
 
 def tag(env: str, num_agents: int) -> tuple[str, dict[str, Any], int]:
@@ -43,9 +43,9 @@ SIZES: Mapping[str, list[tuple[str, dict[str, Any], int]]] = {
 
 
 def play(env: str, env_kwargs: Mapping[str, Any], num_envs: int, device: str, mode: str, num_steps: int) -> None:
-    """Play some steps of an environment; raise AssertionError where the device's rewards are no numbers."""
-    made: dict[str, Any] = dict(num_envs=num_envs, seed=3, env_kwargs=dict(env_kwargs), autoreset_mode=mode)
-    with pufferlib.make(env, backend="cuda", device=device, **made) as vec:
+    """Play some steps of an environment; raise AssertionError if a reward on the device is not finite."""
+    options: dict[str, Any] = dict(num_envs=num_envs, seed=3, env_kwargs=dict(env_kwargs), autoreset_mode=mode)
+    with pufferlib.make(env, backend="cuda", device=device, **options) as vec:
         vec.reset()
         where: torch.device = vec.device  # type: ignore[attr-defined]
         logits = torch.randn(vec.agents_per_batch, sum(options_of(vec)), device=where)

@@ -1,17 +1,17 @@
-"""What `make gpu` does on a machine with a GPU and no network: the kernels are proved, then measured, in ten minutes.
+"""Run `make gpu` on a machine with a GPU and no network: test the kernels, then measure them, in ten minutes.
 
     make gpu                                 all stages into gpu-results/, within 540 s
     make gpu LIMIT=60 OUT=folder             less time: every stage gets its share
     make gpu STAGES="check speed"            some stages
-    make gpu DEVICE=host                     all that can run without a GPU
+    make gpu DEVICE=host                     all that runs without a GPU
 
-Nothing is installed: gymnasium, farama-notifications and pettingzoo are taken from a folder of wheels (WHEELS=wheels)
-where the machine lacks them. Stages come by their worth, each with a share of what time is left; what a stage finds is
-a line of JSON in ``lines.jsonl`` as it comes, so that nothing of it is lost where the program is killed. The folder
-gets at most 8 files: lines.jsonl, summary.md, log.txt, gpu.json, gpu_train.json, sanitizers.txt and profile.txt.
+Nothing is installed: if the machine lacks gymnasium, farama-notifications and pettingzoo, they are imported from a
+folder of wheels (WHEELS=wheels). The most useful stages come first, and each gets a share of the time that is left. A
+stage appends each finding to ``lines.jsonl`` at once as a line of JSON, so none is lost if the program is killed. The
+folder gets at most 8 files: lines.jsonl, summary.md, log.txt, gpu.json, gpu_train.json, sanitizers.txt and profile.txt.
 
-A stage is done, failed, cut short (its time was up, and what it had found stands), or not available: where the machine
-refuses its tool, in the tool's own words. The exit status is 1 where a stage has failed.
+A stage ends as done, failed, cut short (its time was up; its findings stay), or not available (the machine refuses its
+tool; the tool's message is quoted). The exit status is 1 if a stage has failed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["STAGES", "Run", "main", "summary"]
 ROOT = Path(__file__).parent.parent
 NEEDED = ("gymnasium", "farama_notifications")  # modules that may come as wheels
 PACKAGES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "numpy", "gymnasium", "pettingzoo", "rl-warp-drive", "hypothesis")
-# What has tests marked gpu, and imports no more than is there: by what they are worth.
+# Files with tests marked gpu that import only what a GPU machine has, the most useful first.
 TESTS = tuple(
     str(next(ROOT.glob(f"tests/*/test_{name}.py")).relative_to(ROOT))
     for name in (
@@ -53,21 +53,24 @@ TESTS = tuple(
     )
 )
 TOOLS = ("memcheck", "racecheck", "synccheck")
-FAULT = 9  # the exit status of compute-sanitizer that has found one
-# What tools say that a machine keeps from the device's counters or its debugger.
+FAULT = 9  # the exit status of compute-sanitizer when it finds a fault
+# Messages of tools that a machine denies access to the device's counters or its debugger.
 REFUSED = re.compile(
     r"^.*(device not supported|no supported|not supported on|librarynotloaded|failed to initialize|err_nvgpuctrperm"
     r"|insufficient permissions|permission denied|unable to find|operation not permitted).*$",
     re.IGNORECASE | re.MULTILINE,
 )
-ENV = {"PYTHONUNBUFFERED": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no machine need have what a plugin imports
+ENV = {
+    "PYTHONUNBUFFERED": "1",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+}  # a plugin may import packages that the machine lacks
 TIME_UP, KILLED = 124, 137  # exit statuses of ``timeout``
-GRACE_S = 3.0  # in which what has to end ends by itself
+GRACE_S = 3.0  # for a process to end by itself
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a stage ended. words: why, where it is not done."""
+    """The end of a stage. words: the reason, unless it is done."""
 
     status: str  # "done", "failed", "cut short", "not available"
     words: str = ""
@@ -78,7 +81,7 @@ DONE = Outcome("done")
 
 @dataclass
 class Run:
-    """What stages have in common: where they play, where what they find goes, and what their processes are given."""
+    """The settings that stages share: device, output folder, and the environment of their processes."""
 
     device: str
     out: Path
@@ -89,21 +92,19 @@ class Run:
         return self.out / "lines.jsonl"
 
     def python(self, *arguments: str, limit_s: float) -> tuple[int, str]:
-        """Run Python as ``call`` runs commands."""
+        """Run Python with these arguments by ``call``."""
         return self.call([sys.executable, *arguments], limit_s)
 
     def call(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
-        """Run a command in the repository; return its exit status and what it said, which is logged.
+        """Run a command in the repository; return its exit status and its output, which is also logged.
 
-        The status is TIME_UP where its time was.
-
-        ``timeout`` ends it, also at once where this process has been killed.
+        The status is TIME_UP if its time ran out. ``timeout`` ends it, and at once if this process is killed.
         """
         limited = ["timeout", "-k", f"{GRACE_S}", f"{max(1.0, limit_s):.1f}", *command]
-        with tempfile.TemporaryFile("w+") as said:
+        with tempfile.TemporaryFile("w+") as output:
             start_s = time.monotonic()
             process = subprocess.Popen(
-                limited, cwd=ROOT, env=self.env, stdout=said, stderr=subprocess.STDOUT, preexec_fn=end_with_parent
+                limited, cwd=ROOT, env=self.env, stdout=output, stderr=subprocess.STDOUT, preexec_fn=end_with_parent
             )
             try:
                 status = process.wait()
@@ -111,23 +112,23 @@ class Run:
                 if process.poll() is None:
                     process.terminate()
                     process.wait()
-                said.seek(0)
-                text = said.read()
+                output.seek(0)
+                text = output.read()
                 with open(self.out / "log.txt", "a") as log:
                     print(f"$ {' '.join(command)}", text, f"exit status {process.returncode}", sep="\n", file=log)
-        # ``timeout`` says KILLED of who did not end when asked, and of who was killed for want of memory, say.
+        # ``timeout`` returns KILLED for a process that ignored SIGTERM, and for one killed otherwise (out of memory).
         late = time.monotonic() - start_s >= limit_s
         status = 128 - status if status < 0 else status
         return (TIME_UP if status == KILLED and late else status), text
 
 
 def end_with_parent() -> None:
-    """Ask Linux to terminate this process as soon as its parent has ended."""
+    """Make Linux terminate this process as soon as its parent ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def outcome_of(status: int, text: str) -> Outcome:
-    """Return how a stage ended whose program ended with this status."""
+    """Return the outcome of a stage from its program's exit status and output."""
     if status == 0:
         return DONE
     if status == TIME_UP:
@@ -140,60 +141,62 @@ def outcome_of(status: int, text: str) -> Outcome:
 
 
 def build(run: Run, limit_s: float) -> Outcome:
-    """Compile the compiled path and the host's kernels in place, where they are not for this Python."""
+    """Compile the compiled path and the host's kernels in place, unless they exist for this Python."""
     names = ("pufferlib._native.step_loop", "cuda_ext._host")
-    asked = "import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, sys.argv[1:]))"
-    if run.python("-c", asked, *names, limit_s=limit_s)[0] == 0:
+    probe = "import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, sys.argv[1:]))"
+    if run.python("-c", probe, *names, limit_s=limit_s)[0] == 0:
         return DONE
     jobs = str(os.cpu_count() or 1)
     return outcome_of(*run.python("setup.py", "build_ext", "--inplace", "-j", jobs, limit_s=limit_s))
 
 
 def versions(run: Run, limit_s: float) -> Outcome:
-    """Note the device, its driver, and the versions of what is there."""
-    found = {}
+    """Record the device, its driver, and the versions of the installed packages."""
+    facts = {}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            facts[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
     if shutil.which("nvidia-smi"):
-        asked = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-        status, text = run.call(asked, limit_s)
-        found["device"] = text.strip() if status == 0 else ""
-    append(run.lines, of="versions", python=platform.python_version(), machine=platform.machine(), **found)
-    if run.device != "host" and not found.get("device"):
+        query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        status, text = run.call(query, limit_s)
+        facts["device"] = text.strip() if status == 0 else ""
+    append(run.lines, of="versions", python=platform.python_version(), machine=platform.machine(), **facts)
+    if run.device != "host" and not facts.get("device"):
         return Outcome("failed", 'nvidia-smi names no device; use DEVICE="host" on a machine without a GPU')
     return DONE
 
 
 def check(run: Run, limit_s: float) -> Outcome:
-    """Run the tests marked gpu in their short form; on the host those that can run there."""
+    """Run the short form of the tests marked gpu; on the host, those that can run there."""
     options = ["-p", "benchmarks.gpu_stages", "--lines", str(run.lines), f"--device={run.device}"]
     plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "-m", "gpu and not long"]
-    own = replace(run, env={**run.env, "OMP_NUM_THREADS": "1"})  # torch's threads wait for each other, and have little
-    status, text = own.python("-m", "pytest", *plain, *options, *TESTS, limit_s=limit_s)
+    single_threaded = replace(
+        run, env={**run.env, "OMP_NUM_THREADS": "1"}
+    )  # torch's threads wait for each other, and have little
+    status, text = single_threaded.python("-m", "pytest", *plain, *options, *TESTS, limit_s=limit_s)
     tests = [line for line in lines_of(run.lines) if line["of"] == "test"]
-    outcomes = Counter(line["outcome"] for line in tests)
-    counted = ", ".join(f"{outcomes[each]} {each}" for each in sorted(outcomes))
-    if outcomes["failed"]:
+    counts = Counter(line["outcome"] for line in tests)
+    counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
+    if counts["failed"]:
         failed = ", ".join(line["test"] for line in tests if line["outcome"] == "failed")
         return Outcome("failed", f"{counted}: {failed[:300]}")
     ended = outcome_of(status, text)
-    if ended == DONE and not outcomes["passed"]:
+    if ended == DONE and not counts["passed"]:
         return Outcome("failed", f"{counted}: none has run")
     return Outcome(ended.status, f"{counted}{'; ' * bool(ended.words)}{ended.words}")
 
 
 def sanitize(run: Run, limit_s: float) -> Outcome:
-    """Have compute-sanitizer watch every kernel play a little, its three tools one after another."""
-    found = {}
+    """Run every kernel for a few steps under compute-sanitizer, with its three tools one after another."""
+    results = {}
     deadline_s = time.monotonic() + limit_s
     for index, tool in enumerate(TOOLS):
         share_s = (deadline_s - time.monotonic()) / (len(TOOLS) - index)
-        found[tool] = watched(run, tool, share_s)
-        append(run.lines, of="sanitizer", tool=tool, status=found[tool].status, words=found[tool].words)
-    return joined(found)
+        results[tool] = watched(run, tool, share_s)
+        append(run.lines, of="sanitizer", tool=tool, status=results[tool].status, words=results[tool].words)
+    return joined(results)
 
 
 def watched(run: Run, tool: str, limit_s: float) -> Outcome:
@@ -210,32 +213,32 @@ def watched(run: Run, tool: str, limit_s: float) -> Outcome:
     if status not in (0, FAULT, TIME_UP) and refused:
         return Outcome("not available", refused[0].strip())
     if status == FAULT:
-        told = [line for line in text.splitlines() if "=========" in line and not line.endswith("=========")]
-        return Outcome("failed", " ".join(line.strip("= ") for line in told[1:3])[:300])
+        report_lines = [line for line in text.splitlines() if "=========" in line and not line.endswith("=========")]
+        return Outcome("failed", " ".join(line.strip("= ") for line in report_lines[1:3])[:300])
     return outcome_of(status, text)
 
 
-def joined(found: Mapping[str, Outcome]) -> Outcome:
-    """Return one outcome of several: the worst, with the words of all."""
+def joined(results: Mapping[str, Outcome]) -> Outcome:
+    """Merge several outcomes into the worst status, with the words of all."""
     order = ("failed", "cut short", "not available", "done")
-    worst = min((each.status for each in found.values()), key=order.index)
-    words = [f"{name}: {each.status}{f' ({each.words})' * bool(each.words)}" for name, each in found.items()]
-    alike = len({(each.status, each.words) for each in found.values()}) == 1
-    return Outcome(worst, next(iter(found.values())).words if alike else "; ".join(words))
+    worst = min((result.status for result in results.values()), key=order.index)
+    words = [f"{name}: {result.status}{f' ({result.words})' * bool(result.words)}" for name, result in results.items()]
+    alike = len({(result.status, result.words) for result in results.values()}) == 1
+    return Outcome(worst, next(iter(results.values())).words if alike else "; ".join(words))
 
 
 def speed(run: Run, limit_s: float) -> Outcome:
-    """Measure how fast kernels play: benchmarks/gpu.py."""
+    """Measure the speed of the kernels with benchmarks/gpu.py."""
     return measured(run, "benchmarks.gpu", "gpu.json", limit_s)
 
 
 def train(run: Run, limit_s: float) -> Outcome:
-    """Measure training on the device: benchmarks/gpu_train.py."""
+    """Measure training on the device with benchmarks/gpu_train.py."""
     return measured(run, "benchmarks.gpu_train", "gpu_train.json", limit_s)
 
 
 def measured(run: Run, module: str, file: str, limit_s: float) -> Outcome:
-    own_s = 0.85 * limit_s  # the rest is for what it has begun by then
+    own_s = 0.85 * limit_s  # the rest is for the case that has begun by then
     options = [
         "--device",
         run.device,
@@ -256,7 +259,7 @@ def measured(run: Run, module: str, file: str, limit_s: float) -> Outcome:
 
 
 def profile(run: Run, limit_s: float) -> Outcome:
-    """Have ncu look at three kernels."""
+    """Profile three kernels with ncu."""
     if run.device == "host":
         return Outcome("not available", "ncu looks at devices")
     if shutil.which("ncu") is None:
@@ -274,7 +277,7 @@ def profile(run: Run, limit_s: float) -> Outcome:
 
 
 def kernels_of(text: str) -> Iterable[dict[str, str]]:
-    """Yield the measures of each kernel that ncu's page of details has."""
+    """Yield the measures of each kernel on ncu's page of details."""
     kernel: dict[str, str] = {}
     for line in text.splitlines():
         head = re.match(r"\s+(\w*kernel_\w*)\s.*\(\d+, \d+, \d+\)", line)
@@ -291,7 +294,7 @@ def kernels_of(text: str) -> Iterable[dict[str, str]]:
         yield kernel
 
 
-# By their worth: what they do, and their share of the time.
+# The most useful first: the function of a stage, and its share of the time.
 STAGES: dict[str, tuple[Callable[[Run, float], Outcome], float]] = {
     "build": (build, 40),
     "versions": (versions, 10),
@@ -307,7 +310,7 @@ STAGES: dict[str, tuple[Callable[[Run, float], Outcome], float]] = {
 
 
 def summary(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return what came of all stages as Markdown: how each ended, and each figure beside its target."""
+    """Return a Markdown summary of all stages: how each ended, and each figure next to its target."""
     rows = ["| stage | | seconds | |", "| --- | --- | ---: | --- |"]
     for line in lines:
         if line["of"] == "stage":
@@ -316,29 +319,29 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> str:
         from benchmarks import gpu, gpu_train
     except ImportError as error:
         return "\n".join([*rows, "", f"No targets: {error}."])
-    found, theirs = {}, {}
+    medians, theirs = {}, {}
     for line in lines:
         if "median" in line and "num_envs" in line:
             size = line["env"], line["num_envs"], line["num_agents"]
             if line.get("way") == "warpdrive":
                 theirs[size] = line["median"]
             else:
-                found[(*size, line.get("way", "training"))] = line["median"]
+                medians[(*size, line.get("way", "training"))] = line["median"]
     targets = {**gpu.TARGETS, **{(*size, "training"): target for size, target in gpu_train.TARGETS.items()}}
     rows += ["", "| env-steps/s of | way | here | target | | WarpDrive |", "| --- | --- | ---: | ---: | --- | ---: |"]
     for key, target in targets.items():
-        (*size, way), value = key, found.get(key)
-        here = "" if value is None else f"{value:.3g}"
+        (*size, way), value = key, medians.get(key)
+        value_text = "" if value is None else f"{value:.3g}"
         met = "not measured" if value is None else "reached" if value >= target else f"missed by {target / value:.1f}×"
         other = theirs.get(tuple(size))
-        beside = "" if other is None else f"{other:.3g}"
-        rows.append(f"| {gpu.Case(*size).text} | {way} | {here} | {target:.3g} | {met} | {beside} |")
-    others = [key for key in found if key not in targets]
-    rows += [f"| {gpu.Case(*key[:3]).text} | {key[3]} | {found[key]:.3g} | | | |" for key in others]
+        their_text = "" if other is None else f"{other:.3g}"
+        rows.append(f"| {gpu.Case(*size).text} | {way} | {value_text} | {target:.3g} | {met} | {their_text} |")
+    others = [key for key in medians if key not in targets]
+    rows += [f"| {gpu.Case(*key[:3]).text} | {key[3]} | {medians[key]:.3g} | | | |" for key in others]
     return "\n".join(rows)
 
 
-# ------------------------------------------------------------------------------------------- hooks of pytest, for check
+# ------------------------------------------------------------------------------------------ pytest's hooks, for check
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -351,7 +354,7 @@ def pytest_configure(config: Any) -> None:
 
 
 class Reporter:
-    """Tells how each test ended as it ends."""
+    """A pytest plugin that writes each test's outcome as it ends."""
 
     def __init__(self, lines: Path | None) -> None:
         self.lines = lines
@@ -369,7 +372,7 @@ class Reporter:
 
 
 def unpacked(wheels: Path, folder: Path) -> Path | None:
-    """Unpack wheels into a folder, where the machine lacks what is needed; return it, None where nothing is lacking."""
+    """Unpack the wheels into a folder if the machine lacks a package; return the folder, None if nothing is lacking."""
     if all(importlib.util.find_spec(module) is not None for module in NEEDED):
         return None
     files = sorted(wheels.glob("*.whl"))
@@ -401,13 +404,13 @@ def main() -> int:
         (options.out / file).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as name:
         paths = [unpacked(options.wheels, Path(name)), ROOT]
-        path = os.pathsep.join([*(str(each) for each in paths if each), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([*(str(folder) for folder in paths if folder), os.environ.get("PYTHONPATH", "")])
         run = Run(options.device, options.out.resolve(), {**os.environ, **ENV, "PYTHONPATH": path})
         left = [stage for stage in STAGES if stage in options.stages]
         statuses = []
         try:
             while left:
-                stage, shares = left[0], sum(STAGES[each][1] for each in left)
+                stage, shares = left[0], sum(STAGES[key][1] for key in left)
                 play, share = STAGES[stage]
                 remaining_s = options.limit - (time.monotonic() - began_s) - GRACE_S
                 start_s = time.monotonic()
@@ -430,7 +433,7 @@ def main() -> int:
 
 
 def tell(run: Run, stage: str, ended: Outcome, seconds: float) -> str:
-    """Note how a stage ended, and return it."""
+    """Record how a stage ended; return its status."""
     append(run.lines, of="stage", stage=stage, status=ended.status, words=ended.words, seconds=round(seconds, 1))
     print(f"{stage}: {ended.status}{f', {ended.words}' * bool(ended.words)} ({seconds:.0f} s)", flush=True)
     return ended.status

@@ -1,21 +1,21 @@
-"""Training that never leaves the device, from end to end: where its time goes, and what is learnt in how many seconds.
+"""Measure training that stays on the device: where its time goes, and the returns over the seconds of training.
 
     python -m benchmarks.gpu_train                              on a GPU
     python -m benchmarks.gpu_train --device host --short        the same program on the CPU, within 3 minutes
-    python -m benchmarks.gpu_train --cases tag/grid:2000x5 --limit 60    one case, a minute at most
+    python -m benchmarks.gpu_train --cases tag/grid:2000x5 --limit 60    one case, at most a minute
     python -m benchmarks.gpu_train --plot                       draws all results again
 
-An iteration of cleanrl_demo.ppo_cuda is timed as a whole, and its parts by themselves: playing a rollout, the
-environments of one alone (sending actions that lie there, taking over rows), and the update; inference is what playing
-takes beyond environments. On a GPU each is a CUDA graph, timed by events, on the host clocks are read; parts take
-turns, and medians of repeats stand with the least and the greatest. Beside it: the share of an iteration in which the
-host launches, and bytes that cross the bus in a step, by our counter and, on a GPU, by the memory copies that
-torch.profiler sees.
+An iteration of cleanrl_demo.ppo_cuda is timed as a whole, and its parts separately: playing a rollout, the environments
+of a rollout alone (sending actions that are ready, storing rows), and the update. Inference is the time of playing
+beyond the environments. On a GPU each part is a CUDA graph timed by events, on the host it is timed by clocks. Parts
+take turns; the figures are medians of repeats, with the least and the greatest. Two more figures are the share of an
+iteration in which the host launches, and the bytes that cross the bus per step, by our counter and, on a GPU, by the
+memory copies that torch.profiler sees.
 
-Then 12 agents play continuous Tag, learning with one network for all: on the device, over our pool on the CPU
-(cleanrl_demo.ppo), and in a loop that steps one environment after another as Gymnasium's SyncVectorEnv does (the same
-trainer on backend "serial"). Ways take turns, seed by seed. Cases with a target come first; for which there is no time
-is said. Writes benchmarks/results/gpu-train-<device>.json and docs/pictures/gpu-train-<device>.png, and with
+Then 12 agents learn continuous Tag with one network for all: on the device, over our pool on the CPU
+(cleanrl_demo.ppo), and in a loop that steps one environment after another, like Gymnasium's SyncVectorEnv (the same
+trainer on backend "serial"). The three take turns, seed by seed. Cases with a target come first; cases without time
+left are listed. Writes benchmarks/results/gpu-train-<device>.json and docs/pictures/gpu-train-<device>.png, and with
 ``--lines`` a line of JSON for each figure as it comes; with ``--limit`` it draws nothing.
 """
 
@@ -68,15 +68,15 @@ TARGETS = {("tag/grid", 2_000, 5): 2e7, ("tag/grid", 2_000, 1_000): 2e6, ("tag/g
 TAG_12: Mapping[str, Any] = {**GAMES["tag/continuous"], "num_runners": 10}
 WAYS = ("device", "pool", "one after another")
 TEAMS = ("tagger", "runner")
-FOR_LEARNING = ("tensorboard", "threadpoolctl")  # which keep its curves, and make processes
+FOR_LEARNING = ("tensorboard", "threadpoolctl")  # packages that store its curves and make its processes
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Iterations of a case. Seconds are medians of one; rates are steps of environments a second.
+    """The figures of a case. Seconds are medians per iteration; rates are environment steps per second.
 
-    launch_share: of an iteration, in which the host launches; None on the host. *_nbytes_per_step: of all environments
-    together; by_profiler is None on the host.
+    launch_share: the share of an iteration in which the host launches; None on the host. *_nbytes_per_step: of all
+    environments together; by_profiler is None on the host.
     """
 
     env: str
@@ -99,12 +99,12 @@ class Measured:
 
 def cases(envs: Sequence[str], settings: Mapping[str, Any]) -> list[Case]:
     """Return all cases, those with a target first."""
-    found = [Case(*each) for each in itertools.product(envs, settings["num_envs"], settings["num_agents"])]
-    return sorted(found, key=lambda case: (case.env, case.num_envs, case.num_agents) not in TARGETS)
+    all_cases = [Case(*sizes) for sizes in itertools.product(envs, settings["num_envs"], settings["num_agents"])]
+    return sorted(all_cases, key=lambda case: (case.env, case.num_envs, case.num_agents) not in TARGETS)
 
 
 def split(whole_s: float, playing_s: float, environments_s: float, update_s: float) -> dict[str, float]:
-    """Return the seconds of each part of an iteration; what is not in its parts is the rest, 0 at least."""
+    """Return the seconds of each part of an iteration; ``rest_s`` is the remainder, at least 0."""
     inference_s = max(0.0, playing_s - environments_s)
     return {
         "whole_s": whole_s,
@@ -116,7 +116,7 @@ def split(whole_s: float, playing_s: float, environments_s: float, update_s: flo
 
 
 def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
-    """Return what iterations of a case take."""
+    """Return the figures of a case's iterations."""
     config = ppo_cuda.Config(
         env=case.env,
         env_kwargs=case.env_kwargs,
@@ -152,7 +152,7 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
         iterate = ppo_cuda.iteration(rollout, config)
         parts = [
             iterate,
-            *(GraphedIteration(each, learner.generator, config) for each in (play, step_environments, train)),
+            *(GraphedIteration(part, learner.generator, config) for part in (play, step_environments, train)),
         ]
 
         def steps(part: Callable[[], Any]) -> Callable[[], int]:
@@ -162,12 +162,12 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
 
             return call
 
-        for part in parts * (3 if where.type == "cuda" else 0):  # so that each is captured
+        for part in parts * (3 if where.type == "cuda" else 0):  # so that each graph is captured
             part()
         timings = in_turns([steps(part) for part in parts], settings, where)
         seconds = [ROLLOUT_LENGTH / median(rates) for rates in timings]
         vec.stats(reset=True)  # type: ignore[call-arg]
-        iterate.play()  # launched one by one: a graph that is replayed goes past our counter
+        iterate.play()  # launched one by one: our counter does not see a replayed graph
         counted: Any = vec.stats()
         rates = [rate * case.num_envs for rate in timings[0]]
         on_gpu = where.type == "cuda"
@@ -190,37 +190,37 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
 def in_turns(
     parts: Sequence[Callable[[], int]], settings: Mapping[str, Any], device: torch.device
 ) -> list[list[float]]:
-    """Return steps a second of each part, of all repeats, in which parts take turns, so that a load meets all alike.
+    """Return the steps per second of each part in each repeat. Parts take turns, so a load affects all alike.
 
-    A part plays some steps, and returns their number.
+    A part plays some steps and returns their number.
     """
     once = {**settings, "repeats": 1, "most_s": settings["most_s"] / settings["repeats"]}
     rates, num_calls = [], []
     for part in parts:
-        found, num_steps = timed(part, once, device)
-        rates.append(found)
+        part_rates, num_steps = timed(part, once, device)
+        rates.append(part_rates)
         num_calls.append(max(1, num_steps // ROLLOUT_LENGTH))
     for _ in range(settings["repeats"] - 1):
-        for part, found, calls in zip(parts, rates, num_calls, strict=True):
+        for part, part_rates, calls in zip(parts, rates, num_calls, strict=True):
             clock = Clock(device)
             num_steps = sum(part() for _ in range(calls))
-            found.append(num_steps / clock.seconds())
+            part_rates.append(num_steps / clock.seconds())
     return rates
 
 
 def launching_s(iterate: Callable[[], Any], device: torch.device) -> float:
-    """Return the seconds in which the host launches an iteration: those that a call takes which waits for nothing."""
-    found = []
+    """Return the seconds in which the host launches an iteration: the duration of a call that does not wait."""
+    times = []
     for _ in range(5):
         torch.cuda.synchronize(device)
         start_s = time.perf_counter()
         iterate()
-        found.append(time.perf_counter() - start_s)
-    return median(found)
+        times.append(time.perf_counter() - start_s)
+    return median(times)
 
 
 def profiled(iterate: Callable[[], Any], device: torch.device) -> dict[str, float]:
-    """Return the bytes that cross the bus in a step, each way, by the copies that the profiler sees."""
+    """Return the bytes that cross the bus per step in each direction, by the copies that the profiler sees."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with tempfile.TemporaryDirectory() as folder:
         with torch.profiler.profile(activities=activities) as profile:
@@ -228,25 +228,25 @@ def profiled(iterate: Callable[[], Any], device: torch.device) -> dict[str, floa
             torch.cuda.synchronize(device)
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
-        found = memcpy_nbytes(json.loads(path.read_text()))
-    return {way: nbytes / ROLLOUT_LENGTH for way, nbytes in found.items()}
+        copied = memcpy_nbytes(json.loads(path.read_text()))
+    return {way: nbytes / ROLLOUT_LENGTH for way, nbytes in copied.items()}
 
 
 def memcpy_nbytes(trace: Mapping[str, Any]) -> dict[str, int]:
-    """Return the bytes of all copies between host and device in a trace of torch.profiler."""
-    found = {"HtoD": 0, "DtoH": 0}
+    """Return the bytes of all copies between host and device in a torch.profiler trace."""
+    totals = {"HtoD": 0, "DtoH": 0}
     for event in trace["traceEvents"]:
-        for way in found:
+        for way in totals:
             if event.get("cat") == "gpu_memcpy" and way in event["name"]:
-                found[way] += int(event["args"]["bytes"])
-    return found
+                totals[way] += int(event["args"]["bytes"])
+    return totals
 
 
-# --------------------------------------------------------------------------------------------- reward against seconds
+# ------------------------------------------------------------------------------------------------ returns over seconds
 
 
 def learnt(way: str, seed: int, device: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the curves of a run: seconds, steps and each team's mean return, all of one length."""
+    """Return the curves of a run: seconds, steps and each team's mean return, all of the same length."""
     common: dict[str, Any] = {
         "env": "tag/continuous",
         "env_kwargs": TAG_12,
@@ -282,36 +282,36 @@ def learnt(way: str, seed: int, device: str, settings: Mapping[str, Any]) -> dic
 
 
 def team_curve(run_folder: Path, team: str) -> Curve:
-    """Return the mean return of a team's agents, which one trainer tells of the team, the other of each of them."""
+    """Return the mean return of a team's agents; one trainer records it by team, the other by agent."""
     try:
         return read(run_folder, f"{RETURN_OF}{team}")
     except NoScalar:
-        each = [read(run_folder, f"{RETURN_OF}{team}_{place}") for place in range(TAG_12[f"num_{team}s"])]
-    steps = each[0].steps
-    return Curve(steps, np.mean([np.interp(steps, *curve) for curve in each], axis=0))
+        curves = [read(run_folder, f"{RETURN_OF}{team}_{agent_index}") for agent_index in range(TAG_12[f"num_{team}s"])]
+    steps = curves[0].steps
+    return Curve(steps, np.mean([np.interp(steps, *curve) for curve in curves], axis=0))
 
 
 def reached(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what each way has come to when the fastest of all runs was done: medians, the least and the greatest.
+    """Return what each way had reached when the fastest run ended: the median, the least and the greatest.
 
-    A run that had told nothing by then counts with what it told first.
+    A run without a record by then counts with its first record.
     """
     at_s = min((run["seconds"][-1] for run in runs), default=0.0)
-    found = []
+    rows = []
     for way in dict.fromkeys(run["way"] for run in runs):
-        own = [run for run in runs if run["way"] == way]
-        row: dict[str, Any] = {"way": way, "at_s": at_s, "seeds": len(own)}
-        columns = {"steps": [np.interp(at_s, run["seconds"], run["steps"]) for run in own]}
-        columns["steps_per_s"] = [run["num_steps"] / run["training_s"] for run in own]
+        way_runs = [run for run in runs if run["way"] == way]
+        row: dict[str, Any] = {"way": way, "at_s": at_s, "seeds": len(way_runs)}
+        columns = {"steps": [np.interp(at_s, run["seconds"], run["steps"]) for run in way_runs]}
+        columns["steps_per_s"] = [run["num_steps"] / run["training_s"] for run in way_runs]
         for team in TEAMS:
-            columns[team] = [np.interp(at_s, run["seconds"], run["returns"][team]) for run in own]
+            columns[team] = [np.interp(at_s, run["seconds"], run["returns"][team]) for run in way_runs]
         for name, values in columns.items():
-            row[name] = [float(each(values)) for each in (median, min, max)]
-        found.append(row)
-    return found
+            row[name] = [float(statistic(values)) for statistic in (median, min, max)]
+        rows.append(row)
+    return rows
 
 
-# ------------------------------------------------------------------------------------------------- what is made of it
+# ------------------------------------------------------------------------------------------------------------- results
 
 
 def table(results: Mapping[str, Any]) -> str:
@@ -323,20 +323,20 @@ def table(results: Mapping[str, Any]) -> str:
         "| rest | launching | bytes/step to, from |",
         "| --- |" + " ---: |" * 9,
     ]
-    for each in results["figures"]:
-        shares = [each[f"{part}_s"] / each["whole_s"] for part in ("environments", "inference", "training", "rest")]
-        launching = "—" if each["launch_share"] is None else f"{each['launch_share']:.1%}"
+    for row in results["figures"]:
+        shares = [row[f"{part}_s"] / row["whole_s"] for part in ("environments", "inference", "training", "rest")]
+        launching = "—" if row["launch_share"] is None else f"{row['launch_share']:.1%}"
         lines.append(
-            f"| {each['env']} | {each['num_agents']:,} | {each['num_envs']:,} | {each['median']:,.3g} "
-            f"({each['least']:,.3g}–{each['greatest']:,.3g}) | {' | '.join(f'{share:.0%}' for share in shares)} "
-            f"| {launching} | {each['host_to_device_nbytes_per_step']:g}, {each['device_to_host_nbytes_per_step']:g} |"
+            f"| {row['env']} | {row['num_agents']:,} | {row['num_envs']:,} | {row['median']:,.3g} "
+            f"({row['least']:,.3g}–{row['greatest']:,.3g}) | {' | '.join(f'{share:.0%}' for share in shares)} "
+            f"| {launching} | {row['host_to_device_nbytes_per_step']:g}, {row['device_to_host_nbytes_per_step']:g} |"
         )
     for (env, num_envs, num_agents), target in TARGETS.items():
-        for each in results["figures"]:
-            if (each["env"], each["num_envs"], each["num_agents"]) == (env, num_envs, num_agents):
-                met = "met" if each["median"] >= target else "missed"
+        for row in results["figures"]:
+            if (row["env"], row["num_envs"], row["num_agents"]) == (env, num_envs, num_agents):
+                met = "met" if row["median"] >= target else "missed"
                 lines.append(f"\nTarget {target:.0e} for {env} {num_envs:,} × {num_agents:,}: {met}.")
-    lines += [f"\nLeft out: {each}." for each in results.get("left_out", ())]
+    lines += [f"\nLeft out: {item}." for item in results.get("left_out", ())]
     if not results["reached"]:
         return "\n".join(lines)
     lines += [
@@ -385,14 +385,14 @@ def main() -> None:
             if time.perf_counter() >= deadline_s:
                 left_out.append(f"{case.text}, for want of time")
                 continue
-            found = asdict(measured(case, options.device, settings))
+            figure = asdict(measured(case, options.device, settings))
         except torch.OutOfMemoryError:
             left_out.append(f"{case.text}, for want of memory")
             torch.cuda.empty_cache()
             continue
-        print(f"{case.text:32} {found['median']:,.3g} env-steps/s", flush=True)
-        append(options.lines, of="training", **found)
-        figures.append(found)
+        print(f"{case.text:32} {figure['median']:,.3g} env-steps/s", flush=True)
+        append(options.lines, of="training", **figure)
+        figures.append(figure)
     lacking = [package for package in FOR_LEARNING if importlib.util.find_spec(package) is None]
     if lacking:
         left_out.append(f"learning, for want of {', '.join(lacking)}")

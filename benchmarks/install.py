@@ -1,12 +1,12 @@
-"""What does it take to install and import us, beside PufferLib, Gymnasium, Stable-Baselines3 and EnvPool?
+"""Measure installing and importing this project, PufferLib, Gymnasium, Stable-Baselines3 and EnvPool.
 
-    python -m benchmarks.install             6 minutes once the wheels are there; --short: one installation each
+    python -m benchmarks.install             6 minutes once the wheels are fetched; --short: one installation each
 
-Each in a fresh virtual environment on the same Python. Wheels are fetched, and built where there is only a source
-distribution, before anything is timed; what is timed is `pip install --no-index` with pip's defaults, so it compiles
+Each is installed into a fresh virtual environment on the same Python. Wheels are fetched, or built from a source
+distribution, before any timing; the timed command is `pip install --no-index` with pip's defaults, so it compiles
 bytecode. Sizes are those of the installed files by pip's records, with bytecode and without pip. Imports are timed in
-fresh processes, without the interpreter's own start. All in turns. Writes benchmarks/results/install.json and the table
-in benchmarks/README.md.
+fresh processes, without the start of the interpreter. All take turns. Writes benchmarks/results/install.json and the
+table in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TORCH = "torch==2.13.0"
 
 
 class Subject(NamedTuple):
-    """What is installed, and what a program that wants many environments imports of it."""
+    """A package to install, and the module that a program with many environments imports."""
 
     package: str
     requirements: tuple[str, ...]
@@ -46,7 +46,7 @@ class Subject(NamedTuple):
 SUBJECTS = {
     "ours": Subject("pufferlib", ("pufferlib", *GYMNASIUM), "pufferlib"),
     "ours [train]": Subject("pufferlib", ("pufferlib[train]", TORCH, *GYMNASIUM), "cleanrl_demo.ppo"),
-    "PufferLib 1.0.1": Subject(  # which imports the last two, and does not ask for them
+    "PufferLib 1.0.1": Subject(  # it imports the last two packages but does not require them
         "pufferlib", ("pufferlib==1.0.1", "psutil==7.2.2", "filelock==3.20.0"), "pufferlib.vector"
     ),
     "Gymnasium 1.4.0": Subject("gymnasium", GYMNASIUM, "gymnasium"),
@@ -72,93 +72,95 @@ print(time.perf_counter() - start_s, len(sys.modules) - before)
 
 
 def environment() -> dict[str, str]:
-    """Return the environment without what somebody has told pip or Python in it."""
+    """Return the environment variables without settings of pip and Python."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
 
 
-def said(*command: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """Return what a command prints. Raises RuntimeError with its last words where it fails."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=env, cwd=cwd)
+def output_of(*command: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+    """Return the output of a command. Raises RuntimeError with its last lines if it fails."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=env, cwd=cwd)
     if done.returncode:
         raise RuntimeError(" ".join((done.stderr or done.stdout).strip().splitlines()[-2:])[:400])
     return done.stdout
 
 
 def wheels_of(name: str) -> Path:
-    """Return the folder of all wheels that a subject needs, made if it is not there as it should be."""
+    """Return the folder of all wheels that a subject needs; fetch them if it is missing or outdated."""
     subject = SUBJECTS[name]
     folder = ignored_folder() / "wheels" / name.replace(" ", "-")
-    wanted = json.dumps([subject.requirements, tree_digest() if name.startswith("ours") else ""])
+    content = json.dumps([subject.requirements, tree_digest() if name.startswith("ours") else ""])
     note = folder / "made.json"
-    if note.exists() and note.read_text() == wanted:
+    if note.exists() and note.read_text() == content:
         return folder
     print(f"fetching wheels of {name}", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch:
         python = Path(scratch) / "venv" / "bin" / "python"
-        said(python311(), "-m", "venv", Path(scratch) / "venv")
+        output_of(python311(), "-m", "venv", Path(scratch) / "venv")
         pip = (python, "-m", "pip", "wheel", "--quiet", "--wheel-dir", folder)
         requirements = list(subject.requirements)
         if name == "ours":
             copy_tree(Path(scratch) / "source")
-            said(*pip, "--no-deps", Path(scratch) / "source")
+            output_of(*pip, "--no-deps", Path(scratch) / "source")
         if name.startswith("ours"):
             (wheel,) = (folder if name == "ours" else wheels_of("ours")).glob("pufferlib-*.whl")
-            requirements[0] = requirements[0].replace("pufferlib", str(wheel))  # on PyPI the name is another project's
-        said(*pip, *requirements)
-    note.write_text(wanted)
+            requirements[0] = requirements[0].replace(
+                "pufferlib", str(wheel)
+            )  # on PyPI this name belongs to another project
+        output_of(*pip, *requirements)
+    note.write_text(content)
     return folder
 
 
 def installed(name: str, wheels: Path, folder: Path) -> float:
-    """Make a fresh virtual environment in a folder; return the seconds that pip takes for a subject there."""
+    """Make a fresh virtual environment in a folder; return the seconds that pip takes to install a subject there."""
     shutil.rmtree(folder, ignore_errors=True)
-    said(python311(), "-m", "venv", folder)
+    output_of(python311(), "-m", "venv", folder)
     pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-index", "--find-links", wheels)
     start_s = perf_counter()
-    said(*pip, *SUBJECTS[name].requirements, env={**environment(), "PIP_CONFIG_FILE": os.devnull})
+    output_of(*pip, *SUBJECTS[name].requirements, env={**environment(), "PIP_CONFIG_FILE": os.devnull})
     return perf_counter() - start_s
 
 
 def sizes(name: str, python: Path) -> dict[str, float]:
-    """Return MB: its own, all that it brings, and torch's part of that."""
-    found = {key: value / 1e6 for key, value in json.loads(said(python, "-I", "-c", SIZES)).items()}
-    total = sum(value for key, value in found.items() if key not in ("pip", "setuptools"))
-    return {"own": found[SUBJECTS[name].package], "all": total, "torch": found.get("torch", 0.0)}
+    """Return the MB of the package, of all it installs, and of torch among that."""
+    mb_by_package = {key: value / 1e6 for key, value in json.loads(output_of(python, "-I", "-c", SIZES)).items()}
+    total = sum(value for key, value in mb_by_package.items() if key not in ("pip", "setuptools"))
+    return {"own": mb_by_package[SUBJECTS[name].package], "all": total, "torch": mb_by_package.get("torch", 0.0)}
 
 
 def imported(name: str, python: Path) -> tuple[float, int]:
-    """Return the seconds of an import in a fresh process, and how many modules it brings in."""
-    printed = said(python, "-I", "-c", IMPORT.format(SUBJECTS[name].module), env=environment(), cwd=Path("/"))
+    """Return the seconds of an import in a fresh process, and the number of modules it loads."""
+    printed = output_of(python, "-I", "-c", IMPORT.format(SUBJECTS[name].module), env=environment(), cwd=Path("/"))
     seconds, modules = printed.split()[-2:]
     return float(seconds), int(modules)
 
 
 def measure(num_installs: int, num_imports: int) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    figures: dict[str, dict[str, Any]] = {}
     wheels = {}
     for name in SUBJECTS:
         try:
             wheels[name] = wheels_of(name)
-            found[name] = {"install_s": [], "import_s": []}
+            figures[name] = {"install_s": [], "import_s": []}
         except RuntimeError as error:
-            found[name] = {"failed": str(error)}
+            figures[name] = {"failed": str(error)}
     with tempfile.TemporaryDirectory(prefix="pufferlib-install-") as scratch:
         folders = {name: Path(scratch) / name.replace(" ", "-") for name in wheels}
         for repeat in range(num_installs):
             for name in sorted(wheels, reverse=repeat % 2 == 1):
-                found[name]["install_s"].append(installed(name, wheels[name], folders[name]))
-                print(f"{name}: installed in {found[name]['install_s'][-1]:.1f} s", flush=True)
+                figures[name]["install_s"].append(installed(name, wheels[name], folders[name]))
+                print(f"{name}: installed in {figures[name]['install_s'][-1]:.1f} s", flush=True)
         pythons = {name: folder / "bin" / "python" for name, folder in folders.items()}
         for name, python in pythons.items():
-            found[name]["mb"] = sizes(name, python)
+            figures[name]["mb"] = sizes(name, python)
         for repeat in range(num_imports + 1):
             for name in sorted(wheels, reverse=repeat % 2 == 1):
-                seconds, found[name]["modules"] = imported(name, pythons[name])
-                if repeat:  # the first one brings files into memory
-                    found[name]["import_s"].append(seconds)
-    return found
+                seconds, figures[name]["modules"] = imported(name, pythons[name])
+                if repeat:  # the first one loads files into memory
+                    figures[name]["import_s"].append(seconds)
+    return figures
 
 
 def table(results: Mapping[str, Any]) -> str:
@@ -205,7 +207,7 @@ def main() -> None:
     }
     write(results, Path(__file__).parent)
     print(table(results))
-    sys.exit(any("failed" in each for each in figures.values()))
+    sys.exit(any("failed" in figure for figure in figures.values()))
 
 
 if __name__ == "__main__":

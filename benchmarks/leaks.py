@@ -1,4 +1,4 @@
-"""Keep what `make leaks` saw grow, and write its table in benchmarks/README.md.
+"""Store the growth that `make leaks` measures, and write its table in benchmarks/README.md.
 
     python -m benchmarks.leaks
 
@@ -25,27 +25,27 @@ RESULTS = FOLDER / "results" / "leaks.json"
 COUNTED = ("descriptors", "threads", "children", "zombies", "worker_descriptors")
 
 
-def add(words: Sequence[str], seen: Mapping[str, float], results: Path = RESULTS) -> None:
-    """Put a run of tests/helpers/leaks.py into the results, in place of an earlier one of the same words."""
+def add(arguments: Sequence[str], growth: Mapping[str, float], results: Path = RESULTS) -> None:
+    """Add a run of tests/helpers/leaks.py to the results, in place of an earlier one with the same arguments."""
     runs = json.loads(results.read_text())["runs"] if results.exists() else []
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     facts = {"machine": machine(), "revision": version(), "date": day, "load": round(os.getloadavg()[0], 1)}
-    run = {"words": " ".join(words), **facts, "seen": dict(seen)}
-    kept = [each for each in runs if each["words"] != run["words"]]
-    lines = ",\n".join(f"  {json.dumps(each)}" for each in sorted([*kept, run], key=lambda each: each["words"]))
+    run = {"words": " ".join(arguments), **facts, "seen": dict(growth)}
+    others = [item for item in runs if item["words"] != run["words"]]
+    lines = ",\n".join(f"  {json.dumps(item)}" for item in sorted([*others, run], key=lambda item: item["words"]))
     results.write_text(f'{{"runs": [\n{lines}\n]}}\n')
 
 
 def section(results: Mapping[str, Any]) -> str:
-    """Return the figures as Markdown: what was done, for how long, and what was held more after it than before."""
+    """Return the figures as Markdown: the run, its duration, and the resources held after it beyond those before."""
     rows = []
     for run in results["runs"]:
-        seen = run["seen"]
-        kib = [f"{seen[key] / 1024:,.0f}" if key in seen else "" for key in ("bytes", "worker_bytes")]
-        counted = sum(seen.get(key, 0) for key in COUNTED)
+        growth = run["seen"]
+        kib = [f"{growth[key] / 1024:,.0f}" if key in growth else "" for key in ("bytes", "worker_bytes")]
+        counted = sum(growth.get(key, 0) for key in COUNTED)
         rows.append(
-            (f"`{run['words']}`", f"{seen['done']:,.0f}", f"{seen['seconds']:,.0f}", f"{counted:.0f}")
-            + (f"{seen['objects']:,.0f}", *kib)
+            (f"`{run['words']}`", f"{growth['done']:,.0f}", f"{growth['seconds']:,.0f}", f"{counted:.0f}")
+            + (f"{growth['objects']:,.0f}", *kib)
         )
     heads = ("", "done", "seconds", "descriptors, threads, processes", "objects", "KiB", "KiB of a worker")
     machines, dates = (sorted({run[key] for run in results["runs"]}) for key in ("machine", "date"))

@@ -1,14 +1,14 @@
-"""PSRO whose responses are learnt by playing: how far from an equilibrium, by time and episodes.
+"""Measure PSRO with learned responses: the distance from an equilibrium, by time and episodes.
 
     python -m benchmarks.learned_oracles [--only kuhn_poker|leduc_poker] [--minutes 20] [--page]
 
-Each response is tabular DQN (cleanrl_demo/oracles.py) over a VecEnv of ``GameEnv``s, against opponents that the
-meta-solver's mixture draws for each episode, and goes on from the seat's last one; payoffs are sampled. NashConv is
-exact (``ExactOracle.nash_conv``), and no part of learning; measuring it is in the times. One process, one thread: its
-CPU time is what it would take on a core of its own, and bounds the run (--minutes); wall time says how busy the machine
-was. A game ends before, where NashConv is as low as ``GAMES`` says.
-Writes benchmarks/results/learned_oracles.json after each iteration, then the picture and the table of
-docs/population.md; --page writes only these.
+A response is tabular DQN (cleanrl_demo/oracles.py) over a VecEnv of ``GameEnv``s, against opponents drawn for each
+episode from the meta-solver's mixture; it starts from the seat's last response. Payoffs are sampled. NashConv is exact
+(``ExactOracle.nash_conv``) and not part of the learning, but its computation counts in the times. The program is one
+process with one thread: its CPU time is the time on an idle core, and limits the run (--minutes); the wall time shows
+how busy the machine was. A game ends earlier if NashConv reaches the last of its ``levels``. Writes
+benchmarks/results/learned_oracles.json after each iteration, then the picture and the table of docs/population.md;
+--page writes only these.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from pufferlib.util.files import written_whole
 
 __all__ = ["curve", "sections"]
 
-HERE = Path(__file__).parent
-RESULT = HERE / "results" / "learned_oracles.json"
-PAGE = HERE.parent / "docs" / "population.md"
-PICTURE = HERE.parent / "docs" / "pictures" / "learned-oracles.svg"
+FOLDER = Path(__file__).parent
+RESULT = FOLDER / "results" / "learned_oracles.json"
+PAGE = FOLDER.parent / "docs" / "population.md"
+PICTURE = FOLDER.parent / "docs" / "pictures" / "learned-oracles.svg"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a game is played. total_steps: of a response. levels: of NashConv that are reported; the last ends a run."""
+    """The settings of a game. total_steps: of a response. levels: of NashConv to report; the last one ends a run."""
 
     solver: Solver
     total_steps: int
     episodes_per_cell: int
     levels: tuple[float, ...]
-    wanted: float
+    target: float
 
 
 GAMES: Mapping[str, Setting] = {
@@ -59,7 +59,7 @@ GAMES: Mapping[str, Setting] = {
     "leduc_poker": Setting(solvers.alpha_rank, 40_000, 200, (3.0, 2.0, 1.5, 1.0), 1.5),
 }
 NUM_ENVS = 256
-# NashConv by episodes on Leduc: digitised curves of aicenter/openspiel_reproductions, and arXiv:2103.00187.
+# NashConv by episodes on Leduc, from digitised curves of aicenter/openspiel_reproductions and arXiv:2103.00187.
 PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "PSRO's paper": {5_000: 4.98, 62_000: 2.07, 310_000: 0.98, 1_900_000: 0.796, 3_000_000: 0.90},
     "NFSP": {957_000: 0.99, 5_500_000: 0.584, 9_200_000: 0.506, 24_800_000: 0.334},
@@ -67,7 +67,7 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
 
 
 def curve(game: str, seed: int, budget_s: float) -> Iterator[dict[str, float]]:
-    """Yield each iteration's NashConv, policies a seat, seconds, CPU seconds, and episodes so far."""
+    """Yield the NashConv, policies per seat, seconds, CPU seconds and episodes so far of each iteration."""
     setting, start, cpu_start = GAMES[game], perf_counter(), process_time()
     env = partial(GameEnv, game, observation="index")
     with pufferlib.make(env, num_envs=NUM_ENVS, seed=seed, as_torch=True) as vec:
@@ -80,7 +80,7 @@ def curve(game: str, seed: int, budget_s: float) -> Iterator[dict[str, float]]:
             nonlocal evaluated
             evaluated += evaluator(table)
 
-        table = PayoffTable(2, [[exact.initial(seat)] for seat in (0, 1)])  # uniform play, as others begin
+        table = PayoffTable(2, [[exact.initial(seat)] for seat in (0, 1)])  # uniform play, the usual start
         for iteration in psro(oracle, table, setting.solver, evaluate=evaluate, measure=exact.nash_conv):
             assert iteration.nash_conv is not None
             cpu_s = process_time() - cpu_start
@@ -97,7 +97,7 @@ def curve(game: str, seed: int, budget_s: float) -> Iterator[dict[str, float]]:
 
 
 def config_of(setting: Setting, seed: int) -> dqn.Config:
-    """Return what responses are learnt with."""
+    """Return the configuration of the learner of responses."""
     return dqn.Config(
         policy="pufferlib.population.games:Logits",
         total_steps=setting.total_steps,
@@ -112,24 +112,24 @@ def config_of(setting: Setting, seed: int) -> dqn.Config:
 
 
 def sections(results: Mapping[str, Any]) -> dict[str, str]:
-    """Return the table, Markdown, by its name."""
+    """Return the Markdown table by its name."""
     lines = [
         "| game | NashConv | policies each | episodes | of them to learn | CPU seconds | wall seconds |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for game, points in results["curves"].items():
         for level in GAMES[game].levels:
-            found = next((point for point in points if point["nash_conv"] <= level), None)
-            if found is None:
+            point = next((point for point in points if point["nash_conv"] <= level), None)
+            if point is None:
                 lines.append(f"| `{game}` | {level} | not reached | – | – | {points[-1]['cpu_s']:.0f} | – |")
                 continue
-            told = f"{found['policies']} | {found['episodes']:,} | {found['training_episodes']:,}"
-            lines.append(f"| `{game}` | {level} | {told} | {found['cpu_s']:.0f} | {found['wall_s']:.0f} |")
+            cells = f"{point['policies']} | {point['episodes']:,} | {point['training_episodes']:,}"
+            lines.append(f"| `{game}` | {level} | {cells} | {point['cpu_s']:.0f} | {point['wall_s']:.0f} |")
     return {"learned": "\n".join([*lines, "", f"{results['machine']}."])}
 
 
 def draw(results: Mapping[str, Any], out: Path) -> None:
-    """Draw NashConv on Leduc by episodes, beside what others have published, and by CPU time."""
+    """Draw NashConv on Leduc by episodes, next to published curves, and by CPU time."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -147,7 +147,7 @@ def draw(results: Mapping[str, Any], out: Path) -> None:
         right.plot([point["cpu_s"] for point in points], [point["nash_conv"] for point in points], marker=".")
         right.set(xlabel="CPU seconds, one core")
         for axes in (left, right):
-            axes.axhline(GAMES["leduc_poker"].wanted, color="grey", linewidth=0.8, linestyle=":")
+            axes.axhline(GAMES["leduc_poker"].target, color="grey", linewidth=0.8, linestyle=":")
             axes.grid(alpha=0.3, which="both")
         left.yaxis.set_minor_formatter(NullFormatter())
         left.set_yticks([0.5, 1, 2, 5], ["0.5", "1", "2", "5"])
@@ -162,15 +162,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--page", action="store_true")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {"curves": {}}
     with threadpool_limits(1):
         torch.set_num_threads(1)
-        for game in () if chosen.page else (chosen.only,) if chosen.only else GAMES:
+        for game in () if options.page else (options.only,) if options.only else GAMES:
             points = results["curves"][game] = []
-            for point in curve(game, chosen.seed, 60 * chosen.minutes):
+            for point in curve(game, options.seed, 60 * options.minutes):
                 points.append(point)
-                results |= {"machine": machine(), "revision": version(), "seed": chosen.seed}
+                results |= {"machine": machine(), "revision": version(), "seed": options.seed}
                 with written_whole(RESULT) as part:
                     part.write_text(json.dumps(results, indent=1) + "\n")
                 print(game, point, flush=True)
@@ -178,8 +178,8 @@ def main() -> None:
     write_page(PAGE, fill(PAGE.read_text(), sections(results)))
     print(sections(results)["learned"])
     for game, points in results["curves"].items():
-        lowest, wanted = min(point["nash_conv"] for point in points), GAMES[game].wanted
-        assert lowest <= wanted, f"{game}: NashConv came down to {lowest}, and {wanted} is wanted"
+        lowest, target = min(point["nash_conv"] for point in points), GAMES[game].target
+        assert lowest <= target, f"{game}: the lowest NashConv was {lowest}, above the target of {target}"
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-// What two processes cost each other at least. limits.py compiles this and runs it:
+// Measure the least cost of communication between processes. limits.py compiles and runs this:
 //
-//   limits copy BYTES SECONDS                seconds that a memcpy takes
-//   limits yield SECONDS                     seconds that a sched_yield takes
-//   limits trip HOW HERE THERE SECONDS       seconds of a round trip between processes on these two CPUs
-//   limits wake HOW HERE THERE COUNT         median of COUNT times until a process that sleeps runs
-//   limits batch WORKERS SECONDS             seconds to give each worker a turn and hear that all are done
-//   limits first HOW WORKERS SECONDS         the same once, by pipe or futex, after all have slept so many seconds
+//   limits copy BYTES SECONDS                seconds of a memcpy
+//   limits yield SECONDS                     seconds of a sched_yield
+//   limits trip METHOD CPU CPU SECONDS       seconds of a round trip between processes on these two CPUs
+//   limits wake METHOD CPU CPU COUNT         median of COUNT times until a sleeping process runs
+//   limits batch WORKERS SECONDS             seconds to start a round of all workers and wait until all are done
+//   limits first METHOD WORKERS SECONDS      the same once, by pipe or futex, after all have slept for SECONDS
 //
-// HOW is pipe, eventfd, futex or flag. Prints one number.
+// METHOD is pipe, eventfd, futex or flag. Prints one number.
 
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -25,12 +25,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_WORKERS = 64, YIELDS = 50, CHECK_EVERY = 64, WARM_UP_TURNS = 1000 };
-static const long PAUSE_NS = 1000000;  // until a process that waits is asleep, and its CPU too
+enum { MOST_WORKERS = 64, YIELDS = 50, CHECK_EVERY = 64, WARM_UP_ROUNDS = 1000 };
+static const long PAUSE_NS = 1000000;  // until a waiting process and its CPU are asleep
 
-// A word on a cache line of its own: it counts turns, and says whether somebody sleeps until it changes.
+// A word on its own cache line: a count of rounds, and whether a process sleeps until the count changes.
 typedef struct {
-    _Alignas(64) atomic_uint turns;
+    _Alignas(64) atomic_uint rounds;
     atomic_uint asleep;
 } Word;
 
@@ -57,26 +57,26 @@ static void on_cpu(int cpu) {
     }
 }
 
-// Wait until a word is at least `turn`: yield at most so many times, then sleep.
-static void await(Word *word, unsigned turn, int yields) {
+// Wait until a word is at least `round`: yield at most `yields` times, then sleep.
+static void await(Word *word, unsigned round, int yields) {
     for (int i = 0; i < yields; i++) {
-        if ((int)(atomic_load(&word->turns) - turn) >= 0) return;
+        if ((int)(atomic_load(&word->rounds) - round) >= 0) return;
         sched_yield();
     }
     for (;;) {
-        atomic_store(&word->asleep, 1);  // before the look, or who changes the word might see nobody to wake
-        unsigned seen = atomic_load(&word->turns);
-        if ((int)(seen - turn) >= 0) break;
-        syscall(SYS_futex, &word->turns, FUTEX_WAIT, seen, NULL, NULL, 0);
+        atomic_store(&word->asleep, 1);  // before the load, or the process that changes the word may see no sleeper
+        unsigned current = atomic_load(&word->rounds);
+        if ((int)(current - round) >= 0) break;
+        syscall(SYS_futex, &word->rounds, FUTEX_WAIT, current, NULL, NULL, 0);
     }
     atomic_store(&word->asleep, 0);
 }
 
-// Add a turn to a word; wake who sleeps on it, if this is the turn that is waited for.
+// Add a round to a word; wake the process that sleeps on it if it waits for this round.
 static void ring(Word *word, unsigned waited_for) {
-    unsigned turns = atomic_fetch_add(&word->turns, 1) + 1;
-    if (turns == waited_for && atomic_load(&word->asleep))
-        syscall(SYS_futex, &word->turns, FUTEX_WAKE, 1, NULL, NULL, 0);
+    unsigned rounds = atomic_fetch_add(&word->rounds, 1) + 1;
+    if (rounds == waited_for && atomic_load(&word->asleep))
+        syscall(SYS_futex, &word->rounds, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 static pid_t start(void) {
@@ -95,61 +95,61 @@ static void end(const pid_t *children, int count) {
 // ------------------------------------------------------------------------------------------- two processes
 
 typedef struct {
-    const char *how;
-    int fds[2][2];  // of each direction, the end to read from and the end to write to
+    const char *method;
+    int fds[2][2];  // for each direction, the end to read and the end to write
 } Link;
 
-static Link connect_by(const char *how) {
-    Link link = {.how = how};
+static Link connect_by(const char *method) {
+    Link link = {.method = method};
     for (int way = 0; way < 2; way++) {
-        if (!strcmp(how, "pipe") && pipe(link.fds[way])) exit(1);
-        if (!strcmp(how, "eventfd")) link.fds[way][0] = link.fds[way][1] = eventfd(0, 0);
+        if (!strcmp(method, "pipe") && pipe(link.fds[way])) exit(1);
+        if (!strcmp(method, "eventfd")) link.fds[way][0] = link.fds[way][1] = eventfd(0, 0);
     }
     return link;
 }
 
 static Word *word_of(int way) { return way ? &shared->done : &shared->go[0]; }
 
-static void tell(Link *link, int way, unsigned turn) {
+static void tell(Link *link, int way, unsigned round) {
     unsigned long long one = 1;
-    if (!strcmp(link->how, "pipe")) {
+    if (!strcmp(link->method, "pipe")) {
         if (write(link->fds[way][1], &one, 1) != 1) exit(1);
-    } else if (!strcmp(link->how, "eventfd")) {
+    } else if (!strcmp(link->method, "eventfd")) {
         if (write(link->fds[way][1], &one, 8) != 8) exit(1);
     } else {
-        ring(word_of(way), turn);
+        ring(word_of(way), round);
     }
 }
 
-static void hear(Link *link, int way, unsigned turn) {
+static void hear(Link *link, int way, unsigned round) {
     unsigned long long got;
-    if (!strcmp(link->how, "pipe")) {
+    if (!strcmp(link->method, "pipe")) {
         if (read(link->fds[way][0], &got, 1) != 1) exit(1);
-    } else if (!strcmp(link->how, "eventfd")) {
+    } else if (!strcmp(link->method, "eventfd")) {
         if (read(link->fds[way][0], &got, 8) != 8) exit(1);
-    } else if (!strcmp(link->how, "futex")) {
-        await(word_of(way), turn, 0);
+    } else if (!strcmp(link->method, "futex")) {
+        await(word_of(way), round, 0);
     } else {
-        while (atomic_load(&word_of(way)->turns) != turn) sched_yield();
+        while (atomic_load(&word_of(way)->rounds) != round) sched_yield();
     }
 }
 
-static double trip(const char *how, int here, int there, double seconds) {
-    Link link = connect_by(how);
+static double trip(const char *method, int parent_cpu, int child_cpu, double seconds) {
+    Link link = connect_by(method);
     pid_t child = start();
-    on_cpu(child ? here : there);
+    on_cpu(child ? parent_cpu : child_cpu);
     if (!child)
-        for (unsigned turn = 1;; turn++) {
-            hear(&link, 0, turn);
-            tell(&link, 1, turn);
+        for (unsigned round = 1;; round++) {
+            hear(&link, 0, round);
+            tell(&link, 1, round);
         }
     double begun = 0, ended = 0;
     unsigned count = 0;
-    for (unsigned turn = 1; !begun || (ended = now()) - begun < seconds;) {
-        if (turn > CHECK_EVERY && !begun) begun = now();  // what came before was warming up
-        for (int i = 0; i < CHECK_EVERY; i++, turn++) {
-            tell(&link, 0, turn);
-            hear(&link, 1, turn);
+    for (unsigned round = 1; !begun || (ended = now()) - begun < seconds;) {
+        if (round > CHECK_EVERY && !begun) begun = now();  // the rounds before were the warm-up
+        for (int i = 0; i < CHECK_EVERY; i++, round++) {
+            tell(&link, 0, round);
+            hear(&link, 1, round);
         }
         count += begun ? CHECK_EVERY : 0;
     }
@@ -162,15 +162,15 @@ static int ascending(const void *a, const void *b) {
     return (difference > 0) - (difference < 0);
 }
 
-static double wake(const char *how, int here, int there, int count) {
-    Link link = connect_by(how);
+static double wake(const char *method, int parent_cpu, int child_cpu, int count) {
+    Link link = connect_by(method);
     pid_t child = start();
-    on_cpu(child ? here : there);
+    on_cpu(child ? parent_cpu : child_cpu);
     if (!child)
-        for (unsigned turn = 1;; turn++) {
-            hear(&link, 0, turn);
+        for (unsigned round = 1;; round++) {
+            hear(&link, 0, round);
             atomic_store(&shared->woken_at, now());
-            ring(&shared->done, turn);
+            ring(&shared->done, round);
         }
     double *times = calloc(count, sizeof *times);
     for (int i = 0; i < count; i++) {
@@ -192,49 +192,49 @@ static double batch(int workers, double seconds) {
     for (int i = 0; i < workers; i++) {
         children[i] = start();
         if (!children[i])
-            for (unsigned turn = 1;; turn++) {
-                await(&shared->go[i], turn, YIELDS);
-                ring(&shared->done, turn * workers);
+            for (unsigned round = 1;; round++) {
+                await(&shared->go[i], round, YIELDS);
+                ring(&shared->done, round * workers);
             }
     }
     double begun = 0, ended = 0;
     unsigned count = 0;
-    for (unsigned turn = 1; !begun || (ended = now()) - begun < seconds; turn++) {
-        if (turn > 10 && !begun) begun = now();
-        for (int i = 0; i < workers; i++) ring(&shared->go[i], turn);
-        await(&shared->done, turn * workers, YIELDS);
+    for (unsigned round = 1; !begun || (ended = now()) - begun < seconds; round++) {
+        if (round > 10 && !begun) begun = now();
+        for (int i = 0; i < workers; i++) ring(&shared->go[i], round);
+        await(&shared->done, round * workers, YIELDS);
         count += begun > 0;
     }
     end(children, workers);
     return (ended - begun) / count;
 }
 
-static double first(const char *how, int workers, double seconds) {
+static double first(const char *method, int workers, double seconds) {
     pid_t children[MOST_WORKERS];
-    int by_pipe = !strcmp(how, "pipe"), go[MOST_WORKERS][2], done[2];
+    int by_pipe = !strcmp(method, "pipe"), go[MOST_WORKERS][2], done[2];
     char byte = 0;
     if (pipe(done)) exit(1);
     for (int i = 0; i < workers; i++) {
         if (pipe(go[i])) exit(1);
         children[i] = start();
-        for (unsigned turn = 1; !children[i]; turn++) {
+        for (unsigned round = 1; !children[i]; round++) {
             if (by_pipe) {
                 if (read(go[i][0], &byte, 1) != 1 || write(done[1], &byte, 1) != 1) exit(1);
             } else {
-                await(&shared->go[i], turn, YIELDS);
-                ring(&shared->done, turn * workers);
+                await(&shared->go[i], round, YIELDS);
+                ring(&shared->done, round * workers);
             }
         }
     }
     double begun = 0, ended = 0;
-    for (unsigned turn = 1; turn <= WARM_UP_TURNS + 1; turn++) {
-        if (turn > WARM_UP_TURNS) usleep(seconds * 1e6);
+    for (unsigned round = 1; round <= WARM_UP_ROUNDS + 1; round++) {
+        if (round > WARM_UP_ROUNDS) usleep(seconds * 1e6);
         begun = now();
         for (int i = 0; i < workers; i++) {
-            if (!by_pipe) ring(&shared->go[i], turn);
+            if (!by_pipe) ring(&shared->go[i], round);
             else if (write(go[i][1], &byte, 1) != 1) exit(1);
         }
-        if (!by_pipe) await(&shared->done, turn * workers, YIELDS);
+        if (!by_pipe) await(&shared->done, round * workers, YIELDS);
         for (int i = 0; by_pipe && i < workers; i++)
             if (read(done[0], &byte, 1) != 1) exit(1);
         ended = now();
@@ -255,7 +255,7 @@ static double copy(size_t bytes, double seconds) {
     do {
         for (int i = 0; i < at_once; i++) {
             memcpy(to, from, bytes);
-            __asm__ volatile("" : : "r"(to) : "memory");  // somebody might read it
+            __asm__ volatile("" : : "r"(to) : "memory");  // keeps the copy: its result may be read
         }
         count += at_once;
     } while ((ended = now()) - begun < seconds);
@@ -275,16 +275,16 @@ static double yield(double seconds) {
 int main(int argc, char **argv) {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     const char *what = argc > 1 ? argv[1] : "";
-    double found;
-    if (!strcmp(what, "copy") && argc == 4) found = copy(strtoull(argv[2], NULL, 10), atof(argv[3]));
-    else if (!strcmp(what, "yield") && argc == 3) found = yield(atof(argv[2]));
-    else if (!strcmp(what, "trip") && argc == 6) found = trip(argv[2], atoi(argv[3]), atoi(argv[4]), atof(argv[5]));
-    else if (!strcmp(what, "wake") && argc == 6) found = wake(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
+    double result;
+    if (!strcmp(what, "copy") && argc == 4) result = copy(strtoull(argv[2], NULL, 10), atof(argv[3]));
+    else if (!strcmp(what, "yield") && argc == 3) result = yield(atof(argv[2]));
+    else if (!strcmp(what, "trip") && argc == 6) result = trip(argv[2], atoi(argv[3]), atoi(argv[4]), atof(argv[5]));
+    else if (!strcmp(what, "wake") && argc == 6) result = wake(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
     else if (!strcmp(what, "batch") && argc == 4 && atoi(argv[2]) <= MOST_WORKERS)
-        found = batch(atoi(argv[2]), atof(argv[3]));
+        result = batch(atoi(argv[2]), atof(argv[3]));
     else if (!strcmp(what, "first") && argc == 5 && atoi(argv[3]) <= MOST_WORKERS)
-        found = first(argv[2], atoi(argv[3]), atof(argv[4]));
+        result = first(argv[2], atoi(argv[3]), atof(argv[4]));
     else return 2;
-    printf("%.12g\n", found);
+    printf("%.12g\n", result);
     return 0;
 }

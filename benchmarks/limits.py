@@ -1,11 +1,11 @@
-"""Measure what this machine can do at best, so that a target that was missed can be explained.
+"""Measure the limits of this machine, which explain targets that are missed.
 
     python -m benchmarks.limits            three minutes
     python -m benchmarks.limits --short    one
 
-Prints a table, and writes benchmarks/results/limits.json and the table in benchmarks/README.md. What is measured takes
-turns, one short sample each, as often as there are repeats; what else the machine does meets all of it. The rows in C
-are compiled from limits.c by cc, and left out where there is none.
+Prints a table, and writes benchmarks/results/limits.json and the table in benchmarks/README.md. All measurements take
+turns, with one short sample in each repeat, so other load on the machine affects all of them. The rows in C are
+compiled from limits.c by cc, and left out if there is no cc.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ NUM_ENVS = 32  # of the loops
 NUM_WORKERS = (1, 2, 8, 16, 32)
 NUM_WAKES = 20  # of a sleeping process, in a sample
 PAUSE_WORKERS = 2
-PAUSE_S = 1.0  # as long as the pause of peers.py's workloads
+PAUSE_S = 1.0  # the pause of peers.py's workloads
 ROWS_BYTES = 4 * 84 * 84  # an observation of Atari, 28 kB
 
 
 @dataclass
 class Row:
-    """One figure: ``sample`` is called with the seconds that it may take, and returns it in ``unit``.
+    """One figure. ``sample`` takes the seconds that it may use, and returns the figure in ``unit``.
 
     unit: "s", "steps/s" or "bytes/s".
     """
@@ -65,13 +65,13 @@ class Row:
     samples: list[float] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
-        """Return what goes into the JSON."""
-        found = {"median": median(self.samples), "min": min(self.samples), "max": max(self.samples)}
-        return {"group": self.group, "name": self.name, "unit": self.unit, **found, "samples": self.samples}
+        """Return the row as it is stored in JSON."""
+        statistics = {"median": median(self.samples), "min": min(self.samples), "max": max(self.samples)}
+        return {"group": self.group, "name": self.name, "unit": self.unit, **statistics, "samples": self.samples}
 
 
 def measure(rows: Sequence[Row], repeats: int, sample_s: float) -> None:
-    """Take samples of all rows in turn, ``repeats`` times, of about ``sample_s`` seconds each."""
+    """Take ``repeats`` samples of all rows in turn, of about ``sample_s`` seconds each."""
     for _ in range(repeats):
         for row in rows:
             row.samples.append(row.sample(sample_s))
@@ -81,7 +81,7 @@ def measure(rows: Sequence[Row], repeats: int, sample_s: float) -> None:
 
 
 def loop_rows() -> list[Row]:
-    """Return rows of one Python loop that steps environments, and does nothing else but, perhaps, store."""
+    """Return the rows of one Python loop that steps environments, with and without storing results."""
     rows = []
     for kind in ("small", "large"):
         environments = [PlainEnv(observation=kind, episode_length=1_000_000_000) for _ in range(NUM_ENVS)]
@@ -125,16 +125,16 @@ def _storing(environments: Sequence[gymnasium.Env[Any, Any]]) -> Callable[[float
 
 
 def _seconds_each(act: Callable[[], Any], seconds: float) -> float:
-    """Return how long a call takes, doing it for so many seconds; the loop around it takes as long as ``for`` does."""
-    at_once, taken = 1, 0.0
-    while taken < seconds / 10:  # as often as a clock read does not matter
+    """Return the seconds of a call, repeated for so many seconds, with the overhead of a ``for`` loop."""
+    at_once, elapsed = 1, 0.0
+    while elapsed < seconds / 10:  # until reading the clock does not matter
         at_once *= 2
-        taken = _timed(act, at_once)
-    times, spent = [taken / at_once], taken
+        elapsed = _timed(act, at_once)
+    times, spent = [elapsed / at_once], elapsed
     while spent < seconds:
-        taken = _timed(act, at_once)
-        times.append(taken / at_once)
-        spent += taken
+        elapsed = _timed(act, at_once)
+        times.append(elapsed / at_once)
+        spent += elapsed
     return median(times)
 
 
@@ -145,11 +145,11 @@ def _timed(act: Callable[[], Any], count: int) -> float:
     return perf_counter() - start_s
 
 
-# ------------------------------------------------------------------------------------------------- what Python costs
+# ------------------------------------------------------------------------------------------------- costs in Python
 
 
 def python_rows() -> list[Row]:
-    """Return rows of single operations in Python, each with the call that it stands in."""
+    """Return the rows of single operations in Python, each including the call of the function around it."""
     env = PlainEnv(episode_length=1_000_000_000)
     observation, _ = env.reset(seed=0)
     step, image = env.step, np.ones(ROWS_BYTES, np.uint8)
@@ -186,16 +186,16 @@ def python_rows() -> list[Row]:
     ]
 
 
-# --------------------------------------------------------------------------------------- processes, seen from Python
+# ---------------------------------------------------------------------------------------------- processes in Python
 
 
 def process_rows(num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
-    """Return rows of what Python processes cost each other: round trips, and a turn of idle workers."""
+    """Return the rows of communication between Python processes: round trips, and batches of idle workers."""
     rows = []
-    for place, cpus in _places().items():
-        for how, link in (("pipe", _Pipe), ("eventfd", _Eventfd), ("flag and sched_yield", _Flag)):
+    for pair, cpus in _cpu_pairs().items():
+        for method, link in (("pipe", _Pipe), ("eventfd", _Eventfd), ("flag and sched_yield", _Flag)):
             sample = lambda seconds, link=link, cpus=cpus: _trip(link, cpus, seconds)  # noqa: E731
-            rows.append(Row(f"round trip, Python, {place}", how, "s", sample))
+            rows.append(Row(f"round trip, Python, {pair}", method, "s", sample))
     for count in num_workers:
         name = f"{count} worker{'s' * (count > 1)}"
         sample = lambda seconds, count=count: _batch(count, seconds)  # noqa: E731
@@ -205,14 +205,14 @@ def process_rows(num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
     return rows
 
 
-def _places() -> dict[str, tuple[int, int]]:
-    """Return pairs of CPUs: one and the same, and two if there are two."""
-    here, *others = sorted(os.sched_getaffinity(0))
-    return {"same CPU": (here, here), **({"other CPU": (here, others[0])} if others else {})}
+def _cpu_pairs() -> dict[str, tuple[int, int]]:
+    """Return pairs of CPUs by name: the same CPU twice, and two different ones if there are two."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    return {"same CPU": (first, first), **({"other CPU": (first, others[0])} if others else {})}
 
 
 class _Pipe:
-    """One way between two processes."""
+    """A one-way pipe between two processes."""
 
     def __init__(self) -> None:
         self.inlet, self.outlet = os.pipe()
@@ -221,7 +221,7 @@ class _Pipe:
         os.write(self.outlet, b"!")
 
     def hear(self) -> bytes:
-        """Wait for a message; return b"" if none can come any more."""
+        """Wait for a message; return b"" once the other end is closed."""
         return os.read(self.inlet, 1)
 
     def close(self) -> None:
@@ -262,48 +262,48 @@ class _Flag:
 
 
 def _trip(link: type[_Pipe | _Eventfd | _Flag], cpus: tuple[int, int], seconds: float) -> float:
-    there, back = link(), link()
+    request, reply = link(), link()
 
     def answer() -> None:
-        while there.hear():
-            back.tell()
+        while request.hear():
+            reply.tell()
 
     def once() -> None:
-        there.tell()
-        back.hear()
+        request.tell()
+        reply.hear()
 
     with _on_cpu(cpus[0]), _child(answer, cpus[1]):
-        found = _seconds_each(once, seconds)
-    there.close()
-    back.close()
-    return found
+        result = _seconds_each(once, seconds)
+    request.close()
+    reply.close()
+    return result
 
 
 def _batch(num_workers: int, seconds: float, pause_s: float = 0.0) -> float:
-    """Return how long a turn of all workers takes, or the first one after a pause."""
+    """Return the seconds of a batch of all workers, or of the first batch after a pause."""
     links = [(_Pipe(), _Pipe()) for _ in range(num_workers)]
 
-    def answer(there: _Pipe, back: _Pipe) -> None:
-        while there.hear():
-            back.tell()
+    def answer(request: _Pipe, reply: _Pipe) -> None:
+        while request.hear():
+            reply.tell()
 
     def once() -> None:
-        for there, _ in links:
-            there.tell()
-        for _, back in links:
-            back.hear()
+        for request, _ in links:
+            request.tell()
+        for _, reply in links:
+            reply.hear()
 
     with contextlib.ExitStack() as stack:
-        for there, back in links:
-            stack.enter_context(_child(lambda there=there, back=back: answer(there, back)))  # type: ignore[misc]
-        found = _seconds_each(once, seconds)
+        for request, reply in links:
+            stack.enter_context(_child(lambda request=request, reply=reply: answer(request, reply)))  # type: ignore[misc]
+        result = _seconds_each(once, seconds)
         if pause_s:
             time.sleep(pause_s)
-            found = _timed(once, 1)
-    for there, back in links:
-        there.close()
-        back.close()
-    return found
+            result = _timed(once, 1)
+    for request, reply in links:
+        request.close()
+        reply.close()
+    return result
 
 
 @contextlib.contextmanager
@@ -319,7 +319,7 @@ def _on_cpu(cpu: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _child(act: Callable[[], None], cpu: int | None = None) -> Iterator[None]:
-    """Have a forked process do something, on one CPU if it is given, and kill it in the end."""
+    """Run a function in a forked process, on one CPU if given, and kill the process in the end."""
     process = os.fork()
     if not process:
         try:
@@ -340,7 +340,7 @@ def _child(act: Callable[[], None], cpu: int | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiled() -> Iterator[Path | None]:
-    """Compile limits.c into a folder that is removed afterwards; None where there is no cc."""
+    """Compile limits.c into a temporary folder and yield the program's path; None without cc."""
     cc = shutil.which("cc")
     if cc is None:
         yield None
@@ -352,45 +352,45 @@ def compiled() -> Iterator[Path | None]:
 
 
 def program_rows(program: Path, num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
-    """Return rows of what the compiled program measures: memory, the scheduler, and processes without Python."""
+    """Return the rows that the compiled program measures: memory, the scheduler, and processes without Python."""
 
-    def told(*words: object) -> float:
-        command = [program, *map(str, words)]
+    def run_program(*arguments: object) -> float:
+        command = [program, *map(str, arguments)]
         return float(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
 
     rows = []
     for size, title in ((ROWS_BYTES, "28 kB, in cache"), (1_000_000, "1 MB"), (64_000_000, "64 MB")):
-        sample = lambda seconds, size=size: size / told("copy", size, seconds)  # noqa: E731
+        sample = lambda seconds, size=size: size / run_program("copy", size, seconds)  # noqa: E731
         rows.append(Row("memcpy", title, "bytes/s", sample))
-    rows.append(Row("C", "sched_yield", "s", lambda seconds: told("yield", seconds)))
-    for place, cpus in _places().items():
-        for how in ("pipe", "eventfd", "futex", "flag"):
-            sample = lambda seconds, how=how, cpus=cpus: told("trip", how, *cpus, seconds)  # noqa: E731
-            name = "flag and sched_yield" if how == "flag" else how
-            rows.append(Row(f"round trip, C, {place}", name, "s", sample))
-        for how in ("pipe", "futex"):
-            sample = lambda seconds, how=how, cpus=cpus: told("wake", how, *cpus, NUM_WAKES)  # noqa: E731
-            rows.append(Row(f"until a sleeping process runs, C, {place}", how, "s", sample))
+    rows.append(Row("C", "sched_yield", "s", lambda seconds: run_program("yield", seconds)))
+    for pair, cpus in _cpu_pairs().items():
+        for method in ("pipe", "eventfd", "futex", "flag"):
+            sample = lambda seconds, method=method, cpus=cpus: run_program("trip", method, *cpus, seconds)  # noqa: E731
+            name = "flag and sched_yield" if method == "flag" else method
+            rows.append(Row(f"round trip, C, {pair}", name, "s", sample))
+        for method in ("pipe", "futex"):
+            sample = lambda seconds, method=method, cpus=cpus: run_program("wake", method, *cpus, NUM_WAKES)  # noqa: E731
+            rows.append(Row(f"until a sleeping process runs, C, {pair}", method, "s", sample))
     for count in num_workers:
         name = f"{count} worker{'s' * (count > 1)}"
-        sample = lambda seconds, count=count: told("batch", count, seconds)  # noqa: E731
+        sample = lambda seconds, count=count: run_program("batch", count, seconds)  # noqa: E731
         rows.append(Row("batch of idle workers, C, 50 sched_yields, then futex", name, "s", sample))
-    for how in ("pipe", "futex"):
-        first = lambda seconds, how=how: told("first", how, PAUSE_WORKERS, PAUSE_S)  # noqa: E731
-        rows.append(Row(f"first batch after {PAUSE_S:g} s, {PAUSE_WORKERS} workers asleep", f"C, {how}", "s", first))
+    for method in ("pipe", "futex"):
+        first = lambda seconds, method=method: run_program("first", method, PAUSE_WORKERS, PAUSE_S)  # noqa: E731
+        rows.append(Row(f"first batch after {PAUSE_S:g} s, {PAUSE_WORKERS} workers asleep", f"C, {method}", "s", first))
     return rows
 
 
-# ------------------------------------------------------------------------------------------------------ what is told
+# ------------------------------------------------------------------------------------------------------------ tables
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return a Markdown table of rows that have samples: medians, and the range from the least to the most."""
+    """Return a Markdown table of rows with samples: medians, and the range from the least to the greatest."""
     return _table([row.facts() for row in rows])
 
 
 def section(results: Mapping[str, Any]) -> str:
-    """Return what benchmarks/README.md says of a run's facts."""
+    """Return the section of benchmarks/README.md for the facts of a run."""
     before, after = results["load"]
     about = f"{results['machine']}; {results['date'][:10]}; load {before:.1f} before, {after:.1f} after; "
     return f"{about}[raw results](results/limits.json).\n\n{_table(results['rows'])}"

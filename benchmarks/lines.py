@@ -1,4 +1,4 @@
-"""Figures as they come: a file of lines of JSON, of which each is whole whenever the program is killed."""
+"""A file of JSON lines for figures as they come; each line is complete even if the program is killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["append", "lines_of"]
 
 
 def append(path: Path | None, **figure: Any) -> None:
-    """Add a line to a file, in one write; to none, nothing."""
+    """Add a line to a file in one write; do nothing if there is no path."""
     if path is None:
         return
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -22,6 +22,6 @@ def append(path: Path | None, **figure: Any) -> None:
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Return the figures of a file; none where there is no file. What a full disk has cut short is left out."""
+    """Return the figures of a file, without lines that a full disk cut short; [] if there is no file."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")]

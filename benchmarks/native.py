@@ -1,12 +1,12 @@
-"""CartPole beside EnvPool's, which is written in C++: both through ``step``, with actions of NumPy every step.
+"""Compare CartPole with EnvPool's, written in C++: both through ``step``, with NumPy actions in every step.
 
     python -m benchmarks.native                 2 minutes; --short: half of that, fewer repeats
 
-``classic/cartpole`` on ``backend="cuda", device="host"`` with as many threads as there are CPUs, and with one;
-EnvPool's CartPole-v1 in its own process and virtual environment, with 1, 2, 4, … threads up to twice the CPUs. Both
-observe float32 (4,), get the same int32 actions, reset in the step after an ending, and truncate after 500 steps; the
-results say what was seen of that. Turns of half a second are interleaved; a ratio is taken within a repeat, with
-EnvPool's thread count that is the best by its median. Writes benchmarks/results/native.json and the table in
+Our side is ``classic/cartpole`` on ``backend="cuda", device="host"`` with as many threads as CPUs, and with one.
+EnvPool's CartPole-v1 runs in its own process and virtual environment, with 1, 2, 4, … threads up to twice the CPUs.
+Both observe float32 (4,), get the same int32 actions, reset in the step after an ending, and truncate after 500 steps;
+the results record that both did so. Turns of half a second are interleaved. A ratio is taken within a repeat, to the
+thread count of EnvPool with the best median. Writes benchmarks/results/native.json and the table in
 benchmarks/README.md.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Step = Callable[[Array], Any]  # from actions, int32 (num_envs,), to Gymnasium's five of a vector environment
+Step = Callable[[Array], Any]  # takes actions, int32 (num_envs,); returns the five values of a Gymnasium VectorEnv
 
 ROOT = Path(__file__).parent.parent
 NUM_ENVS = (32, 256, 4096)
@@ -41,7 +41,7 @@ def actions_of(num_envs: int) -> list[Array]:
 
 
 def played(step: Step, tables: list[Array], seconds: float) -> float:
-    """Return steps of environments a second."""
+    """Return the environment steps per second."""
     calls, start_s = 0, time.perf_counter()
     while (now_s := time.perf_counter()) < start_s + seconds:
         for actions in tables:
@@ -50,8 +50,8 @@ def played(step: Step, tables: list[Array], seconds: float) -> float:
     return calls * len(tables[0]) / (now_s - start_s)
 
 
-def shown(step: Step, tables: list[Array]) -> dict[str, Any]:
-    """Return what 1,000 steps show: dtypes, shapes, and that a new episode takes a step in which nothing is earned."""
+def described(step: Step, tables: list[Array]) -> dict[str, Any]:
+    """Return facts of 1,000 steps: dtypes, shapes, and whether a reset takes a step, with which rewards."""
     lengths, since, before = [], np.zeros(len(tables[0]), int), np.ones(len(tables[0]), bool)
     rewards_of_resets, still = set(), True
     for k in range(1000):
@@ -62,7 +62,7 @@ def shown(step: Step, tables: list[Array]) -> dict[str, Any]:
         since = np.where(before, 0, since + 1)
         lengths += since[over & ~before].tolist()
         before = over
-    first = len(lengths) // 10  # what had begun before
+    first = len(lengths) // 10  # without episodes that had begun before
     return {
         "observations": f"{observations.dtype} {observations.shape}",
         "rewards": f"{rewards.dtype}, of resets {sorted(rewards_of_resets)}",
@@ -78,9 +78,11 @@ def shown(step: Step, tables: list[Array]) -> dict[str, Any]:
 def ours(num_envs: int, threads: int | None) -> Iterator[Step]:
     import pufferlib
 
-    own = {} if threads is None else {"threads": threads}
-    made: dict[str, Any] = dict(backend="cuda", device="host", num_envs=num_envs, seed=1, backend_kwargs=own)
-    with pufferlib.make("classic/cartpole", **made) as vec:
+    backend_kwargs = {} if threads is None else {"threads": threads}
+    options: dict[str, Any] = dict(
+        backend="cuda", device="host", num_envs=num_envs, seed=1, backend_kwargs=backend_kwargs
+    )
+    with pufferlib.make("classic/cartpole", **options) as vec:
         vec.reset()
         yield vec.step
 
@@ -89,7 +91,7 @@ def ours(num_envs: int, threads: int | None) -> Iterator[Step]:
 def envpools(num_envs: int, threads: int) -> Iterator[Step]:
     import envpool
 
-    warnings.simplefilter("ignore")  # of its spaces' precision
+    warnings.simplefilter("ignore")  # about the precision of its spaces
     vec = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=num_envs, num_threads=threads, seed=1)
     vec.reset()
     yield vec.step
@@ -97,7 +99,7 @@ def envpools(num_envs: int, threads: int) -> Iterator[Step]:
 
 
 class Child:
-    """EnvPool in a process of its own, which plays when it is told to."""
+    """EnvPool in its own process, which plays on command."""
 
     def __init__(self, python: Path, num_envs: int, threads: int) -> None:
         command = [str(python), "-W", "ignore", __file__, "--child", str(num_envs), str(threads)]
@@ -114,7 +116,7 @@ class Child:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit("EnvPool's process has ended; what it said stands above")
+            raise SystemExit("EnvPool's process has ended; its output is above")
         return json.loads(line)
 
     def close(self) -> None:
@@ -122,26 +124,26 @@ class Child:
 
 
 def child(num_envs: int, threads: int) -> None:
-    """Be EnvPool's process: say what it shows, then for each line of seconds, steps a second."""
+    """Run EnvPool's process: print its facts, then, for each line of seconds read, the steps per second."""
     import envpool
 
     tables = actions_of(num_envs)
     with envpools(num_envs, threads) as step:
-        print(json.dumps({"version": envpool.__version__, **shown(step, tables)}), flush=True)
+        print(json.dumps({"version": envpool.__version__, **described(step, tables)}), flush=True)
         for line in sys.stdin:
             print(played(step, tables, float(line)), flush=True)
 
 
-# ------------------------------------------------------------------------------------------------- the measuring
+# ----------------------------------------------------------------------------------------------------- measuring
 
 
 def measured(python: Path, num_envs: int, cpus: int, turn_s: float, num_repeats: int) -> dict[str, Any]:
-    """Return the rates of all at one number of environments, a list of repeats each, and what was shown."""
+    """Return the rates of all sides at one number of environments, a list over repeats each, and their facts."""
     tables, sides = actions_of(num_envs), {}
     with contextlib.ExitStack() as stack:
         for threads in dict.fromkeys((cpus, 1)):
             step = stack.enter_context(ours(num_envs, threads))
-            about = shown(step, tables)
+            about = described(step, tables)
             sides[f"ours, {threads} thread{'s' * (threads > 1)}"] = _player(step, tables)
         threads, others = 1, []
         while threads <= max(2, 2 * cpus):
@@ -163,18 +165,18 @@ def _player(step: Step, tables: list[Array]) -> Callable[[float], float]:
     return lambda seconds: played(step, tables, seconds)
 
 
-def best(rates: dict[str, list[float]], whose: str) -> str:
-    return max((name for name in rates if name.startswith(whose)), key=lambda name: median(rates[name]))
+def best(rates: dict[str, list[float]], prefix: str) -> str:
+    return max((name for name in rates if name.startswith(prefix)), key=lambda name: median(rates[name]))
 
 
 def ratios(rates: dict[str, list[float]], first: str) -> list[float]:
-    """Return how many times EnvPool at its best a side is, a number a repeat."""
+    """Return the ratios of a side's rates to those of EnvPool's best thread count, one for each repeat."""
     return [one / other for one, other in zip(rates[first], rates[best(rates, "EnvPool")], strict=True)]
 
 
 def table(results: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
-    from benchmarks.ratios import MedianRange  # not above, as in EnvPool's Python there is no such package
+    from benchmarks.ratios import MedianRange  # not above: EnvPool's Python lacks this package
 
     lines = [
         f"{results['machine']}; EnvPool {results['figures'][0]['envpool']['version']}; {results['day']}.",
@@ -190,10 +192,10 @@ def table(results: dict[str, Any]) -> str:
                 times = "its best"
             millions = MedianRange.of([value / 1e6 for value in values])
             lines.append(f"| {figure['num_envs']:,} | {name} | {millions:.2f} | {times} |")
-    wanted, num_envs = TARGET
-    rates = next(each["rates"] for each in results["figures"] if each["num_envs"] == num_envs)
-    found = median(ratios(rates, next(iter(rates))))
-    lines += ["", f"Wanted: {wanted}× at {num_envs:,} environments with all CPUs. Found: {found:.1f}×."]
+    target, num_envs = TARGET
+    rates = next(figure["rates"] for figure in results["figures"] if figure["num_envs"] == num_envs)
+    reached = median(ratios(rates, next(iter(rates))))
+    lines += ["", f"Wanted: {target}× at {num_envs:,} environments with all CPUs. Found: {reached:.1f}×."]
     return "\n".join(lines)
 
 
@@ -209,16 +211,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--child", nargs=2, type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        child(*given.child)
+    options = parser.parse_args()
+    if options.child:
+        child(*options.child)
         return
     from benchmarks.revisions import version
     from benchmarks.venvs import python_of
     from pufferlib.tuning.bench import machine
     from pufferlib.vectorization.core.plan import available_cpus
 
-    python, num_repeats = python_of("envpool"), 3 if given.short else NUM_REPEATS
+    python, num_repeats = python_of("envpool"), 3 if options.short else NUM_REPEATS
     figures = []
     for num_envs in NUM_ENVS:
         figures.append(measured(python, num_envs, available_cpus(), TURN_S, num_repeats))

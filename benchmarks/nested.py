@@ -1,12 +1,12 @@
-"""What packing a nested observation and unpacking a nested action cost, beside the same in other libraries.
+"""Measure packing a nested observation and unpacking a nested action, here and in other libraries.
 
     python -m benchmarks.nested [--pufferlib07 PYTHON]
 
-The observation is the one of ``envs.py`` with 12 leaves. PYTHON is an interpreter that has PufferLib 0.7.3. Prints a
-table, and writes benchmarks/results/nested.json.
+The observation is the one of ``envs.py`` with 12 leaves. PYTHON is an interpreter with PufferLib 0.7.3. Prints a table,
+and writes benchmarks/results/nested.json.
 
-All take turns, in another order in each repeat, and ratios are taken within a repeat: what else the machine does meets
-both sides of a ratio. PufferLib's turns are in a process of their own, the others in this one.
+All take turns, in a different order in each repeat, and ratios are taken within a repeat, so other load on the machine
+affects both sides of a ratio. PufferLib runs in its own process, the others in this one.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ import numpy as np
 
 FOLDER = Path(__file__).parent / "results"
 WINDOW_S = 0.1  # of one turn
-CALLS = 200  # between two looks at the clock
+CALLS = 200  # between two reads of the clock
 
-Turn = Callable[[], float]  # plays for a while and returns seconds for a call
+Timer = Callable[[], float]  # calls a function for WINDOW_S and returns the seconds per call
 
 
-def turn_of(call: Callable[..., Any], *arguments: Any) -> Turn:
-    """Return what calls a function again and again."""
+def timer_of(call: Callable[..., Any], *arguments: Any) -> Timer:
+    """Return a timer of a function."""
 
-    def turn() -> float:
+    def timer() -> float:
         start, count = perf_counter(), 0
         while perf_counter() - start < WINDOW_S:
             for _ in range(CALLS):
@@ -44,11 +44,11 @@ def turn_of(call: Callable[..., Any], *arguments: Any) -> Turn:
             count += CALLS
         return (perf_counter() - start) / count
 
-    return turn
+    return timer
 
 
-def packers() -> dict[str, Turn]:
-    """Return who writes one observation into a row that is there already; Gymnasium's makes a new one."""
+def packers() -> dict[str, Timer]:
+    """Return timers that write one observation into an existing row; Gymnasium's makes a new one."""
     from gymnasium import spaces
 
     from benchmarks.envs import observation_space
@@ -57,18 +57,18 @@ def packers() -> dict[str, Turn]:
     space = observation_space("nested")
     layout, sample = observation_layout(space), space.sample()
     row = np.zeros(layout.shape, layout.dtype)
-    turns = {
-        "ours": turn_of(layout.pack, sample, row),
-        "ours in Python": turn_of(layout.pack_into, sample, layout.views(row)),
-        "gymnasium spaces.flatten": turn_of(spaces.flatten, space, sample),
+    timers = {
+        "ours": timer_of(layout.pack, sample, row),
+        "ours in Python": timer_of(layout.pack_into, sample, layout.views(row)),
+        "gymnasium spaces.flatten": timer_of(spaces.flatten, space, sample),
     }
     if layout.packer is None:
-        del turns["ours"]
-    return turns
+        del timers["ours"]
+    return timers
 
 
-def unpackers() -> dict[str, Turn]:
-    """Return who makes of one flat action the nested one."""
+def unpackers() -> dict[str, Timer]:
+    """Return timers that build the nested action from a flat one."""
     from gymnasium import spaces
 
     from pufferlib.layout import action_layout
@@ -85,35 +85,35 @@ def unpackers() -> dict[str, Turn]:
     row = layout.flatten(sample)
     in_python = copy.copy(layout)
     in_python.unpacker = None
-    turns = {
-        "ours": turn_of(layout.unpack, row),
-        "ours in Python": turn_of(in_python.unpack, row),
-        "gymnasium spaces.unflatten": turn_of(spaces.unflatten, space, spaces.flatten(space, sample)),
+    timers = {
+        "ours": timer_of(layout.unpack, row),
+        "ours in Python": timer_of(in_python.unpack, row),
+        "gymnasium spaces.unflatten": timer_of(spaces.unflatten, space, spaces.flatten(space, sample)),
     }
     if layout.unpacker is None:
-        del turns["ours"]
-    return turns
+        del timers["ours"]
+    return timers
 
 
 @contextlib.contextmanager
-def elsewhere(python: str) -> Iterator[Turn]:
-    """Give the turns of PufferLib 0.7.3, which another interpreter has."""
+def pufferlib07_timer(python: str) -> Iterator[Timer]:
+    """Yield a timer of PufferLib 0.7.3, which runs in another interpreter."""
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # or it would find ours
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # or it would import ours
     with subprocess.Popen([python, __file__, "--as-pufferlib07"], env=environment, **pipes) as process:
         assert process.stdin is not None and process.stdout is not None
         commands, answers = process.stdin, process.stdout
 
-        def turn() -> float:
+        def timer() -> float:
             commands.write("\n")
             return float(answers.readline())
 
-        yield turn
+        yield timer
         commands.close()
 
 
 def answer_as_pufferlib07() -> None:
-    """Take a turn for each line that comes in: its compiled ``flatten``, stored as its environments do."""
+    """Time PufferLib's compiled ``flatten``, stored as by its environments, for each line on standard input."""
     from envs import observation_space
 
     import pufferlib.emulation
@@ -125,33 +125,33 @@ def answer_as_pufferlib07() -> None:
     def store() -> None:
         row[:] = concatenate(flatten(sample))
 
-    turn = turn_of(store)
-    turn()
+    timer = timer_of(store)
+    timer()
     for _ in sys.stdin:
-        print(turn(), flush=True)
+        print(timer(), flush=True)
 
 
-def measure(turns: dict[str, Turn], repeats: int) -> dict[str, list[float]]:
-    """Return the nanoseconds of each participant, repeat by repeat, after a turn that does not count."""
-    for turn in turns.values():
-        turn()
-    measured: dict[str, list[float]] = {name: [] for name in turns}
-    names = list(turns)
+def measure(timers: dict[str, Timer], repeats: int) -> dict[str, list[float]]:
+    """Return the nanoseconds of each participant in each repeat, after a turn that does not count."""
+    for timer in timers.values():
+        timer()
+    measured: dict[str, list[float]] = {name: [] for name in timers}
+    names = list(timers)
     for repeat in range(repeats):
         first = repeat % len(names)
         for name in names[first:] + names[:first]:
-            measured[name].append(turns[name]() * 1e9)
+            measured[name].append(timers[name]() * 1e9)
     return measured
 
 
 def table(title: str, measured: dict[str, list[float]]) -> str:
-    """Return the medians, and how many times as long as the first each took, as Markdown."""
+    """Return a Markdown table of the medians and of the ratios to the first participant."""
     best, *_ = measured
     lines = [f"| {title} | ns, median (least – most) | times {best}, median (least – most) |", "| --- | --- | --- |"]
-    for name, its in measured.items():
-        ratios = [other / own for other, own in zip(its, measured[best], strict=True)]
+    for name, values in measured.items():
+        ratios = [other / base for other, base in zip(values, measured[best], strict=True)]
         lines.append(
-            f"| {name} | {median(its):,.0f} ({min(its):,.0f} – {max(its):,.0f}) "
+            f"| {name} | {median(values):,.0f} ({min(values):,.0f} – {max(values):,.0f}) "
             f"| {median(ratios):.1f} ({min(ratios):.1f} – {max(ratios):.1f}) |"
         )
     return "\n".join(lines)
@@ -174,7 +174,7 @@ def main() -> None:
     packing, unpacking = packers(), unpackers()
     with contextlib.ExitStack() as stack:
         if options.pufferlib07:
-            packing["PufferLib 0.7.3 flatten and store"] = stack.enter_context(elsewhere(options.pufferlib07))
+            packing["PufferLib 0.7.3 flatten and store"] = stack.enter_context(pufferlib07_timer(options.pufferlib07))
         measured = {
             "pack an observation of 12 leaves": measure(packing, options.repeats),
             "unpack an action of 5 leaves": measure(unpacking, options.repeats),
@@ -183,7 +183,7 @@ def main() -> None:
     options.results.mkdir(parents=True, exist_ok=True)
     facts = {"machine": machine(), "revision": version(), "path": path, "window_s": WINDOW_S, "nanoseconds": measured}
     (options.results / "nested.json").write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"{facts['machine']}\n{path}\n\n" + "\n\n".join(table(title, its) for title, its in measured.items()))
+    print(f"{facts['machine']}\n{path}\n\n" + "\n\n".join(table(title, times) for title, times in measured.items()))
 
 
 if __name__ == "__main__":

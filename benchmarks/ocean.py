@@ -1,12 +1,12 @@
-"""Does the demo trainer pass all of Ocean? Ten seeds, of which it was tuned on none of the second five.
+"""Run the demo trainer on all of Ocean with ten seeds; it was not tuned on the second five.
 
     python -m benchmarks.ocean                     all of them, on serial and on a pool: about half an hour
     python -m benchmarks.ocean --seeds 1 101       some of them
-    python -m benchmarks.ocean --ratio --seeds 1   only compare what a pool costs with serial, and write nothing
+    python -m benchmarks.ocean --ratio --seeds 1   only compare the cost of a pool with serial, and write nothing
 
-One training at a time, since seconds are told, and serial and pool in turns, so that both see the same machine. What is
-in benchmarks/results/ocean.json already is left out, so that a run that was stopped goes on. Writes that file,
-docs/ocean_scores.md, docs/curves/ocean.png and docs/pictures/ocean.svg. Needs pufferlib[train,pettingzoo].
+It trains one task at a time, since it reports seconds, and alternates serial and pool, so that both see the same
+machine. Runs that benchmarks/results/ocean.json already holds are skipped, so a stopped run can go on. Writes that
+file, docs/ocean_scores.md, docs/curves/ocean.png and docs/pictures/ocean.svg. Needs pufferlib[train,pettingzoo].
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ TUNED = (1, 2, 3, 4, 5)  # the settings were chosen with these
 SEEDS = (*TUNED, 101, 102, 103, 104, 105)
 BACKENDS = ("serial", "pool")
 WIDTH = 72  # columns of the picture
-NUM_POINTS = 60  # of a curve that is kept
-# What PufferLib's blog says of the original, after 30,000 steps each.
+NUM_POINTS = 60  # of a stored curve
+# Scores of the original by PufferLib's blog, after 30,000 steps each.
 ORIGINAL = {"bandit": 0.904, "memory": 0.979, "multiagent": 1.0, "password": 1.0, "spaces": 0.972, "squared": 0.971,
             "stochastic": 0.998, "continuous": 0.907}  # fmt: skip
 Key = tuple[str, str, int]  # environment, backend, seed
 
 
 def runs_of(task: Task) -> Path:
-    """Return where the run of a task is kept until its curve is read."""
+    """Return the folder of a task's run, which exists until its curve is read."""
     return Path(tempfile.gettempdir()) / f"puffer-ocean-{task.env.replace('/', '-')}-{task.backend}-{task.seed}"
 
 
 def train(task: Task) -> Callable[[Any], Any]:
-    """Be the demo trainer, whose curves are kept."""
+    """Return the demo trainer of a task, with a run folder that stores its curves."""
     return demo.train(task, runs=str(runs_of(task)))
 
 
 def curve_of(task: Task) -> list[list[float]]:
-    """Return the score of the last hundred episodes over the steps of a run, and forget the run."""
+    """Return the score of the last hundred episodes over the steps of a run, and delete the run."""
     (run,) = runs_of(task).iterdir()
     curve = read(run, "charts/score")
     shutil.rmtree(runs_of(task))
@@ -97,17 +97,17 @@ def page(facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> str
     ]
     for task in tasks():
         cells = [task.env, f"{task.total_steps:,}", f"{task.chance:.3f}", f"{task.bar:.2f}"]
-        found = {name: [run for (env, backend, _), run in runs.items() if (env, backend) == (task.env, name)]
+        task_runs = {name: [run for (env, backend, _), run in runs.items() if (env, backend) == (task.env, name)]
                  for name in BACKENDS}  # fmt: skip
         for name in BACKENDS:
-            scores = [run["score"] for run in found[name]]
+            scores = [run["score"] for run in task_runs[name]]
             cells.append("—" if not scores else f"{min(scores):.3f} – {max(scores):.3f}")
         for name in BACKENDS:
-            seconds = [run["seconds"] for run in found[name]]
+            seconds = [run["seconds"] for run in task_runs[name]]
             cells.append("—" if not seconds else f"{median(seconds):.1f}, {max(seconds):.1f}")
-        both = [run for name in BACKENDS for run in found[name]]
-        told = ORIGINAL.get(task.env.removeprefix("ocean/"))
-        cells += ["—" if told is None else f"{told:.3f}"]
+        both = [run for name in BACKENDS for run in task_runs[name]]
+        original = ORIGINAL.get(task.env.removeprefix("ocean/"))
+        cells += ["—" if original is None else f"{original:.3f}"]
         cells += [f"{sum(run['score'] >= task.bar for run in both)} of {len(both)}"]
         lines.append(f"| {' | '.join(cells)} |")
     total = {name: [sum(run["seconds"] for (_, backend, at), run in runs.items() if (backend, at) == (name, seed))
@@ -132,11 +132,11 @@ def picture(runs: Mapping[Key, Mapping[str, Any]], out: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    shown = [task for task in tasks() if any(key[:2] == (task.env, "pool") for key in runs)]
-    figure = Figure(figsize=(11, 2.2 * -(-len(shown) // 4)), layout="constrained")
+    drawn = [task for task in tasks() if any(key[:2] == (task.env, "pool") for key in runs)]
+    figure = Figure(figsize=(11, 2.2 * -(-len(drawn) // 4)), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = list(figure.subplots(-(-len(shown) // 4), 4, sharey=True, squeeze=False).flat)
-    for task, axes in zip(shown, panels, strict=False):
+    panels = list(figure.subplots(-(-len(drawn) // 4), 4, sharey=True, squeeze=False).flat)
+    for task, axes in zip(drawn, panels, strict=False):
         curves = [Curve(*np.array(run["curve"]).T) for key, run in runs.items() if key[:2] == (task.env, "pool")]
         band = band_of(task.env, curves)
         (line,) = axes.plot(band.x / 1000, band.mean)
@@ -145,7 +145,7 @@ def picture(runs: Mapping[Key, Mapping[str, Any]], out: Path) -> None:
         axes.set_title(task.env, fontsize=9)
         axes.set(xlabel="thousand steps", ylim=(0, 1.05))
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels[len(shown) :]:
+    for axes in panels[len(drawn) :]:
         axes.set_axis_off()
     figure.savefig(out, dpi=110, format="png")
     print(f"Wrote {out}")
@@ -157,18 +157,20 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--ratio", action="store_true", help="compare seconds of training on a pool with serial's")
-    parser.add_argument("--again", action="store_true", help="do what is in the results anew")
+    parser.add_argument("--again", action="store_true", help="run again what the results hold already")
     parser.add_argument("--results", type=Path, default=FOLDER / "results" / "ocean.json", metavar="FILE")
     options = parser.parse_args()
     options.seeds = list(dict.fromkeys(options.seeds))
-    kept = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
-    runs: dict[Key, dict[str, Any]] = {(run["env"], run["backend"], run["seed"]): run for run in kept["runs"]}
-    every = sorted(tasks(options.env, options.backends, options.seeds), key=lambda task: options.seeds.index(task.seed))
+    stored = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
+    runs: dict[Key, dict[str, Any]] = {(run["env"], run["backend"], run["seed"]): run for run in stored["runs"]}
+    chosen = sorted(
+        tasks(options.env, options.backends, options.seeds), key=lambda task: options.seeds.index(task.seed)
+    )
     if options.ratio:
-        return ratio(every)
-    due = [task for task in every if options.again or (task.env, task.backend, task.seed) not in runs]
+        return ratio(chosen)
+    due = [task for task in chosen if options.again or (task.env, task.backend, task.seed) not in runs]
     for task in due:
-        shutil.rmtree(runs_of(task), ignore_errors=True)  # of one that was stopped
+        shutil.rmtree(runs_of(task), ignore_errors=True)  # left by a stopped run
     for examination, verdict in examined([Examination(task, "benchmarks.ocean:train") for task in due]):
         task = examination.task
         print(f"{task.env:20} {task.backend:8} {task.seed:4}  {verdict.score}  {verdict.seconds:.1f} s {verdict.error}")
@@ -190,25 +192,25 @@ def main() -> None:
     terminal(runs, options.seeds[0])
 
 
-def ratio(every: Sequence[Task]) -> None:
-    """Train on each backend in turns; print the seconds of each, by the clock and of CPUs, and the ratio of the sums.
+def ratio(chosen: Sequence[Task]) -> None:
+    """Train on each backend in turns; print the wall and CPU seconds of each, and the ratio of the sums.
 
-    CPU seconds are those of the whole process and of its workers, which play one more episode after training.
+    CPU seconds are those of the process and its workers, including one episode that they play after training.
     """
-    found: dict[str, list[Any]] = {name: [] for name in BACKENDS}  # (seconds, CPU seconds) of each training
+    costs: dict[str, list[Any]] = {name: [] for name in BACKENDS}  # (seconds, CPU seconds) of each training
     print(f"{machine()}\nload before: {os.getloadavg()[0]:.1f}")
     before = children_cpu_s()
-    for examination, verdict in examined([Examination(task, num_episodes=1) for task in every]):
+    for examination, verdict in examined([Examination(task, num_episodes=1) for task in chosen]):
         task, after = examination.task, children_cpu_s()
         assert verdict.score is not None, verdict.error
-        found[task.backend].append((verdict.seconds, after - before))
+        costs[task.backend].append((verdict.seconds, after - before))
         print(
             f"{task.env:20} {task.backend:8} {task.seed:4}  {verdict.seconds:6.1f} s, CPU {after - before:6.1f} s",
             flush=True,
         )
         before = after
     print(f"load after: {os.getloadavg()[0]:.1f}")
-    totals = {name: np.sum(each, 0) for name, each in found.items() if each}
+    totals = {name: np.sum(values, 0) for name, values in costs.items() if values}
     for name, (seconds, cpu_s) in totals.items():
         print(f"all on {name}: {seconds:.1f} s, CPU {cpu_s:.1f} s")
     if len(totals) == len(BACKENDS):
@@ -217,20 +219,23 @@ def ratio(every: Sequence[Task]) -> None:
 
 
 def write(path: Path, facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> None:
-    """Write the results, a run a line."""
+    """Write the results, one run per line."""
     lines = ",\n".join(f"    {json.dumps(runs[key])}" for key in sorted(runs))
     with written_whole(path) as part:
         part.write_text(f'{{\n  "facts": {json.dumps(facts)},\n  "runs": [\n{lines}\n  ]\n}}\n')
 
 
 def terminal(runs: Mapping[Key, Mapping[str, Any]], seed: int) -> None:
-    """Take the picture of `puffer ocean --jobs 1 --seed SEED` at its end."""
+    """Draw the terminal of `puffer ocean --jobs 1 --seed SEED` at its end."""
     examinations = [Examination(task) for task in tasks(seeds=[seed])]
-    known = {(each.task.env, each.task.backend, each.task.seed): each for each in examinations}
+    by_key = {
+        (examination.task.env, examination.task.backend, examination.task.seed): examination
+        for examination in examinations
+    }
     screen = Screen(examinations, Console())
-    for key in known.keys() & runs.keys():
-        run, task = runs[key], known[key].task
-        screen.verdicts[known[key]] = Verdict(run["score"], task.bar, run["seconds"])
+    for key in by_key.keys() & runs.keys():
+        run, task = runs[key], by_key[key].task
+        screen.verdicts[by_key[key]] = Verdict(run["score"], task.bar, run["seconds"])
     write_svg(screen.table(), "puffer ocean --jobs 1", DOCS / "pictures" / "ocean.svg", WIDTH)
 
 

@@ -1,9 +1,9 @@
-"""Time the whole of `puffer ocean` from outside, as somebody waits for it: processes, imports and all.
+"""Time the `puffer ocean` command as a whole, including processes and imports.
 
     python -m benchmarks.ocean_suite               three times with its defaults: five minutes
     python -m benchmarks.ocean_suite --jobs 1      one training at a time
 
-Writes benchmarks/results/ocean_suite.json and the table in benchmarks/README.md. CPU seconds are those of all its
+Writes benchmarks/results/ocean_suite.json and the table in benchmarks/README.md. CPU seconds are those of all
 processes. Needs pufferlib[train].
 """
 
@@ -34,7 +34,7 @@ REPEATS = 3
 
 
 def run(command: Sequence[str]) -> dict[str, Any]:
-    """Run a command to its end; return its wall and CPU seconds, the load before, its exit code and its last line."""
+    """Run a command; return its wall and CPU seconds, the load before, its exit code and its last line."""
     load, cpu_s, start_s = os.getloadavg()[0], children_cpu_s(), perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
     wall_s = perf_counter() - start_s
@@ -49,12 +49,12 @@ def run(command: Sequence[str]) -> dict[str, Any]:
 
 
 def section(results: Mapping[str, Any]) -> str:
-    """Return the figures as Markdown: medians, least and greatest."""
+    """Return the figures as Markdown: medians, least and greatest values."""
     rows = []
-    for words, runs in results["runs"].items():
-        wall_s, cpu_s, load = (MedianRange.of([each[key] for each in runs]) for key in ("wall_s", "cpu_s", "load"))
-        said = "; ".join(dict.fromkeys(each["said"] for each in runs))
-        rows.append((f"`{words}`", f"{wall_s:.0f}", f"{cpu_s:.0f}", f"{load:.1f}", str(len(runs)), said))
+    for command, runs in results["runs"].items():
+        wall_s, cpu_s, load = (MedianRange.of([run[key] for run in runs]) for key in ("wall_s", "cpu_s", "load"))
+        last_lines = "; ".join(dict.fromkeys(run["said"] for run in runs))
+        rows.append((f"`{command}`", f"{wall_s:.0f}", f"{cpu_s:.0f}", f"{load:.1f}", str(len(runs)), last_lines))
     heads = ("", "seconds", "CPU seconds", "load before", "times", "its last line")
     about = f"{results['machine']}; {results['date'][:10]}; [raw results](results/ocean_suite.json)."
     return f"{about}\n\n{table(heads, rows)}"
@@ -66,22 +66,22 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="of `puffer ocean`; without it, its default")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args()
-    words = ["ocean", *([] if options.jobs is None else ["--jobs", str(options.jobs)])]
-    kept = json.loads(options.results.read_text()) if options.results.exists() else {}
+    arguments = ["ocean", *([] if options.jobs is None else ["--jobs", str(options.jobs)])]
+    stored = json.loads(options.results.read_text()) if options.results.exists() else {}
     facts = {"machine": machine(), "revision": version()}
-    runs = kept["runs"] if all(kept.get(key) == value for key, value in facts.items()) else {}
+    runs = stored["runs"] if all(stored.get(key) == value for key, value in facts.items()) else {}
     facts["date"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    found = runs[" ".join(["puffer", *words])] = []
+    command_runs = runs[" ".join(["puffer", *arguments])] = []
     for _ in range(options.repeats):
-        found.append(run([sys.executable, "-m", "pufferlib.cli", *words]))
-        print(json.dumps(found[-1]), flush=True)
+        command_runs.append(run([sys.executable, "-m", "pufferlib.cli", *arguments]))
+        print(json.dumps(command_runs[-1]), flush=True)
     results = {**facts, "runs": runs}
     options.results.write_text(json.dumps(results, indent=1) + "\n")
     if options.results == RESULTS:
         page = FOLDER / "README.md"
         write_page(page, fill(page.read_text(), {"ocean_suite": section(results)}))
     print(section(results))
-    sys.exit(any(each["exit_code"] for each in found))
+    sys.exit(any(result["exit_code"] for result in command_runs))
 
 
 if __name__ == "__main__":

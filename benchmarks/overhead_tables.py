@@ -1,4 +1,4 @@
-"""Tables of overheads: what a step costs beyond what the environments alone take in the same run, in microseconds."""
+"""Tables of overheads: the microseconds of a step beyond those of the environments alone, in the same run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.ratios import MedianRange, figures, overheads, rates, ratios
 
 __all__ = ["TABLES", "overhead_tables"]
 
-TABLES = {  # by the name of a section: the tables in it, as workloads' cells name them, and which workloads these are
+TABLES = {  # by section: the names of its tables (from workloads' cells), and patterns of their workloads
     "returns": (("returns",), "returns-*"),
     "replayed": (("replayed", "replayed-agents"), "replayed-*"),
     "families": (("families", "families-agents"), "family-*"),
@@ -35,33 +35,33 @@ TITLES = {
     "ours processes-column@w2": "the same, one column",
 }
 SHARES = {"gymnasium sync": "ours serial of SyncVectorEnv's", "supersuit serial": "ours serial of SuperSuit's"}
-BY_LIBRARY = {"ours": "ours", "gymnasium": "SyncVectorEnv"}  # in "calls", whose rows are arrangements
+BY_LIBRARY = {"ours": "ours", "gymnasium": "SyncVectorEnv"}  # columns of "calls", whose rows are arrangements
 
 Result = Mapping[str, Any]
 
 
 def overhead_tables(results: Mapping[str, Result]) -> dict[str, str]:
-    """Return the text of each section, Markdown, by its name."""
+    """Return the Markdown of each section by its name."""
     texts = {}
     for section, (names, patterns) in TABLES.items():
         make = _workers_table if section == "workers" else _table
         tables = [make(name, [result for result in results.values() if table_of(result) == name]) for name in names]
-        asked = " ".join(f"'{pattern}'" for pattern in patterns.split())
+        quoted = " ".join(f"'{pattern}'" for pattern in patterns.split())
         texts[section] = "\n\n".join(filter(None, tables)) or (
-            f"Not measured yet: `python -m benchmarks.peers --only {asked}`."
+            f"Not measured yet: `python -m benchmarks.peers --only {quoted}`."
         )
     return texts
 
 
 def table_of(result: Result) -> str | None:
-    """Return the table of overheads that a workload's result belongs to; None if it is no such workload."""
+    """Return the name of the overheads' table that a workload's result belongs to; None for other workloads."""
     cell = result["workload"]["cell"]
-    name: str | None = "returns" if "returns" in cell else cell.get("table")  # as older results have it
+    name: str | None = "returns" if "returns" in cell else cell.get("table")  # "returns": in older results
     return name
 
 
 def _table(name: str, results: Sequence[Result]) -> str:
-    """Return one table: a row a workload, a column a participant; "" without results."""
+    """Return one table with a row per workload and a column per participant; "" without results."""
     columns: dict[str, None] = {}
     rows = []
     for result in results:
@@ -71,7 +71,7 @@ def _table(name: str, results: Sequence[Result]) -> str:
             if Participant.of(participant).library not in FLOORS:
                 cells[_column(name, participant)] = _cost(entry, entries.get(floor_of(participant, entries)))
         columns.update(dict.fromkeys(cells))
-        # Played environments vary more than overheads do, and ratios of these show nothing.
+        # Played environments vary by more than the overheads, so ratios of overheads would show nothing.
         shares = {head: _share(entries, peer) for peer, head in SHARES.items()} if not name.startswith("played") else {}
         cell, floor = result["workload"]["cell"], entries.get("bare steps")
         alone = f"{MedianRange.of(figures(floor, 'step_us')):.2f}" if floor is not None and rates(floor) else "—"
@@ -80,21 +80,21 @@ def _table(name: str, results: Sequence[Result]) -> str:
     if not rows:
         return ""
     ordered = sorted(columns, key=lambda column: not column.startswith(("ours", "the same")))
-    shown = [head for head in SHARES.values() if any(head in cells for *_, cells in rows)]
-    heads = (_head(name), "steps alone, µs", *(f"{column}, + µs" for column in ordered), *shown)
-    columns_of = (*ordered, *shown)
+    share_heads = [head for head in SHARES.values() if any(head in cells for *_, cells in rows)]
+    heads = (_head(name), "steps alone, µs", *(f"{column}, + µs" for column in ordered), *share_heads)
+    columns_of = (*ordered, *share_heads)
     return table(heads, [(row, alone, *(cells.get(column, "") for column in columns_of)) for row, alone, cells in rows])
 
 
 def _workers_table(name: str, results: Sequence[Result]) -> str:
-    """Return the table of two workers next to the serial backend: steps a second, their ratio, CPU time a step."""
+    """Return the table of two workers next to the serial backend: steps per second, ratio, CPU time per step."""
     rows = []
     for result in results:
         entries = [entry for entry in result["participants"] if entry["name"].startswith("ours")]
         if len(entries) != 2 or not all(rates(entry) for entry in entries):
             continue
         speeds = [rates(entry) for entry in entries]
-        cpu_us = [[1e6 * turn["cpu_s"] / turn["steps"] for turn in entry["turns"]] for entry in entries]
+        cpu_us = [[1e6 * sample["cpu_s"] / sample["steps"] for sample in entry["turns"]] for entry in entries]
         rows.append(
             (
                 result["workload"]["cell"]["row"],
@@ -114,7 +114,7 @@ def _workers_table(name: str, results: Sequence[Result]) -> str:
 
 
 def _share(entries: Mapping[str, Mapping[str, Any]], peer: str) -> str:
-    """Return our overhead as a share of a peer's; "" where one of them or the floor did not run."""
+    """Return our overhead as a share of a peer's; "" if one of them or the floor did not run."""
     sides = [entries.get(name) for name in ("ours serial", peer, "bare steps")]
     if not all(side is not None and rates(side) for side in sides):
         return ""

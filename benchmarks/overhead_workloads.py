@@ -1,12 +1,12 @@
-"""Workloads that are reported as overheads: the microseconds a step takes beyond those of environments stepped alone.
+"""Workloads reported as overheads: the microseconds of a step beyond those of the environments stepped alone.
 
-    returns-*    what synthetic environments return, 16 of them; single-returns-* one of them
-    replayed-*   what real environments returned, replayed at 0.1 µs a step, 16 and (single-replayed-*) one of them
-    played-*     the real environments themselves
-    family-*     the same of those families in docs/environments.md that make over 1,000 steps a second
+    returns-*    16 synthetic environments that return various values; single-returns-*: one environment
+    replayed-*   results of real environments, replayed at 0.1 µs a step, in 16 and (single-replayed-*) one environment
+    played-*     the real environments
+    family-*     replays of the families in docs/environments.md that make over 1,000 steps a second
     agents-*     2, 4 and 16 synthetic agents under PettingZoo's interface; native-*: PufferEnvs
-    infos-*      infos of two workers: unread, read in full, and one column of them
-    calls-*      other ways to call: same_step, copy=True, actions in a list or of a Tuple
+    infos-*      infos from two workers: unread, read in full, and one column of them
+    calls-*      other ways to call: same_step, copy=True, actions in a list or from a Tuple space
     workers-*    32 real environments on two workers next to the serial backend: speed, and CPU time a step
 
 "bare steps" is the floor. overhead_tables.py makes the tables: ``cell`` holds the table and the row of each workload.
@@ -39,7 +39,7 @@ RETURNED = (  # the keys of envs.RETURNS
     *("info of one np.float64", "info of four np.float64", "info of eight np.float64", "info of an array"),
 )
 
-REPLAYED = {  # keys of envs.REAL_ENVS or games.GAMES: as tables name them, and how many agents they have
+REPLAYED = {  # keys of envs.REAL_ENVS or games.GAMES: their names in tables, and their numbers of agents
     "cartpole": ("CartPole", 1),
     "pendulum": ("Pendulum", 1),
     "frozen_lake": ("FrozenLake", 1),
@@ -60,7 +60,7 @@ SHORT = ("half_cheetah", "simple_tag")  # with infos, and with several agents
 
 
 class OfFamily(NamedTuple):
-    """An environment of a family: its name, the stem of the family's file, and how many agents it has."""
+    """An environment of a family: its name, the stem of the family's file, and its number of agents."""
 
     name: str
     stem: str
@@ -68,14 +68,14 @@ class OfFamily(NamedTuple):
 
 
 def _families() -> Iterator[tuple[str, OfFamily]]:
-    """Yield those that make over 1,000 steps a second by what ``make test-envs`` found, by the names of recordings."""
-    replayed = ("CartPole-v1", "LunarLander-v3", "HalfCheetah-v5", "mpe/simple_tag_v3")  # as REPLAYED has them
+    """Yield the environments with over 1,000 steps per second in ``make test-envs``, by the names of recordings."""
+    replayed = ("CartPole-v1", "LunarLander-v3", "HalfCheetah-v5", "mpe/simple_tag_v3")  # which are in REPLAYED
     for file in sorted((Path(__file__).parent / "results" / "environments").glob("*.json")):
-        found = json.loads(file.read_text())
-        for each in found.get("environments", ()):
-            if each.get("steps_per_s", {}).get("serial", 0) > 1000 and each["name"] not in replayed:
-                recording = each["name"].replace("/", "-").lower()
-                yield recording, OfFamily(each["name"], found["family"], each["agents"])
+        content = json.loads(file.read_text())
+        for example in content.get("environments", ()):
+            if example.get("steps_per_s", {}).get("serial", 0) > 1000 and example["name"] not in replayed:
+                recording = example["name"].replace("/", "-").lower()
+                yield recording, OfFamily(example["name"], content["family"], example["agents"])
 
 
 FAMILIES = dict(_families())
@@ -85,16 +85,16 @@ def _slug(name: str) -> str:
     return name.replace("_", "-").replace(" ", "-").replace(".", "-")
 
 
-def _quarter(peer: str, whose: str) -> tuple[Target, ...]:
-    text = f"1/4 of {whose}'s overhead"
-    return (Target(text, OURS_SERIAL, (peer,), figure="overhead", at_most=0.25, beside=FLOOR),)
+def _quarter(peer: str, library: str) -> tuple[Target, ...]:
+    text = f"1/4 of {library}'s overhead"
+    return (Target(text, OURS_SERIAL, (peer,), figure="overhead", at_most=0.25, floor=FLOOR),)
 
 
 OF_SYNC, OF_SUPERSUIT = _quarter(GYM_SYNC, "SyncVectorEnv"), _quarter("supersuit serial", "SuperSuit")
 
 
 def _returns() -> Iterator[Workload]:
-    """What environments return, from nearly none to all that Gymnasium allows."""
+    """Yield environments whose steps return few to all types that Gymnasium allows."""
     for name, num_envs in product(RETURNED, (NUM_ENVS, 1)):
         one = num_envs == 1
         slug = name.replace(" ", "-").replace(".", "-")
@@ -113,7 +113,7 @@ def _returns() -> Iterator[Workload]:
 
 
 def _replayed() -> Iterator[Workload]:
-    """What real environments returned, without their own cost and its scatter."""
+    """Yield replays of real environments, without the cost of these and its variation."""
     for (name, (title, num_agents)), num_envs in product(REPLAYED.items(), (NUM_ENVS, 1)):
         one = num_envs == 1
         if one and num_agents > 1:
@@ -137,7 +137,7 @@ def _replayed() -> Iterator[Workload]:
 
 
 def _of_families() -> Iterator[Workload]:
-    """Yield one workload for each family's example, with only one other library, since there are many."""
+    """Yield one workload for each example of a family, with only one other library, since there are many."""
     for recording, (name, _, num_agents) in FAMILIES.items():
         several = num_agents > 1
         yield Workload(
@@ -154,7 +154,7 @@ def _of_families() -> Iterator[Workload]:
 
 
 def _played() -> Iterator[Workload]:
-    """The real environments. PufferLib 3.0 steps older ones, so its floor is a bare loop on those."""
+    """Yield the real environments. PufferLib 3.0 steps older versions, so its floor is a bare loop over those."""
     for name, (title, num_agents) in REPLAYED.items():
         if name in SLOW:
             continue
@@ -171,7 +171,7 @@ def _played() -> Iterator[Workload]:
 
 
 def _agents() -> Iterator[Workload]:
-    """Several agents: returned in dicts, or written in place by a PufferEnv, which no other library steps."""
+    """Yield environments of several agents: returned in dicts, or written in place by PufferEnvs (ours only)."""
     for num_agents, info in product((2, 4, 16), (False, True)):
         yield Workload(
             f"agents-{num_agents}{'-info' * info}",
@@ -200,7 +200,7 @@ def _agents() -> Iterator[Workload]:
 
 
 def _infos() -> Iterator[Workload]:
-    """Infos from two workers: left unread, read in full, or one key read as a column."""
+    """Yield infos from two workers: unread, read in full, or one key read as a column."""
     ways = ("processes@w2", "processes-read@w2", "processes-column@w2")
     for name in RETURNED:
         if not name.startswith("info"):
@@ -219,7 +219,7 @@ def _infos() -> Iterator[Workload]:
 
 
 def _calls() -> Iterator[Workload]:
-    """Other ways to call the same environment. Gymnasium's SyncVectorEnv copies by default."""
+    """Yield other ways to call the same environment. Gymnasium's SyncVectorEnv copies by default."""
     rows: tuple[tuple[str, str, str, str, dict[str, str]], ...] = (
         ("list", "actions in a list", "-list", "-list", {}),
         ("tuple", "actions of a Tuple space", "", "", {"actions": "tuple"}),
@@ -241,7 +241,7 @@ def _calls() -> Iterator[Workload]:
 
 
 def _workers() -> Iterator[Workload]:
-    """Yield environments whose steps are worth a second worker."""
+    """Yield environments whose steps take long enough for a second worker."""
     rows: list[tuple[str, str, str, dict[str, Any]]] = [(_slug(name), REPLAYED[name][0], name, {}) for name in SHARED]
     rows.append(("four-agents", "four agents, 10 µs a step", "agents", {"num_agents": 4, "busy_s": 1e-5}))
     for slug, title, env, env_kwargs in rows:
@@ -260,6 +260,6 @@ def _workers() -> Iterator[Workload]:
 
 
 def overhead_workloads() -> Iterator[Workload]:
-    """Yield all of them."""
+    """Yield all workloads of this module."""
     for group in (_returns, _replayed, _of_families, _played, _agents, _infos, _calls, _workers):
         yield from group()

@@ -1,8 +1,8 @@
-"""Who takes part in benchmarks, in what, and what must be reached: libraries, participants, workloads, targets.
+"""Definitions of the benchmarks: libraries, participants, workloads, targets.
 
 A participant is written ``library arrangement@w2b8``: two processes, batches of eight environments. Without w a library
-has one process an environment, without b a batch holds all environments. ``ours@abc1234`` as a library is that commit
-of this project.
+has one process for each environment; without b a batch holds all environments. The library ``ours@abc1234`` is that
+commit of this project.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ __all__ = ["FLOORS", "LIBRARIES", "OURS", "Library", "Participant", "Target", "W
 
 
 class Library(NamedTuple):
-    """venv: the virtual environment it runs in; file: of benchmarks/players; package: whose version is told, where the
-    title does not; variables: of its environment; old_games: whether Gymnasium, and the games with it, are those that
-    PufferLib needs, which cost something else; own_games: whether it steps none but its own, which are native."""
+    """A library that takes part.
+
+    venv: the virtual environment it runs in. file: in benchmarks/vectorizers. package: reported with its version,
+    unless the title has that. variables: of its environment. old_games: whether it runs on the Gymnasium and games that
+    PufferLib needs, whose costs differ. own_games: whether it steps only its own, native games.
+    """
 
     title: str
     venv: str
@@ -33,7 +36,7 @@ LIBRARIES = {
     "ours": Library("this project", "ours", "ours", "pufferlib"),
     "ours-old": Library("this project (ours-old)", "ours-old", "ours", "pufferlib", old_games=True),
     "ours-portable": Library("this project, nothing compiled", "ours", "ours", variables={"PUFFERLIB_NATIVE": "0"}),
-    "bare": Library("a bare Python loop", "ours", "bare"),  # where all environments are installed
+    "bare": Library("a bare Python loop", "ours", "bare"),  # in the venv with all environments
     "bare-old": Library("a bare Python loop (Gymnasium 0.29)", "ours-old", "bare", old_games=True),
     "gymnasium": Library("Gymnasium", "gymnasium", "gymnasium_vector", "gymnasium"),
     "sb3": Library("Stable-Baselines3", "sb3", "stable_baselines", "stable-baselines3"),
@@ -50,7 +53,7 @@ FLOORS = ("bare", "bare-old")
 
 
 class Participant(NamedTuple):
-    """One library in one arrangement. num_workers, batch_size: None where it was not said."""
+    """One library in one arrangement. num_workers, batch_size: None if the name has none."""
 
     library: str
     arrangement: str
@@ -59,14 +62,14 @@ class Participant(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> Participant:
-        found = re.fullmatch(r"(\S+) ([\w-]+)(?:@(?:w(\d+))?(?:b(\d+))?)?", name)
-        if found is None or (found[1] not in LIBRARIES and not found[1].startswith("ours@")):
+        match = re.fullmatch(r"(\S+) ([\w-]+)(?:@(?:w(\d+))?(?:b(\d+))?)?", name)
+        if match is None or (match[1] not in LIBRARIES and not match[1].startswith("ours@")):
             raise ValueError(f"{name!r} is not 'library arrangement@w2b8' with one of {', '.join(LIBRARIES)}")
-        return cls(found[1], found[2], *(None if count is None else int(count) for count in found.group(3, 4)))
+        return cls(match[1], match[2], *(None if count is None else int(count) for count in match.group(3, 4)))
 
 
 def library_of(name: str) -> Library:
-    """Return the library of a participant: one of LIBRARIES, or a commit of ours, whose environment has its name."""
+    """Return the library of a participant: one of LIBRARIES, or a commit of ours, whose venv is named after it."""
     library = Participant.of(name).library
     if library in LIBRARIES:
         return LIBRARIES[library]
@@ -74,9 +77,9 @@ def library_of(name: str) -> Library:
 
 
 def floor_of(name: str, names: Collection[str]) -> str:
-    """Return the participant that steps the same environments alone, from which a participant's overhead is taken.
+    """Return the participant that steps the same environments alone, to subtract from a participant's time.
 
-    names: all participants. Where there is no bare loop on old games, all step the same ones.
+    names: all participants. Without a bare loop on old games, all step the same games.
     """
     old = "bare-old steps"
     return old if old in names and library_of(name).old_games else "bare steps"
@@ -84,12 +87,12 @@ def floor_of(name: str, names: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """What must be reached, as a ratio of steps per second or as another figure.
+    """A goal: a ratio of steps per second, or a limit on another figure.
 
-    of: our participant, or several, of which the one with the best median counts. over: the participants compared
-    with, each of them: the least ratio is the one that counts. rate: a limit in steps per second to compare with.
-    at_least: the ratio; None: ahead, by the sign test. figure, at_most: instead of steps per second, a figure that a
-    turn gives, or "step_us", and how much it may be. beside: whose figure is told with ours: the floor.
+    of: our participant, or several, of which the one with the best median counts. over: the participants to compare
+    with; the least ratio counts. rate: a limit in steps per second to compare with. at_least: the ratio; None: ahead,
+    by the sign test. figure, at_most: in place of steps per second, a figure of a turn or "step_us", and its upper
+    limit. floor: the participant whose figure is reported next to ours.
     """
 
     text: str
@@ -99,14 +102,17 @@ class Target:
     at_least: float | None = None
     figure: str = ""
     at_most: float = 0.0
-    beside: str = ""
+    floor: str = ""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """env, env_kwargs, num_envs: what is stepped. kind: "play"; "wait", with a learner that computes for think_s;
-    "idle", with a pause. window_s: how long a turn lasts; half of it in the short form. short: whether that has it.
-    repeats: how many turns each has. new_processes: whether new processes play each repeat, not the same ones all."""
+    """Environments to step, the participants that step them, and the targets.
+
+    env, env_kwargs, num_envs: the environments. kind: "play"; "wait", with a learner that computes for think_s; "idle",
+    with a pause. window_s: the length of a turn, halved in the short form. short: whether the short form includes this.
+    repeats: turns of each participant. new_processes: whether each repeat is played by new processes.
+    """
 
     name: str
     title: str
@@ -121,16 +127,16 @@ class Workload:
     short: bool = True
     repeats: int = 7
     new_processes: bool = False
-    cell: Mapping[str, Any] = field(default_factory=dict)  # where in the grid it lies
+    cell: Mapping[str, Any] = field(default_factory=dict)  # its position in the grid or in a table
 
     def needed(self, name: str) -> bool:
-        """Tell whether a participant belongs into the short form: ours, the floor, native ones, whom targets name."""
+        """Return whether a participant is in the short form: ours, the floor, native ones, those in targets."""
         named = [participant for target in self.targets for participant in target.over]
         library = Participant.of(name).library.partition("@")[0]  # another revision of ours is ours
         return name in named or library in (*OURS, *FLOORS, "ale", "envpool")
 
     def task(self, name: str) -> dict[str, Any]:
-        """Return the fields of the Task that a participant is given; see vectorizers/player.py."""
+        """Return the fields of a participant's Task; see vectorizers/player.py."""
         participant = Participant.of(name)
         return {
             "arrangement": participant.arrangement,

@@ -1,18 +1,18 @@
-"""Run this project and other libraries side by side, taking turns, each in a virtual environment of its own.
+"""Compare this project with other libraries, which take turns, each in its own virtual environment.
 
-    python -m benchmarks.peers --short            what must be shown, within 15 minutes
+    python -m benchmarks.peers --short            the workloads with targets, within 15 minutes
     python -m benchmarks.peers                    all, with the grid of delays, 2 hours 45 minutes
     python -m benchmarks.peers --only 'trivial-*' --list
     python -m benchmarks.peers --against REVISION       this tree and another commit of it, 61 pairs of turns a cell
 
-Writes benchmarks/results/NAME.json as each workload is done, and against-COMMIT.json; benchmarks/report.py makes tables
-and plots of them. What libraries print goes to benchmarks/.venvs/peers.log.
+Writes benchmarks/results/NAME.json after each workload, and against-COMMIT.json; benchmarks/report.py makes tables and
+plots of them. The output of libraries goes to benchmarks/.venvs/peers.log.
 
-Each participant is a process that makes its vectorizer and waits. In each repeat each of them has one turn, in another
-order every time: all others are stopped, with all their processes, since some spin; it warms up and plays for a window.
-Its first warm-up lasts a window, and until there were three steps for each environment. With --against, new processes
-play each pair of turns, since where a process happens to put its memory changes its speed by some percent.
-So what else the machine does meets all of them, and ratios are taken within a repeat.
+Each participant is a process that makes its vectorizer and waits. In each repeat each participant has one turn, in a
+different order every time: it warms up and plays for a window, while all others are stopped with all their processes,
+since some spin. The first warm-up lasts a window, and until each environment has had three steps. With --against, new
+processes play each pair of turns, since the addresses of a process's memory change its speed by some percent. Other
+load on the machine thus affects all participants, and ratios are taken within a repeat.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import WORKLOADS, Workload, library_of
 from pufferlib.tuning.bench import machine, overload
 
-__all__ = ["PLAYERS", "RESULTS", "measure", "result_of", "takes_s", "terminable"]
+__all__ = ["RESULTS", "VECTORIZERS", "measure", "result_of", "takes_s", "terminable"]
 
 RESULTS = Path(__file__).parent / "results"
-PLAYERS = Path(__file__).parent / "vectorizers"
+VECTORIZERS = Path(__file__).parent / "vectorizers"
 
-START_S, GRACE_S = 180.0, 5.0  # what making a vectorizer may take, and its end
-START_AND_END_S = 1.5  # what they take on average, two at once
-LATE_S = 60.0  # what a turn may take beyond its window
+START_S, GRACE_S = 180.0, 5.0  # limits for making a vectorizer, and for its end
+START_AND_END_S = 1.5  # their average duration, two at once
+LATE_S = 60.0  # limit for a turn beyond its window
 STARTS_AT_ONCE = 2
 FIRST_STEPS = 3  # of each environment, before the first turn
 
 
 class Failed(Exception):
-    """A participant did not do what it was asked; holds a status of a result and the reason."""
+    """Raised when a participant fails. Its arguments are the result's status and the reason."""
 
 
 class Child:
-    """One participant's process, stopped but for its turns."""
+    """One participant's process, stopped except for its turns."""
 
     def __init__(self, workload: Workload, name: str, log: TextIO) -> None:
         library = library_of(name)
@@ -70,7 +70,7 @@ class Child:
         self._folder = tempfile.TemporaryDirectory()  # PufferLib 3.0 leaves a link where it is imported
         variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [python, PLAYERS / "child.py", library.file, json.dumps(workload.task(name))],
+            [python, VECTORIZERS / "child.py", library.file, json.dumps(workload.task(name))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -82,18 +82,18 @@ class Child:
         self._begun = monotonic()
 
     def fileno(self) -> int:
-        """Return the descriptor that its answers come from."""
+        """Return the descriptor to read its answers from."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     def wait_until_ready(self) -> dict[str, Any]:
-        """Return what it says of itself, and how long it took to start, and stop it."""
+        """Wait for the process to start and stop it; return its facts and the seconds it took to start."""
         about = self._answer(self._begun + START_S - monotonic())["ready"]
         self._signal(signal.SIGSTOP)
         return {**about, "start_s": round(monotonic() - self._begun, 2)}
 
-    def turn(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Let it go on, have a command carried out, and stop it again."""
+    def take_turn(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Continue the process, send it a command, stop it again, and return the answer."""
         self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
         try:
@@ -106,14 +106,14 @@ class Child:
         return answer
 
     def ask_to_end(self) -> None:
-        """Have it close its vectorizer and end."""
+        """Ask the process to close its vectorizer and end."""
         assert self._process.stdin is not None
         self._signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
 
     def close(self) -> None:
-        """End it: by asking, then by killing all its processes."""
+        """End the process: ask it to end, then kill it with all its descendants."""
         assert self._process.stdout is not None
         self.ask_to_end()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -147,8 +147,8 @@ class Child:
         return answer
 
 
-@functools.cache  # once a run, whatever happens to the working tree meanwhile
-def _found(venv: str) -> tuple[Path | None, str]:
+@functools.cache  # one lookup per run, even if the working tree changes
+def _interpreter(venv: str) -> tuple[Path | None, str]:
     try:
         return python_of(venv), ""
     except NotInstalled as error:
@@ -156,19 +156,20 @@ def _found(venv: str) -> tuple[Path | None, str]:
 
 
 def _python(venv: str) -> Path:
-    python, reason = _found(venv)
+    python, reason = _interpreter(venv)
     if python is None:
         raise Failed("not installed", reason)
     return python
 
 
 def _in_a_group_that_ends_with_us() -> None:
-    """In a child: found a process group, which the kernel hangs up and continues when we end, however we do.
+    """Start a process group in the child, to which the kernel sends SIGHUP and SIGCONT when we end in any way.
 
-    It does so for groups of our session with stopped processes; in a session of its own they would stay stopped.
+    The kernel does so for groups with stopped processes in our session; in a session of its own they would stay
+    stopped.
     """
     os.setpgid(0, 0)
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, for one that is not stopped
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, for a child that is not stopped
 
 
 def measure(
@@ -181,7 +182,7 @@ def measure(
     log: TextIO,
     say: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:
-    """Return what each participant did: status, versions, and one dict a turn; what fails does not stop the others."""
+    """Return the entry of each participant: status, versions, and one dict per turn. A failure ends only its entry."""
     entries: list[dict[str, Any]] = [{"name": name, "status": "ran", "turns": []} for name in participants]
     command = {"kind": workload.kind, "seconds": window_s, "warm_up_s": warm_up_s}
     if workload.kind == "wait":
@@ -202,7 +203,7 @@ def _take_turns(
 ) -> None:
     """Start a process for each participant that has not failed, play these repeats, and end the processes."""
     children: dict[str, Child] = {}
-    first_turn = dict(command)  # before it, environments are reset, and everything is loaded
+    first_turn = dict(command)  # its warm-up resets the environments and loads everything
     first_turn["warm_up_s"] = max(command["warm_up_s"], command["seconds"])
     first_turn["warm_up_steps"] = FIRST_STEPS * workload.num_envs
 
@@ -223,7 +224,9 @@ def _take_turns(
         entry.update(children[entry["name"]].wait_until_ready())
 
     def play(entry: dict[str, Any]) -> None:
-        entry["turns"].append(children[entry["name"]].turn(first_turn if repeat == repeats.start else dict(command)))
+        entry["turns"].append(
+            children[entry["name"]].take_turn(first_turn if repeat == repeats.start else dict(command))
+        )
 
     try:
         waiting: list[dict[str, Any]] = [entry for entry in entries if entry["status"] == "ran"]
@@ -235,7 +238,7 @@ def _take_turns(
                 del waiting[0]
             if not starting:
                 break
-            # The process that is ready first is stopped first: some spin, and would hold up those that still start.
+            # Stop the process that is ready first: some spin, and would slow down those that still start.
             ready = select.select([children[entry["name"]] for entry in starting], [], [], START_S)[0]
             for entry in [entry for entry in starting if children[entry["name"]] in ready] or starting[:1]:
                 attempt(get_ready, entry)
@@ -247,20 +250,20 @@ def _take_turns(
                     attempt(play, entry)
     finally:
         for child in children.values():
-            child.ask_to_end()  # all at once: some take seconds
+            child.ask_to_end()  # all at once, since some take seconds
         for child in children.values():
             child.close()
 
 
 def form_of(workload: Workload, short: bool) -> tuple[list[str], float, float]:
-    """Return who takes part, how long a turn lasts, and a warm-up, in seconds."""
+    """Return the participants, and the seconds of a turn and of a warm-up."""
     names = [name for name in workload.participants if not short or workload.needed(name)]
     window_s = workload.window_s / 2 if short and workload.kind != "idle" else workload.window_s
     return names, window_s, 0.05 if short else 0.1
 
 
 def takes_s(workload: Workload, short: bool, repeats: int | None = None) -> float:
-    """Return about how long a workload takes."""
+    """Return the approximate seconds of a workload."""
     names, window_s, warm_up_s = form_of(workload, short)
     repeats = repeats or workload.repeats
     starts = repeats if workload.new_processes else 1
@@ -269,7 +272,7 @@ def takes_s(workload: Workload, short: bool, repeats: int | None = None) -> floa
 
 
 def result_of(workload: Workload, short: bool, repeats: int, log: TextIO) -> dict[str, Any]:
-    """Run a workload, and return all that its file holds."""
+    """Run a workload; return the content of its file of results."""
     load, begun = os.getloadavg()[0], monotonic()
     names, window_s, warm_up_s = form_of(workload, short)
     started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
@@ -291,11 +294,11 @@ def result_of(workload: Workload, short: bool, repeats: int, log: TextIO) -> dic
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Have SIGTERM end this process as Ctrl-C does, and either only once, so that it leaves no processes behind."""
+    """End this process on SIGTERM as on Ctrl-C, and ignore a second signal, so that no process is left behind."""
 
     def end(*_: object) -> None:
         for number in before:
-            signal.signal(number, signal.SIG_IGN)  # a second one would interrupt the clearing up
+            signal.signal(number, signal.SIG_IGN)  # a second one would interrupt the cleanup
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -309,14 +312,14 @@ def terminable() -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="workloads, or patterns such as 'grid-sleep-*'")
-    parser.add_argument("--short", action="store_true", help="only what must be shown, with shorter turns")
-    parser.add_argument("--resume", action="store_true", help="leave out what this version has a result of already")
-    parser.add_argument("--list", action="store_true", help="say which workloads there are, and run none")
+    parser.add_argument("--short", action="store_true", help="only workloads with targets, with shorter turns")
+    parser.add_argument("--resume", action="store_true", help="skip workloads that have a result of this version")
+    parser.add_argument("--list", action="store_true", help="list the workloads, and run none")
     parser.add_argument("--repeats", type=int, help=f"turns of each participant ({Workload.repeats}, of some more)")
     parser.add_argument(
         "--against",
         metavar="REVISION",
-        help="let this tree and another revision of it take turns, and nobody else, by default in the published cells",
+        help="compare only this tree with another revision of it, by default in the published cells",
     )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where results go")
     options = parser.parse_args()
@@ -324,7 +327,8 @@ def main() -> None:
     chosen = [
         workload
         for workload in WORKLOADS.values()
-        if (workload.short or not options.short) and any(fnmatch.fnmatch(workload.name, each) for each in patterns)
+        if (workload.short or not options.short)
+        and any(fnmatch.fnmatch(workload.name, pattern) for pattern in patterns)
     ]
     commit = ""
     if options.against:
@@ -351,10 +355,14 @@ def main() -> None:
         print(overload())
     options.results.mkdir(parents=True, exist_ok=True)
     ensure(workload.env_kwargs["recording"] for workload in chosen if "recording" in workload.env_kwargs)
-    chosen = [each for each in chosen if "recording" not in each.env_kwargs or is_there(each.env_kwargs["recording"])]
-    for workload in chosen:  # first of all, so that no measurement waits for it
+    chosen = [
+        workload
+        for workload in chosen
+        if "recording" not in workload.env_kwargs or is_there(workload.env_kwargs["recording"])
+    ]
+    for workload in chosen:  # first, so that no measurement waits for an installation
         for name in workload.participants:
-            python, reason = _found(library_of(name).venv)
+            python, reason = _interpreter(library_of(name).venv)
             if commit and python is None:
                 parser.error(f"{name} could not be built: {reason}")
     with terminable(), open(ignored_folder() / "peers.log", "w") as log:
@@ -369,7 +377,7 @@ def main() -> None:
                 facts = {"machine": result["machine"], "version": result["version"], "commit": commit}
                 cell = against.cell_of(result)
                 against.add(options.results / f"against-{commit}.json", facts, cell)
-                print(f"    {against.said(cell)}")
+                print(f"    {against.verdict_text(cell)}")
             else:
                 path.write_text(json.dumps(result, indent=1) + "\n")
             print(f"    {result['took_s']:.0f} s", flush=True)

@@ -1,18 +1,18 @@
-"""How large populations have to be for Leduc poker, by solver; what many policies in one batch cost; evaluations.
+"""Measure population sizes on Leduc poker by solver, the cost of many policies in one batch, and evaluations.
 
     python -m benchmarks.population [--only leduc|router|evaluation] [--page]
 
-Leduc: exact best responses, both players add one policy in each iteration, from uniform play on, until the population's
-NashConv is 0.5 or less. Seconds are those of the process on one core (CPU time), all of it: the game's enumeration too.
-Router: ``Router.act`` on one batch of 1,024 rows, MLPs of two layers of 64, for 1 to 64 policies: in blocks of
-neighbouring rows or scattered, stacked or one after another. All take turns, in another order in each repeat; ratios
-are taken within a repeat, of CPU time.
-Evaluation: a table of 40 policies a seat, 20 episodes of Leduc poker a cell, MLPs of two layers of 64, a tenth of the
-table a turn: by ``Evaluator`` in this process, over a coordinator's 1 to 4 actors of Ray, and as MALib does it: one
-environment, one episode after another, and in each step the policy looked up whose turn it is, which computes one row.
-(Without what MALib pays for Ray: a call for weights and one for actions, each step.) That one plays cells of the table
-for a few seconds. All take turns, in another order in each repeat; ratios are taken within a repeat, of wall time, as
-actors are to be compared.
+Leduc: with exact best responses, both players add one policy in each iteration, starting from uniform play, until the
+population's NashConv is 0.5 or less. Seconds are the CPU time of the process, including the game's enumeration.
+Router: ``Router.act`` on one batch of 1,024 rows with MLPs of two layers of 64, for 1 to 64 policies: in blocks of
+neighbouring rows or scattered, stacked or one after another. All take turns, in a different order in each repeat;
+ratios of CPU time are taken within a repeat.
+Evaluation: a table of 40 policies per seat, 20 episodes of Leduc poker per cell, MLPs of two layers of 64, a tenth of
+the table in a turn: by ``Evaluator`` in this process, over 1 to 4 Ray actors of a coordinator, and as in MALib: one
+environment, one episode after another, with a lookup of the acting policy in each step, which computes one row (without
+MALib's two Ray calls in each step, for weights and for actions). This last one plays cells of the table for a few
+seconds. All take turns, in a different order in each repeat; ratios are taken within a repeat, of wall time, since
+actors are compared.
 Writes benchmarks/results/population.json and the tables of docs/population.md; --page writes only these.
 """
 
@@ -59,7 +59,7 @@ __all__ = ["evaluation", "leduc", "routing", "sections"]
 RESULT = Path(__file__).parent / "results" / "population.json"
 PAGE = Path(__file__).parent.parent / "docs" / "population.md"
 LEVELS = (1.0, 0.5)
-MOST = {"last": 120}  # policies after which is given up; self-play has a cycle
+MOST = {"last": 120}  # policies at which the run gives up; self-play cycles
 SOLVERS: dict[str, Any] = {
     "alpha_rank": solvers.alpha_rank,
     "projected_replicator": solvers.projected_replicator,
@@ -75,7 +75,7 @@ WAYS = (("blocks", True), ("scattered", True), ("blocks", False), ("scattered", 
 
 
 def leduc(name: str) -> dict[str, Any]:
-    """Return at which sizes a population's NashConv was as low as each of the levels, and the seconds until then."""
+    """Return the population's size, and the seconds, at which its NashConv reached each of the levels."""
     start = process_time()
     oracle, solver = ExactOracle("leduc_poker"), SOLVERS[name]
     evaluate = None if name in ("uniform", "last") else oracle.evaluate
@@ -93,7 +93,7 @@ def leduc(name: str) -> dict[str, Any]:
 
 
 class Rows(pufferlib.PufferEnv):
-    """Nothing but a row."""
+    """An environment of one row that does nothing."""
 
     single_observation_space = spaces.Box(-1, 1, (16,), np.float32)
     single_action_space = spaces.Discrete(6)
@@ -103,7 +103,7 @@ class Rows(pufferlib.PufferEnv):
 
 
 def routing() -> dict[str, Any]:
-    """Return seconds a call for each number of policies and way, one list over the repeats."""
+    """Return the seconds per call for each number of policies and way, a list over the repeats each."""
     rng = np.random.default_rng(1)
     with pufferlib.make(Rows, num_envs=NUM_ROWS, seed=1) as vec:
         pool = PolicyPool()
@@ -113,7 +113,7 @@ def routing() -> dict[str, Any]:
         first = vec.recv()
         observations = rng.normal(size=first.observations.shape).astype(np.float32)
         batch = first._replace(observations=observations, masks=np.ones_like(first.masks))
-        turns: dict[str, Any] = {}
+        cases: dict[str, Any] = {}
         for count in NUM_POLICIES:
             for order, stack in WAYS if count > 1 else WAYS[:1]:
                 policies = np.arange(NUM_ROWS) * count // NUM_ROWS
@@ -121,25 +121,25 @@ def routing() -> dict[str, Any]:
                     rng.shuffle(policies)
                 router = Router(pool, vec, Fixed([(int(policy),) for policy in policies]), stack=stack, seed=1)
                 router.act(first)
-                turns[f"{count} {order} {'stacked' if stack else 'one by one'}"] = (router.act, batch)
-        found: dict[str, list[float]] = {name: [] for name in turns}
+                cases[f"{count} {order} {'stacked' if stack else 'one by one'}"] = (router.act, batch)
+        times: dict[str, list[float]] = {name: [] for name in cases}
         for _ in range(NUM_REPEATS):
-            for name in rng.permutation(list(turns)).tolist():
-                act, seen = turns[name]
+            for name in rng.permutation(list(cases)).tolist():
+                act, argument = cases[name]
                 start, calls = process_time(), 0
                 while process_time() - start < WINDOW_S:
-                    act(seen)
+                    act(argument)
                     calls += 1
-                found[name].append((process_time() - start) / calls)
-    return found
+                times[name].append((process_time() - start) / calls)
+    return times
 
 
 def one_at_a_time(pool: PolicyPool, layout: Any, action_space: Any) -> Callable[[int], int]:
-    """Return what plays cells of the table for a few seconds, an episode at a time, and returns how many episodes."""
+    """Return a function that plays cells of the table for LOOP_S, one episode at a time, and returns their number."""
     env = GameEnv("leduc_poker")
     actors = {policy: pool.actor(policy, layout, action_space) for policy in range(2 * TABLE)}
-    seen = env.reset()[0]["player_0"]
-    assert np.array_equal(layout.flatten(seen), np.append(seen["action_mask"], seen["state"]))
+    observation = env.reset()[0]["player_0"]
+    assert np.array_equal(layout.flatten(observation), np.append(observation["action_mask"], observation["state"]))
     matchups = cycle((one, TABLE + other) for one in range(TABLE) for other in range(TABLE))
 
     def episode(matchup: tuple[int, int]) -> float:
@@ -148,16 +148,16 @@ def one_at_a_time(pool: PolicyPool, layout: Any, action_space: Any) -> Callable[
         returns = 0.0
         while env.agents:
             actions = dict.fromkeys(env.agents, 0)
-            for agent, seen in observations.items():
-                if seen["action_mask"].any():
-                    row = torch.from_numpy(np.append(seen["action_mask"], seen["state"]))
+            for agent, observation in observations.items():
+                if observation["action_mask"].any():
+                    row = torch.from_numpy(np.append(observation["action_mask"], observation["state"]))
                     distribution, _, _ = actors[policies[agent]](row[None])
                     actions[agent] = int(distribution.sample()[0][0])
             observations, rewards, *_ = env.step(actions)
             returns += rewards[env.possible_agents[0]]
         return returns
 
-    def turn(number: int) -> int:
+    def play_cells(number: int) -> int:
         start, num_episodes = perf_counter(), 0
         with torch.inference_mode():
             while perf_counter() - start < LOOP_S:
@@ -167,11 +167,11 @@ def one_at_a_time(pool: PolicyPool, layout: Any, action_space: Any) -> Callable[
                 num_episodes += CELL_EPISODES
         return num_episodes
 
-    return turn
+    return play_cells
 
 
 def evaluation() -> dict[str, Any]:
-    """Return episodes a second, and a second of this process's CPU time, of each way; one list over the turns."""
+    """Return the episodes per second, and per CPU second of this process, of each way, a list over the turns each."""
     rng = np.random.default_rng(1)
     torch.manual_seed(1)
     pool = PolicyPool()
@@ -193,28 +193,28 @@ def evaluation() -> dict[str, Any]:
             coordinator = Coordinator(pool, env, num_actors=num_actors, num_envs=EVALUATION_ENVS, start_timeout=600.0)
             ways[f"{num_actors} actors"] = partial(evaluated, stack.enter_context(coordinator))
         for way in ways.values():
-            way(0)  # actors begin, and fetch weights
-        found: dict[str, list[float]] = {name: [] for name in ways}
+            way(0)  # starts the actors, which fetch weights
+        speeds: dict[str, list[float]] = {name: [] for name in ways}
         cpu: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(NUM_TURNS):
             for name in rng.permutation(list(ways)).tolist():
                 start, cpu_start = perf_counter(), process_time()
                 num_episodes = ways[name](number)
-                found[name].append(num_episodes / (perf_counter() - start))
+                speeds[name].append(num_episodes / (perf_counter() - start))
                 cpu[name].append(num_episodes / (process_time() - cpu_start))
-    return {"episodes_per_s": found, "episodes_per_cpu_s": cpu, "load": os.getloadavg()[1], "nice": os.nice(0)}
+    return {"episodes_per_s": speeds, "episodes_per_cpu_s": cpu, "load": os.getloadavg()[1], "nice": os.nice(0)}
 
 
 def sections(results: dict[str, Any]) -> dict[str, str]:
-    """Return the tables, Markdown, by their names."""
+    """Return the Markdown tables by their names."""
     lines = [
         "| solver | policies each at NashConv 1.0 | at 0.5 | seconds | MALib's Table 3, policies | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for name, found in results.get("leduc", {}).items():
-        sizes, seconds = found["sizes"], found["seconds"]
-        size, theirs = MALIB.get(name, ("not told", "not told"))
-        reached = sizes.get("0.5", f"never (at {found['size']} still {found['nash_conv']:.1f})")
+    for name, result in results.get("leduc", {}).items():
+        sizes, seconds = result["sizes"], result["seconds"]
+        size, theirs = MALIB.get(name, ("not published", "not published"))
+        reached = sizes.get("0.5", f"never (at {result['size']} still {result['nash_conv']:.1f})")
         took = f"{seconds['0.5']:.1f}" if "0.5" in seconds else "–"
         other = "never" if size is None else size
         their_s = "–" if theirs is None else theirs
@@ -231,7 +231,7 @@ def sections(results: dict[str, Any]) -> dict[str, str]:
         cells = []
         for order, stack in WAYS:
             took = routed[f"{count} {order} {'stacked' if stack else 'one by one'}"]
-            cells.append(_spread(one, took, "{:.2f}"))
+            cells.append(_ratio_text(one, took, "{:.2f}"))
         rows.append(f"| {count} | {' | '.join(cells)} |")
     if one:
         rows += ["", f"One policy: {median(one) * 1e6:,.0f} µs a batch. {results['machine']}."]
@@ -242,27 +242,27 @@ def _evaluation_table(results: dict[str, Any]) -> str:
     if "evaluation" not in results:
         return ""
     measured = results["evaluation"]
-    found, cpu = measured["episodes_per_s"], measured["episodes_per_cpu_s"]
+    episodes, cpu = measured["episodes_per_s"], measured["episodes_per_cpu_s"]
     alone, first = "one at a time", "1 actors"
     rows = [
-        "| evaluated by | episodes/s | beside one at a time | the same by CPU time | beside one actor |",
+        "| evaluated by | episodes/s | ratio to one at a time | the same by CPU time | ratio to one actor |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for name, speeds in found.items():
+    for name, speeds in episodes.items():
         cells = [
             {"in process": "`Evaluator` in this process", first: "1 actor"}.get(name, name),
             f"{median(speeds):,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})",
-            _spread(speeds, found[alone], "{:.1f}"),
-            "–" if "actors" in name else _spread(cpu[name], cpu[alone], "{:.1f}"),
-            _spread(speeds, found[first], "{:.2f}") if "actors" in name else "–",
+            _ratio_text(speeds, episodes[alone], "{:.1f}"),
+            "–" if "actors" in name else _ratio_text(cpu[name], cpu[alone], "{:.1f}"),
+            _ratio_text(speeds, episodes[first], "{:.2f}") if "actors" in name else "–",
         ]
         rows.append(f"| {' | '.join(cells)} |")
-    told = f"Niceness {measured['nice']}, load {measured['load']:.1f} over five minutes. {results['machine']}."
-    return "\n".join([*rows, "", told])
+    conditions = f"Niceness {measured['nice']}, load {measured['load']:.1f} over five minutes. {results['machine']}."
+    return "\n".join([*rows, "", conditions])
 
 
-def _spread(numbers: list[float], others: list[float], form: str) -> str:
-    """Return the median of the ratios within repeats, with min and max."""
+def _ratio_text(numbers: list[float], others: list[float], form: str) -> str:
+    """Return the median, minimum and maximum of the ratios within repeats as text."""
     ratios = sorted(number / other for number, other in zip(numbers, others, strict=True))
     return f"{form} ({form}–{form})".format(median(ratios), ratios[0], ratios[-1])
 
@@ -271,17 +271,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", choices=("leduc", "router", "evaluation"))
     parser.add_argument("--page", action="store_true")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    if not chosen.page:
+    if not options.page:
         results |= {"machine": machine(), "revision": version()}
         with threadpool_limits(1):
             torch.set_num_threads(1)
-            if chosen.only in (None, "leduc"):
+            if options.only in (None, "leduc"):
                 results["leduc"] = {name: leduc(name) for name in SOLVERS}
-            if chosen.only in (None, "router"):
+            if options.only in (None, "router"):
                 results["router"] = routing()
-            if chosen.only in (None, "evaluation"):
+            if options.only in (None, "evaluation"):
                 results["evaluation"] = evaluation()
         with written_whole(RESULT) as part:
             part.write_text(json.dumps(results, indent=1) + "\n")

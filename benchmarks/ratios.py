@@ -1,4 +1,4 @@
-"""What a run says: ratios within repeats, their spread, and whether one side is ahead."""
+"""Evaluate a run: ratios within repeats, their range, and whether one side is ahead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 SIGNIFICANT = 0.05
-MANY = 30  # pairs of which the median's confidence interval is told
+MANY = 30  # pairs from which on the median's confidence interval is reported
 
 
 class MedianRange(NamedTuple):
@@ -39,35 +39,35 @@ class MedianRange(NamedTuple):
         return cls(median(values), min(values), max(values))
 
     def __format__(self, form: str) -> str:
-        """Write all three in a number's format: "2.50 (2.00 – 3.00)"."""
+        """Format all three numbers: "2.50 (2.00 – 3.00)"."""
         return f"{self.median:{form}} ({self.low:{form}} – {self.high:{form}})"
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Return how many times as fast the first was, repeat by repeat."""
-    return [own / other for own, other in zip(ours, theirs, strict=True)]
+    """Return the ratio of the first to the second in each repeat."""
+    return [our / their for our, their in zip(ours, theirs, strict=True)]
 
 
 def sign_test(values: Sequence[float]) -> float:
-    """Return how probable it is that at least so many of these ratios lie above 1 by chance; ties are left out."""
+    """Return the probability that at least this many of the ratios lie above 1 by chance; ties are left out."""
     above, below = sum(value > 1 for value in values), sum(value < 1 for value in values)
     count = above + below
     return sum(comb(count, number) for number in range(above, count + 1)) / 2**count
 
 
 def ahead(values: Sequence[float]) -> bool:
-    """Tell whether these ratios show who is faster: by the sign test at 5 %, which 7 of 7 pass and 6 of 7 do not."""
+    """Return whether the ratios lie above 1 by the sign test at 5 %, which 7 of 7 pass and 6 of 7 do not."""
     return sign_test(values) < SIGNIFICANT
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the median of which these are samples, by order statistics, however they are spread.
+    """Return the 95 % interval of the median of these samples by order statistics, for any distribution.
 
-    Of n values the k-th least and the k-th greatest enclose it, but with a probability of twice that of fewer than k
-    heads in n throws; k is the greatest for which that is small enough. Takes six values at least.
+    The k-th least and the k-th greatest of n values fail to enclose the median with a probability of twice that of
+    fewer than k heads in n throws; k is the greatest for which that is at most 5 %. Takes at least six values.
     """
     ordered, count = sorted(values), len(values)
-    outside, rank = 2 / 2**count, 1  # of the least and the greatest
+    outside, rank = 2 / 2**count, 1  # for the least and the greatest value
     assert outside <= SIGNIFICANT, "too few values"
     while (outside := outside + 2 * comb(count, rank) / 2**count) <= SIGNIFICANT:
         rank += 1
@@ -75,28 +75,28 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def rates(entry: Mapping[str, Any]) -> list[float]:
-    """Return a participant's steps per second, repeat by repeat; none if it did not run to the end."""
+    """Return a participant's steps per second in each repeat; [] if it did not run to the end."""
     if entry["status"] != "ran" or "steps" not in entry["turns"][0]:
         return []
-    return [turn["steps"] / turn["seconds"] for turn in entry["turns"]]
+    return [sample["steps"] / sample["seconds"] for sample in entry["turns"]]
 
 
 def figures(entry: Mapping[str, Any], figure: str) -> list[float]:
-    """Return what a participant's turns gave, repeat by repeat; "step_us": microseconds for a step."""
+    """Return a figure of a participant's turns in each repeat; "step_us": microseconds per step."""
     if figure == "step_us":
         return [1e6 / rate for rate in rates(entry)]
-    return [turn[figure] for turn in entry["turns"]]
+    return [sample[figure] for sample in entry["turns"]]
 
 
 def overheads(entry: Mapping[str, Any], floor: Mapping[str, Any]) -> list[float]:
-    """Return the microseconds a step that a participant takes beyond those of the floor, repeat by repeat."""
-    return [own - least for own, least in zip(figures(entry, "step_us"), figures(floor, "step_us"), strict=True)]
+    """Return the microseconds per step of a participant minus those of the floor, in each repeat."""
+    return [cost - least for cost, least in zip(figures(entry, "step_us"), figures(floor, "step_us"), strict=True)]
 
 
 def counterpart(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return whom of us a participant is compared with: the fastest of ours on the games that it steps.
+    """Return our participant to compare another one with: the fastest of ours on the same games.
 
-    None if none of those ran. Where ours-old takes no part, games make no difference.
+    None if none of these ran. If ours-old takes no part, all are taken to step the same games.
     """
     libraries = [Participant.of(other["name"]).library for other in entries]
     old = LIBRARIES[Participant.of(entry["name"]).library].old_games and "ours-old" in libraries
@@ -106,28 +106,31 @@ def counterpart(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) 
 
 
 class Verdict(NamedTuple):
-    """reached: what of the target was reached, None where nothing could be compared; met; note: who was compared;
-    beside: the same of whom the target has beside ours."""
+    """The evaluation of a target.
+
+    reached: our ratio or figure; None if nothing could be compared. met: whether that meets the target. note: the
+    participants compared. floor: the figure of the target's floor, if it has one.
+    """
 
     reached: MedianRange | None
     met: bool | None
     note: str
-    beside: MedianRange | None = None
+    floor: MedianRange | None = None
 
 
 def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
-    """Return whether a workload's results meet a target.
+    """Return the verdict on a target from a workload's results.
 
-    Of several of ours the one with the best median counts, of those compared with the one that comes off best: the
-    least median of ratios. Who did not run is named in the note.
+    Of several of our participants the one with the best median counts, of the others the strongest: the one with the
+    least median of ratios. The note names those that did not run.
     """
-    found = {entry["name"]: entry for entry in entries}
-    ours = [found[name] for name in _names(target.of) if name in found and found[name]["status"] == "ran"]
+    by_name = {entry["name"]: entry for entry in entries}
+    ours = [by_name[name] for name in _names(target.of) if name in by_name and by_name[name]["status"] == "ran"]
     if not ours:
-        reasons = [found[name].get("reason", "") for name in _names(target.of) if name in found]
+        reasons = [by_name[name].get("reason", "") for name in _names(target.of) if name in by_name]
         return Verdict(None, None, f"did not run: {'; '.join(reasons)}" if reasons else "not part of this run")
     if target.figure == "overhead":
-        sides = [found.get(name, NOT_RUN) for name in (*target.over, target.beside)]
+        sides = [by_name.get(name, NOT_RUN) for name in (*target.over, target.floor)]
         if not all(rates(side) for side in sides):
             return Verdict(None, None, "did not run")
         peer, floor = sides
@@ -135,17 +138,17 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
         return Verdict(reached, reached.median <= target.at_most, "")
     if target.figure:
         reached = min(MedianRange.of(figures(entry, target.figure)) for entry in ours)
-        floor = found.get(target.beside, NOT_RUN)
-        beside = MedianRange.of(figures(floor, target.figure)) if floor["status"] == "ran" else None
-        return Verdict(reached, reached.median <= target.at_most, "", beside)
+        floor = by_name.get(target.floor, NOT_RUN)
+        floor_range = MedianRange.of(figures(floor, target.figure)) if floor["status"] == "ran" else None
+        return Verdict(reached, reached.median <= target.at_most, "", floor_range)
     best = max(ours, key=lambda entry: median(rates(entry)))
     note = best["name"] if len(_names(target.of)) > 1 else ""
     if target.rate is not None:
         reached = MedianRange.of([rate / target.rate for rate in rates(best)])
-        steps = f"over {sum(turn['steps'] for turn in best['turns']):,} steps"
+        steps = f"over {sum(sample['steps'] for sample in best['turns']):,} steps"
         return Verdict(reached, reached.median >= (target.at_least or 1), " ".join(filter(None, (note, steps))))
     compared = {
-        name: ratios(rates(best), rates(found[name])) for name in target.over if rates(found.get(name, NOT_RUN))
+        name: ratios(rates(best), rates(by_name[name])) for name in target.over if rates(by_name.get(name, NOT_RUN))
     }
     missing = [name for name in target.over if name not in compared]
     if not compared:

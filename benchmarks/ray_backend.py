@@ -1,12 +1,12 @@
-"""What backend="ray" costs, beside Ray used by hand: with environments that sleep, and with some that do nothing.
+"""Measure the cost of backend="ray" and of Ray used by hand, with environments that sleep and that do nothing.
 
     python -m benchmarks.ray_backend [--repeats 5] [--seconds 3] [--out FILE]
 
-*sleep*: 32 environments whose steps sleep 5 ms on average, in two actors, each with one process an environment on its
-node; batches hold the first 8 or 16 to finish, or all. The ideal is 32 / mean. *overhead*: environments that cost
-nothing, in two actors; seconds of a batch over its environments. By hand, that is an actor for each environment, one
-call a step: ``ray.get`` of all calls, or ``ray.wait`` for the first half. Writes benchmarks/results/ray.json, and of
-that the table in benchmarks/README.md.
+*sleep*: 32 environments whose steps sleep 5 ms on average, in two actors, each with one process per environment on its
+node; batches hold the first 8 or 16 environments to finish, or all. The ideal is 32 / mean. *overhead*: environments
+that cost nothing, in two actors; the figure is the time of a batch divided by its environments. By hand means an actor
+for each environment and one call for each step: ``ray.get`` of all calls, or ``ray.wait`` for the first half. Writes
+benchmarks/results/ray.json, and from that the table in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -42,37 +42,39 @@ BY_HAND = (2, 8, 16)  # actors of one environment
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="of each figure; the median is kept, and the range")
-    parser.add_argument("--seconds", type=float, default=3.0, help="that each of them is measured for")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="of each figure; the results hold the median and the range"
+    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each repeat")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    own = {"worker_niceness": 0}  # as where pufferlib starts a Ray of its own
-    ray.init("local", include_dashboard=False, logging_level=logging.ERROR, num_cpus=4, _system_config=own)
+    system_config = {"worker_niceness": 0}  # as when pufferlib starts Ray itself
+    ray.init("local", include_dashboard=False, logging_level=logging.ERROR, num_cpus=4, _system_config=system_config)
     report: dict[str, Any] = {
         "machine": machine(),
         "revision": version(),
         "ray": ray.__version__,
         "load": os.getloadavg()[0],
     }
-    command = f"python -m benchmarks.ray_backend --repeats {asked.repeats} --seconds {asked.seconds:g}"
+    command = f"python -m benchmarks.ray_backend --repeats {options.repeats} --seconds {options.seconds:g}"
     report |= {"command": command, "sleep": [], "overhead": []}
     for spread, batch_size in itertools.product(SPREADS, BATCHES):
-        share = share_of_ideal(spread, batch_size, asked)
+        share = share_of_ideal(spread, batch_size, options)
         report["sleep"].append({"spread": spread, "batch_size": batch_size, **share})
         print(json.dumps(report["sleep"][-1]), flush=True)
     for num in ENVS_PER_ACTOR:
-        report["overhead"].append({"how": "backend", "envs_per_actor": num, **backend_us(num, asked)})
+        report["overhead"].append({"how": "backend", "envs_per_actor": num, **backend_us(num, options)})
         print(json.dumps(report["overhead"][-1]), flush=True)
     for num in BY_HAND:
-        for how, play in (("ray.get", get_all), ("ray.wait", wait_for_half)):
-            report["overhead"].append({"how": how, "actors": num, **by_hand_us(num, play, asked)})
+        for method, play in (("ray.get", get_all), ("ray.wait", wait_for_half)):
+            report["overhead"].append({"how": method, "actors": num, **by_hand_us(num, play, options)})
             print(json.dumps(report["overhead"][-1]), flush=True)
     ray.shutdown()
-    asked.out.write_text(json.dumps(report, indent=1) + "\n")
-    if asked.out == RESULTS:
+    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    if options.out == RESULTS:
         write_page(PAGE, fill(PAGE.read_text(), {"ray": table(report)}))
     print(table(report))
 
@@ -81,8 +83,8 @@ def spread_of(values: list[float]) -> dict[str, float]:
     return {"median": median(values), "min": min(values), "max": max(values)}
 
 
-def share_of_ideal(spread: float, batch_size: int, asked: Any) -> dict[str, float]:
-    """Return the share of 32 / mean that is reached."""
+def share_of_ideal(spread: float, batch_size: int, options: Any) -> dict[str, float]:
+    """Return the share of 32 / mean that an arrangement reaches."""
     creator = functools.partial(PlainEnv, mean_s=MEAN_S, spread=spread, kind="sleep", episode_length=10**9)
     shares = []
     with pufferlib.make(
@@ -97,27 +99,27 @@ def share_of_ideal(spread: float, batch_size: int, asked: Any) -> dict[str, floa
         actions = np.zeros(batch_size, np.int64)
         vec.async_reset()
         play_for(vec, actions, 1.0)
-        for _ in range(asked.repeats):
+        for _ in range(options.repeats):
             vec.stats(reset=True)
-            num, seconds = play_for(vec, actions, asked.seconds)
-            shares.append(num * batch_size / seconds / (32 / MEAN_S))  # a step takes longer than it is to sleep
+            num, seconds = play_for(vec, actions, options.seconds)
+            shares.append(num * batch_size / seconds / (32 / MEAN_S))  # a step takes longer than its sleep
     return spread_of(shares)
 
 
-def backend_us(num: int, asked: Any) -> dict[str, float]:
-    """Return the microseconds of an environment's step."""
+def backend_us(num: int, options: Any) -> dict[str, float]:
+    """Return the microseconds per step of an environment."""
     num_envs = NUM_ACTORS * num
     with pufferlib.make(PlainEnv, backend="ray", num_envs=num_envs, num_workers=NUM_ACTORS, seed=1) as vec:
         actions = np.zeros(num_envs, np.int64)
         vec.reset()
         vec.send(actions)
         play_for(vec, actions, 0.5)
-        taken = [play_for(vec, actions, asked.seconds) for _ in range(asked.repeats)]
-    return spread_of([1e6 * seconds / batches / num_envs for batches, seconds in taken])
+        timings = [play_for(vec, actions, options.seconds) for _ in range(options.repeats)]
+    return spread_of([1e6 * seconds / batches / num_envs for batches, seconds in timings])
 
 
 def play_for(vec: pufferlib.VecEnv, actions: Any, seconds: float) -> tuple[int, float]:
-    """Receive batches and answer them; return how many there were, and in how many seconds."""
+    """Receive batches and answer them; return their number and the seconds."""
     num, start_s = 0, time.perf_counter()
     while time.perf_counter() - start_s < seconds:
         vec.recv()
@@ -130,29 +132,29 @@ def play_for(vec: pufferlib.VecEnv, actions: Any, seconds: float) -> tuple[int, 
 
 
 class Alone:
-    """An actor as one writes it first: one environment."""
+    """A simple actor that holds one environment."""
 
     def __init__(self) -> None:
         self.env = PlainEnv()
         self.env.reset(seed=1)
 
     def step(self, action: int) -> Any:
-        outcome = self.env.step(action)
-        if outcome[2]:
+        result = self.env.step(action)
+        if result[2]:
             self.env.reset()
-        return outcome
+        return result
 
 
-def by_hand_us(num: int, play: Any, asked: Any) -> dict[str, float]:
+def by_hand_us(num: int, play: Any, options: Any) -> dict[str, float]:
     import ray
 
     actors = [ray.remote(Alone).options(num_cpus=0).remote() for _ in range(num)]
     ray.get([actor.step.remote(0) for actor in actors])
     play(actors, 0.5)
-    taken = [play(actors, asked.seconds) for _ in range(asked.repeats)]
+    timings = [play(actors, options.seconds) for _ in range(options.repeats)]
     for actor in actors:
         ray.kill(actor)
-    return spread_of([1e6 * seconds / steps for steps, seconds in taken])
+    return spread_of([1e6 * seconds / steps for steps, seconds in timings])
 
 
 def get_all(actors: list[Any], seconds: float) -> tuple[int, float]:
@@ -160,8 +162,8 @@ def get_all(actors: list[Any], seconds: float) -> tuple[int, float]:
 
     steps, start_s = 0, time.perf_counter()
     while time.perf_counter() - start_s < seconds:
-        outcomes = ray.get([actor.step.remote(0) for actor in actors])
-        np.stack([outcome[0] for outcome in outcomes])
+        results = ray.get([actor.step.remote(0) for actor in actors])
+        np.stack([result[0] for result in results])
         steps += len(actors)
     return steps, time.perf_counter() - start_s
 
@@ -173,7 +175,7 @@ def wait_for_half(actors: list[Any], seconds: float) -> tuple[int, float]:
     of_ref = {actor.step.remote(0): actor for actor in actors}
     while time.perf_counter() - start_s < seconds:
         ready, _ = ray.wait(list(of_ref), num_returns=half)
-        np.stack([outcome[0] for outcome in ray.get(ready)])
+        np.stack([result[0] for result in ray.get(ready)])
         for ref in ready:
             actor = of_ref.pop(ref)
             of_ref[actor.step.remote(0)] = actor
@@ -182,9 +184,9 @@ def wait_for_half(actors: list[Any], seconds: float) -> tuple[int, float]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return the figures as they stand in the README."""
-    how = f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`."
-    lines = [how, "", "| | median (min – max) |", "| --- | --- |"]
+    """Return the table of the README."""
+    about = f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`."
+    lines = [about, "", "| | median (min – max) |", "| --- | --- |"]
     for entry in report["sleep"]:
         text = " – ".join(f"{entry[name]:.2f}" for name in ("min", "max"))
         name = f"32 envs that sleep 5 ms ± {entry['spread']:.0%}, two actors, batches of {entry['batch_size']}"

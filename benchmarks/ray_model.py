@@ -1,7 +1,7 @@
-"""A model of actors over Ray: what calls cost, fitted to measured ones, and a simulator that adds them up.
+"""A model of actors over Ray: the cost of calls, fitted to measured ones, and a simulator that adds them up.
 
-A batch of all environments of N actors is N calls. Each is the driver's work (to send actions, to take rows in), which
-it does one call at a time, and the actor's, which they do side by side: Ray's way there and back, and the steps.
+A batch of all environments of N actors consists of N calls. A call has two parts: the driver's work (sending actions,
+storing rows), done for one call at a time, and the rest, which runs in parallel: transfers by Ray, and the steps.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ __all__ = ["Arrangement", "Cost", "Costs", "Forecast", "fitted", "simulate"]
 
 
 class Cost(NamedTuple):
-    """Seconds of a call, of each environment in it, and of each byte of their observations; none is negative."""
+    """The seconds of a call, of each environment in it, and of each byte of their observations; none is negative."""
 
     call_s: float
     env_s: float
     byte_s: float
 
     def of(self, num_envs: float, obs_nbytes: int) -> float:
-        """Return the seconds of a call that carries so many environments, with observations of so many bytes."""
+        """Return the seconds of a call for num_envs environments with observations of obs_nbytes bytes."""
         return self.call_s + num_envs * (self.env_s + obs_nbytes * self.byte_s)
 
 
 class Costs(NamedTuple):
-    """driver: what a call takes of the learner's own thread. rest: what else it takes, on its way and at the actor."""
+    """The two costs of a call. driver: in the learner's thread. rest: on its way and in the actor."""
 
     driver: Cost
     rest: Cost
 
 
 class Arrangement(NamedTuple):
-    """num_actors: one a node, each with envs_per_actor environments, of which ``side_by_side`` step at a time.
+    """An arrangement of actors to simulate.
 
-    step_s: seconds of an environment's step, during which it needs no core that others want. batch_calls: how many
-    actors' answers make a batch; None: of all. learner_s: what the learner computes for each environment's step.
-    steps_per_call: 1 where each step is a call's; more where actors play by themselves and send whole rollouts.
-    cores: which all of this shares, on a machine that plays several nodes; None: more than are wanted.
+    num_actors: one per node, each with envs_per_actor environments, of which ``side_by_side`` step at a time. step_s:
+    seconds of an environment's step, during which it needs no core that others use. batch_calls: actors' answers in a
+    batch; None: of all. learner_s: the learner's seconds for each environment's step. steps_per_call: 1 if each step is
+    a call; more if actors play by themselves and send whole rollouts. cores: shared by everything, on a machine that
+    stands for several nodes; None: unlimited.
     """
 
     num_actors: int
@@ -56,16 +57,16 @@ class Arrangement(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """steps_per_s: of environments. busy: the share of its time in which the driver's thread has something to do."""
+    """The predicted speed. steps_per_s: of environments. busy: the share of time in which the driver's thread works."""
 
     steps_per_s: float
     busy: float
 
 
 def fitted(points: Sequence[tuple[int, int, float]]) -> Cost:
-    """Return the cost that fits calls best: (environments, bytes of an observation, seconds) each.
+    """Return the cost that fits the calls best. points: (environments, bytes of an observation, seconds) of each call.
 
-    Least squares of relative errors, over those terms of a cost with which none is negative.
+    It minimizes the squares of relative errors over the subsets of terms for which no term is negative.
     """
     rows = np.array([(1.0, envs, envs * nbytes) for envs, nbytes, _ in points])
     seconds = np.array([seconds for *_, seconds in points])
@@ -73,24 +74,24 @@ def fitted(points: Sequence[tuple[int, int, float]]) -> Cost:
     for count in (1, 2, 3):
         for terms in map(list, combinations(range(3), count)):
             scaled = rows[:, terms] / seconds[:, None]
-            size = np.abs(scaled).max(0)  # a byte's seconds are to a call's as one to a million
-            found = np.linalg.lstsq(scaled / size, np.ones(len(rows)), rcond=None)[0] / size
-            error = float(np.square(scaled @ found - 1).sum())
-            if (found >= 0).all() and error < least:
+            size = np.abs(scaled).max(0)  # the seconds of a byte are a millionth of those of a call
+            coefficients = np.linalg.lstsq(scaled / size, np.ones(len(rows)), rcond=None)[0] / size
+            error = float(np.square(scaled @ coefficients - 1).sum())
+            if (coefficients >= 0).all() and error < least:
                 best, least = np.zeros(3), error
-                best[terms] = found
+                best[terms] = coefficients
     return Cost(*best.tolist())
 
 
-def simulate(costs: Costs, given: Arrangement, num_calls: int = 2_000) -> Forecast:
-    """Return what an arrangement reaches by a model's costs, over at least so many calls after a first fifth."""
-    carried = given.envs_per_actor * given.steps_per_call
-    own_s, rest_s = (cost.of(carried, given.obs_nbytes) for cost in costs)
-    turns = -(-given.envs_per_actor // given.side_by_side) * given.steps_per_call
-    cores = [0.0] * (given.cores or 0)  # when each is free
+def simulate(costs: Costs, arrangement: Arrangement, num_calls: int = 2_000) -> Forecast:
+    """Return the forecast of an arrangement by a model's costs, over at least num_calls calls after a first fifth."""
+    carried = arrangement.envs_per_actor * arrangement.steps_per_call
+    driver_s, rest_s = (cost.of(carried, arrangement.obs_nbytes) for cost in costs)
+    turns = -(-arrangement.envs_per_actor // arrangement.side_by_side) * arrangement.steps_per_call
+    cores = [0.0] * (arrangement.cores or 0)  # when each is free
 
     def work(at_s: float, seconds: float) -> float:
-        """Return when work is done that can begin at a time."""
+        """Return the time at which work is done that can begin at ``at_s``."""
         if not cores:
             return at_s + seconds
         done_s = max(at_s, heapq.heappop(cores)) + seconds
@@ -100,15 +101,15 @@ def simulate(costs: Costs, given: Arrangement, num_calls: int = 2_000) -> Foreca
     arrivals: list[float] = []
 
     def send(at_s: float) -> float:
-        sent_s = work(at_s, own_s / 2)
-        heapq.heappush(arrivals, work(sent_s, rest_s) + turns * given.step_s)
+        sent_s = work(at_s, driver_s / 2)
+        heapq.heappush(arrivals, work(sent_s, rest_s) + turns * arrangement.step_s)
         return sent_s
 
     now_s = 0.0
-    for _ in range(given.num_actors):
+    for _ in range(arrangement.num_actors):
         now_s = send(now_s)
-    batch = given.batch_calls or given.num_actors
-    num_batches = max(10, -(-num_calls // batch), 3 * -(-given.num_actors // batch))
+    batch = arrangement.batch_calls or arrangement.num_actors
+    num_batches = max(10, -(-num_calls // batch), 3 * -(-arrangement.num_actors // batch))
     idle_s = began_s = 0.0
     for number in range(-num_batches // 5, num_batches):
         if number == 0:
@@ -116,8 +117,8 @@ def simulate(costs: Costs, given: Arrangement, num_calls: int = 2_000) -> Foreca
         for _ in range(batch):
             arrival_s = heapq.heappop(arrivals)
             idle_s += max(0.0, arrival_s - now_s)
-            now_s = work(max(now_s, arrival_s), own_s / 2)
-        now_s = work(now_s, batch * carried * given.learner_s)
+            now_s = work(max(now_s, arrival_s), driver_s / 2)
+        now_s = work(now_s, batch * carried * arrangement.learner_s)
         for _ in range(batch):
             now_s = send(now_s)
     took_s = now_s - began_s

@@ -1,13 +1,13 @@
-"""What backend="ray" costs a call and a byte, and what follows for clusters that nobody has here.
+"""Measure the cost of a call and a byte with backend="ray", and predict the speed of large clusters from it.
 
     python -m benchmarks.ray_scale [--repeats 3] [--seconds 0.5] [--plot]
 
 Measures calls to actors of 1 to 128 environments, on one to three nodes of one machine, through Ray alone; fits
-``ray_model`` to those on one node; compares what it foretells with what two and three nodes reach, with environments
-that sleep; and simulates 1 to 1,000 nodes whose actors step through Ray. (With ``local_workers`` what ships sends small
+``ray_model`` to those on one node; compares its forecasts with the speed of two and three nodes, with environments that
+sleep; and simulates 1 to 1,000 nodes whose actors step through Ray. (With ``local_workers`` the backend sends small
 calls around Ray, which is not simulated.) Writes benchmarks/results/ray_scale.json, and from it
-docs/benchmarks/ray_scale.png and the tables of docs/ray.md. Two to four minutes. --plot: only draw and write what was
-measured already.
+docs/benchmarks/ray_scale.png and the tables of docs/ray.md. Takes two to four minutes; --plot only draws and writes
+from existing results.
 """
 
 from __future__ import annotations
@@ -40,23 +40,25 @@ STORED = RESULTS / "ray_scale.json"
 PICTURE = PLOTS / "ray_scale.png"
 PAGE = ROOT / "docs" / "ray.md"
 NBYTES = {"small": 32, "large": 4 * 84 * 84}  # of an observation
-ENVS = {"small": (1, 2, 4, 8, 16, 32, 64, 128), "large": (1, 8, 32, 128)}  # an actor, that calls are measured with
+ENVS = {"small": (1, 2, 4, 8, 16, 32, 64, 128), "large": (1, 8, 32, 128)}  # per actor, for measured calls
 SLEEP_S = 1e-3
 NUM_NODES = (1, 2, 3)
-SLEEPERS = (1, 8, 32, 128)  # environments an actor, whose steps sleep
-POOLED = (8, 32)  # the same in a pool, one actor's rows a batch
-SIZES = (1, 2, 4, 6, 10, 20, 40, 60, 100, 200, 400, 600, 1000)  # nodes that are simulated
-BOUND = 0.9  # of its time, from which on the learner is what everybody waits for
+SLEEPERS = (1, 8, 32, 128)  # environments per actor, whose steps sleep
+POOLED = (8, 32)  # the same in a pool with one actor's rows in a batch
+SIZES = (1, 2, 4, 6, 10, 20, 40, 60, 100, 200, 400, 600, 1000)  # simulated nodes
+BOUND = 0.9  # of the learner's time, from which on it is the bottleneck
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="of each figure; the median is kept, and the range")
-    parser.add_argument("--seconds", type=float, default=0.5, help="that each of them is measured for")
-    parser.add_argument("--plot", action="store_true", help="only draw what was measured, and write the tables")
-    asked = parser.parse_args()
-    if not asked.plot:
-        STORED.write_text(json.dumps(measured(asked), indent=1) + "\n")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="of each figure; the results hold the median and the range"
+    )
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each repeat")
+    parser.add_argument("--plot", action="store_true", help="only draw the existing results, and write the tables")
+    options = parser.parse_args()
+    if not options.plot:
+        STORED.write_text(json.dumps(measured(options), indent=1) + "\n")
     report = json.loads(STORED.read_text())
     plot(report, PICTURE)
     write_page(PAGE, fill(PAGE.read_text(), texts(report)))
@@ -66,8 +68,8 @@ def main() -> None:
 # --------------------------------------------------------------------------------------------------- measuring
 
 
-def measured(asked: Any) -> dict[str, Any]:
-    """Return what is measured: calls on one node, and sleeping environments on one to three."""
+def measured(options: Any) -> dict[str, Any]:
+    """Measure calls on one node, and sleeping environments on one to three; return the report."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
     import ray
@@ -76,24 +78,24 @@ def measured(asked: Any) -> dict[str, Any]:
     report: dict[str, Any] = {
         "machine": machine(), "revision": version(), "ray": ray.__version__,
         "load": os.getloadavg()[0], "cores": available_cpus(),
-        "command": f"python -m benchmarks.ray_scale --repeats {asked.repeats} --seconds {asked.seconds:g}",
+        "command": f"python -m benchmarks.ray_scale --repeats {options.repeats} --seconds {options.seconds:g}",
         "date": time.strftime("%Y-%m-%d"), "calls": [], "nodes": [],
     }  # fmt: skip
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 512 << 20})
     try:
         for num_nodes in NUM_NODES:
-            cluster.add_node(num_cpus=1, object_store_memory=512 << 20)  # an actor's, as the head has no CPU
+            cluster.add_node(num_cpus=1, object_store_memory=512 << 20)  # for an actor: the head has no CPU
             if num_nodes == 1:
                 for kind, counts in ENVS.items():
                     for envs in counts:
                         creator = functools.partial(PlainEnv, kind)
-                        figures = played(creator, cluster.address, 1, envs, envs, asked)
+                        figures = played(creator, cluster.address, 1, envs, envs, options)
                         report["calls"].append({"envs": envs, "obs_nbytes": NBYTES[kind], **figures})
                         print(json.dumps(report["calls"][-1]), flush=True)
             for batch_calls, counts in ((num_nodes, SLEEPERS), *([(1, POOLED)] if num_nodes > 1 else [])):
                 for envs in counts:
                     creator = functools.partial(PlainEnv, mean_s=SLEEP_S, kind="sleep")
-                    figures = played(creator, cluster.address, num_nodes, envs, batch_calls * envs, asked)
+                    figures = played(creator, cluster.address, num_nodes, envs, batch_calls * envs, options)
                     where = {"nodes": num_nodes, "envs": envs, "batch_calls": batch_calls}
                     report["nodes"].append({**where, **figures})
                     print(json.dumps(report["nodes"][-1]), flush=True)
@@ -102,8 +104,8 @@ def measured(asked: Any) -> dict[str, Any]:
     return report
 
 
-def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: int, asked: Any) -> dict[str, Any]:
-    """Return the seconds of a call, that is of a batch over the calls in it; of the driver's thread; and of a step."""
+def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: int, options: Any) -> dict[str, Any]:
+    """Return the seconds per call (of a batch over its calls), of the driver's thread per call, and of a step."""
     with pufferlib.make(
         creator,
         backend="ray",
@@ -119,14 +121,14 @@ def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: i
         vec.send(actions)
         play_for(vec, actions, 0.3)
         vec.stats(reset=True)
-        turns = [play_for(vec, actions, asked.seconds) for _ in range(asked.repeats)]
+        timings = [play_for(vec, actions, options.seconds) for _ in range(options.repeats)]
         step_s = float(vec.stats().step.mean_s)
-    calls, drivers = ([each[column] / batch_size * envs for each in turns] for column in (0, 1))
+    calls, drivers = ([timing[column] / batch_size * envs for timing in timings] for column in (0, 1))
     return {"call_s": spread_of(calls), "driver_s": spread_of(drivers), "step_s": step_s}
 
 
 def play_for(vec: pufferlib.VecEnv, actions: Any, seconds: float) -> tuple[float, float]:
-    """Return the seconds of a batch, and those of them in which this thread had a core."""
+    """Return the seconds of a batch, and the CPU seconds of this thread among them."""
     num, start_s, own_s = 0, time.perf_counter(), time.thread_time()
     while time.perf_counter() - start_s < seconds or num < 3:
         vec.recv()
@@ -145,26 +147,28 @@ def spread_of(values: list[float]) -> dict[str, float]:
 def costs_of(report: Mapping[str, Any]) -> Costs:
     """Fit the model to the calls on one node."""
     calls = report["calls"]
-    of = [(each["envs"], each["obs_nbytes"]) for each in calls]
-    own = [each["driver_s"]["median"] for each in calls]
-    rest = [max(1e-9, each["call_s"]["median"] - driver_s) for each, driver_s in zip(calls, own, strict=True)]
-    return Costs(*(fitted([(*at, s) for at, s in zip(of, seconds, strict=True)]) for seconds in (own, rest)))
+    of = [(call["envs"], call["obs_nbytes"]) for call in calls]
+    driver_seconds = [call["driver_s"]["median"] for call in calls]
+    rest = [
+        max(1e-9, call["call_s"]["median"] - driver_s) for call, driver_s in zip(calls, driver_seconds, strict=True)
+    ]
+    return Costs(*(fitted([(*at, s) for at, s in zip(of, seconds, strict=True)]) for seconds in (driver_seconds, rest)))
 
 
 def comparisons(report: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], float, float]]:
-    """Yield measured points with sleeping environments: each, its steps a second, and those that are foretold."""
+    """Yield each measured point with sleeping environments, its steps per second, and the forecast of these."""
     costs = costs_of(report)
-    for each in report["nodes"]:
-        batch_calls = each["batch_calls"]
-        given = Arrangement(
-            each["nodes"], each["envs"], NBYTES["small"], each["step_s"], batch_calls=batch_calls,
+    for point in report["nodes"]:
+        batch_calls = point["batch_calls"]
+        arrangement = Arrangement(
+            point["nodes"], point["envs"], NBYTES["small"], point["step_s"], batch_calls=batch_calls,
             cores=report["cores"],
         )  # fmt: skip
-        yield each, each["envs"] / each["call_s"]["median"], simulate(costs, given).steps_per_s
+        yield point, point["envs"] / point["call_s"]["median"], simulate(costs, arrangement).steps_per_s
 
 
 def scenarios() -> dict[str, Arrangement]:
-    """Return what is simulated over nodes, by name. A node has 16 cores, and a batch the first half of the answers."""
+    """Return the simulated scenarios by name. A node has 16 cores; a batch holds the first half of the answers."""
     node = Arrangement(1, 256, NBYTES["small"], 1e-3, side_by_side=16, learner_s=1e-6)
     return {
         "256 envs an actor": node,
@@ -176,7 +180,7 @@ def scenarios() -> dict[str, Arrangement]:
 
 
 def over_nodes(costs: Costs, scenario: Arrangement) -> list[Forecast]:
-    """Return what is foretold of a scenario with each number of nodes."""
+    """Return the forecast of a scenario for each number of nodes."""
     return [
         simulate(costs, scenario._replace(num_actors=num, batch_calls=max(1, num // 2)), num_calls=4 * num + 400)
         for num in SIZES
@@ -184,11 +188,11 @@ def over_nodes(costs: Costs, scenario: Arrangement) -> list[Forecast]:
 
 
 def learner_bound(forecasts: list[Forecast]) -> int | None:
-    """Return the number of nodes from which on the driver's thread has no time left; None: more than were simulated."""
+    """Return the least number of nodes at which the driver's thread is the bottleneck; None: more than simulated."""
     return next((num for num, forecast in zip(SIZES, forecasts, strict=True) if forecast.busy >= BOUND), None)
 
 
-# ------------------------------------------------------------------------------------------------------ telling
+# ------------------------------------------------------------------------------------------------------- report
 
 
 def texts(report: Mapping[str, Any]) -> dict[str, str]:
@@ -198,20 +202,20 @@ def texts(report: Mapping[str, Any]) -> dict[str, str]:
         f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`; "
         f"{report['date']}."
     )
-    errors = [abs(foretold / reached - 1) for _, reached, foretold in comparisons(report)]
+    errors = [abs(forecast / reached - 1) for _, reached, forecast in comparisons(report)]
     cost = ["| | a call | an environment in it | 1 KiB of rows |", "| --- | ---: | ---: | ---: |"]
-    for name, each in (("the learner's thread", costs.driver), ("Ray and the actor", costs.rest)):
-        cells = (seconds_text(value) for value in (each.call_s, each.env_s, 1024 * each.byte_s))
+    for name, part in (("the learner's thread", costs.driver), ("Ray and the actor", costs.rest)):
+        cells = (seconds_text(value) for value in (part.call_s, part.env_s, 1024 * part.byte_s))
         cost.append(f"| {name} | {' | '.join(cells)} |")
     reached_lines = [
-        "| nodes | environments a node | a batch | steps a second (min – max) | foretold | error |",
+        "| nodes | environments a node | a batch | steps a second (min – max) | forecast | error |",
         "| ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    for each, reached, foretold in comparisons(report):
-        low, high = (each["envs"] / each["call_s"][name] for name in ("max", "min"))
-        batch = "of all" if each["batch_calls"] == each["nodes"] else "of one"
-        figures = f"{reached:,.0f} ({low:,.0f} – {high:,.0f}) | {foretold:,.0f} | {foretold / reached - 1:+.0%}"
-        reached_lines.append(f"| {each['nodes']} | {each['envs']} | {batch} | {figures} |")
+    for point, reached, forecast in comparisons(report):
+        low, high = (point["envs"] / point["call_s"][name] for name in ("max", "min"))
+        batch = "of all" if point["batch_calls"] == point["nodes"] else "of one"
+        figures = f"{reached:,.0f} ({low:,.0f} – {high:,.0f}) | {forecast:,.0f} | {forecast / reached - 1:+.0%}"
+        reached_lines.append(f"| {point['nodes']} | {point['envs']} | {batch} | {figures} |")
     ahead = ["| | " + " | ".join(f"{num:,}" for num in (1, 10, 100, 1000)) + " | learner-bound from |"]
     ahead.append("| --- |" + " ---: |" * 5)
     for name, scenario in scenarios().items():
@@ -229,7 +233,7 @@ def texts(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def plot(report: Mapping[str, Any], path: Path) -> None:
-    """Draw a call's cost over its environments, measured and fitted, and what is foretold over nodes."""
+    """Draw the cost of a call over its environments, measured and fitted, and the forecasts over nodes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -238,9 +242,11 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
     FigureCanvasAgg(drawing)
     left, right = drawing.subplots(1, 2)
     for number, nbytes in enumerate(NBYTES.values()):
-        points = [each for each in report["calls"] if each["obs_nbytes"] == nbytes]
-        envs = [each["envs"] for each in points]
-        us = {name: [1e6 * each["call_s"][name] / each["envs"] for each in points] for name in ("median", "min", "max")}
+        points = [point for point in report["calls"] if point["obs_nbytes"] == nbytes]
+        envs = [point["envs"] for point in points]
+        us = {
+            name: [1e6 * point["call_s"][name] / point["envs"] for point in points] for name in ("median", "min", "max")
+        }
         bars = np.abs(np.array([us["min"], us["max"]]) - us["median"])
         left.errorbar(envs, us["median"], bars, fmt="o", color=f"C{number}", capsize=3, label=f"{nbytes:,} bytes")
         grid = np.geomspace(1, max(envs), 50)
@@ -249,12 +255,12 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
     left.set_title("A call of one actor: measured, and as fitted", fontsize=10)
     for number, (name, scenario) in enumerate(scenarios().items()):
         forecasts = over_nodes(costs, scenario)
-        right.plot(SIZES, [each.steps_per_s for each in forecasts], color=f"C{number}", marker=".", label=name)
+        right.plot(SIZES, [forecast.steps_per_s for forecast in forecasts], color=f"C{number}", marker=".", label=name)
         bound = learner_bound(forecasts)
         if bound is not None:
             right.plot(bound, forecasts[SIZES.index(bound)].steps_per_s, color=f"C{number}", marker="s", markersize=9)
     right.set(xscale="log", yscale="log", xlabel="nodes of 16 cores, steps of 1 ms", ylabel="steps a second")
-    right.set_title("Actors stepping through Ray, foretold; a square: the learner's thread is full", fontsize=10)
+    right.set_title("Actors stepping through Ray, forecast; a square: the learner's thread is full", fontsize=10)
     for panel in (left, right):
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
@@ -264,8 +270,8 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
 
 
 def total(costs: Costs, envs: float, nbytes: int) -> float:
-    own, rest = (cost.of(envs, nbytes) for cost in costs)
-    return own + rest
+    driver, rest = (cost.of(envs, nbytes) for cost in costs)
+    return driver + rest
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Record what real environments return, to be replayed without their own cost.
+"""Record the results of real environments, to replay them without the environments' cost.
 
-    python -m benchmarks.record [NAME …]        by default all that are replayed and not recorded yet
+    python -m benchmarks.record [NAME …]        by default all that workloads replay and that have no recording
 
-Each is played for 1,000 steps, with fixed seeds and actions of its own space, and stored in benchmarks/.recordings,
-which git ignores. Those of families are played in the virtual environments that ``make test-envs`` makes, where there
-are any, all others in "ours". The output names the objects that an environment returns again:
-a replay returns different ones. ``benchmarks/peers.py`` makes those recordings that it needs.
+Each environment is played for 1,000 steps, with fixed seeds and actions drawn from its space, and stored in
+benchmarks/.recordings, which git ignores. Environments of families are played in the virtual environments that
+``make test-envs`` makes, if they exist, all others in "ours". The output names the objects that an environment returns
+again: a replay returns different ones. ``benchmarks/peers.py`` makes the recordings that it needs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ TIMEOUT_S = 300
 
 
 class NotRecorded(Exception):
-    """An environment could not be recorded; says why."""
+    """Raised when an environment could not be recorded, with the reason."""
 
 
 def make(name: str, python: Path) -> str:
-    """Record an environment with a Python that has it, and return what is to be said of it. Raises NotRecorded."""
+    """Record an environment with a Python that has it; return the recorder's summary. Raises NotRecorded."""
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / ".gitignore").write_text("*\n")
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -63,7 +63,7 @@ def is_there(name: str) -> bool:
 
 
 def ensure(names: Iterable[str]) -> None:
-    """Record those of the names that have no recording yet, and print what could not be recorded."""
+    """Record the environments that have no recording yet, and print those that could not be recorded."""
     for name in names:
         if is_there(name):
             continue

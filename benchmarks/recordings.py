@@ -1,17 +1,17 @@
-"""Recordings of what real environments returned, in files that any version of NumPy and Gymnasium reads.
+"""Recordings of the results of real environments, in files that every version of NumPy and Gymnasium can read.
 
 A recording is a dict:
 
     agents       None, or the names of all possible agents of a PettingZoo environment
-    observation  the space of observations as ``described`` returns it; with agents, a dict of one for each
-    action       the same of actions
-    episodes     a list of (what ``reset`` returned, what each ``step`` returned); with agents each of these is a pair:
-                 ``env.agents`` after the call, and what it returned
-    notes        which objects the environment returned again instead of new ones, and where it was recorded
+    observation  the observation space as returned by ``described``; with agents, a dict of one per agent
+    action       the same for the action space
+    episodes     a list of (the result of ``reset``, the results of ``step``); with agents each result is a pair:
+                 ``env.agents`` after the call, and its return value
+    notes        the objects that the environment returned again instead of new ones, and the versions of packages
 
-Results are copied when they are returned, so an object that an environment returns again is recorded once a step.
-``benchmarks/record.py`` writes recordings; ``replayed.py`` and ``agents.py`` replay them. Imports NumPy and Gymnasium
-only, as it is imported in the virtual environment of every library.
+Results are copied when they are returned, so an object that an environment returns again is recorded in each step.
+``benchmarks/record.py`` writes recordings; ``replayed.py`` and ``agents.py`` replay them. Imports only NumPy and
+Gymnasium, since the virtual environments of all libraries import it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DICTS = (dict, OrderedDict, defaultdict)
 
 
 def path_of(recording: str) -> Path:
-    """Return the file of a recording: its name's, or the path itself."""
+    """Return the file of a recording, which is given by its name or by the path of a .pickle file."""
     return Path(recording) if recording.endswith(".pickle") else FOLDER / f"{recording}.pickle"
 
 
@@ -46,7 +46,7 @@ def path_of(recording: str) -> Path:
 
 
 def described(space: spaces.Space[Any]) -> tuple[Any, ...]:
-    """Return a space as numbers, strings and arrays. Raises TypeError for a class that is none of Gymnasium's."""
+    """Describe a space by numbers, strings and arrays. Raises TypeError for classes other than Gymnasium's."""
     kind = type(space)
     if kind is spaces.Box:
         return "Box", space.low, space.high, np.dtype(space.dtype).str
@@ -59,14 +59,14 @@ def described(space: spaces.Space[Any]) -> tuple[Any, ...]:
     if kind is spaces.Text:
         return "Text", space.min_length, space.max_length, "".join(space.character_list)
     if kind is spaces.Dict:
-        return "Dict", [(key, described(each)) for key, each in space.spaces.items()]
+        return "Dict", [(key, described(part)) for key, part in space.spaces.items()]
     if kind is spaces.Tuple:
-        return "Tuple", [described(each) for each in space.spaces]
+        return "Tuple", [described(part) for part in space.spaces]
     raise TypeError(f"a recording cannot hold a space of {kind.__module__}.{kind.__qualname__}")
 
 
 def built(description: tuple[Any, ...]) -> spaces.Space[Any]:
-    """Return the space that was described."""
+    """Return the space of a description."""
     kind, *arguments = description
     if kind == "Box":
         low, high, dtype = arguments
@@ -79,9 +79,9 @@ def built(description: tuple[Any, ...]) -> spaces.Space[Any]:
         least, most, charset = arguments
         return spaces.Text(most, min_length=least, charset=charset)
     if kind == "Dict":
-        return spaces.Dict({key: built(each) for key, each in arguments[0]})
+        return spaces.Dict({key: built(part) for key, part in arguments[0]})
     if kind == "Tuple":
-        return spaces.Tuple([built(each) for each in arguments[0]])
+        return spaces.Tuple([built(part) for part in arguments[0]])
     assert kind == "MultiBinary", kind
     return spaces.MultiBinary(arguments[0])
 
@@ -90,9 +90,9 @@ def built(description: tuple[Any, ...]) -> spaces.Space[Any]:
 
 
 def record(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, Any]:
-    """Play a Gymnasium environment with actions that its own space draws, and return the recording.
+    """Play a Gymnasium environment with actions drawn from its space, and return the recording.
 
-    An episode that is not over after the last step is recorded as truncated there.
+    An episode that is not over after the last step is recorded as truncated by it.
     """
     env.action_space.seed(seed)
     episodes: list[Any] = []
@@ -124,7 +124,7 @@ def record(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, Any]:
 
 
 def record_agents(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, Any]:
-    """Play a PettingZoo ParallelEnv likewise, its living agents with actions of their own."""
+    """Play a PettingZoo ParallelEnv, each living agent with actions from its space, and return the recording."""
     agents = list(env.possible_agents)
     for number, agent in enumerate(agents):
         env.action_space(agent).seed(seed + number)
@@ -138,7 +138,9 @@ def record_agents(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, A
         while env.agents and count < steps:
             result = env.step({agent: env.action_space(agent).sample() for agent in env.agents})
             observations, infos = result[0], result[-1]
-            returned.note(observations, infos, *(next(iter(each.values()), None) for each in (observations, infos)))
+            returned.note(
+                observations, infos, *(next(iter(by_agent.values()), None) for by_agent in (observations, infos))
+            )
             results.append((list(env.agents), _copied(result)))
             count += 1
         if env.agents:
@@ -156,7 +158,7 @@ def record_agents(env: Any, steps: int = STEPS, seed: int = SEED) -> dict[str, A
 
 
 class _Again:
-    """Notes which objects an environment returns in one step and again in the next, and which arrays are views."""
+    """A record of the objects that an environment returns in two consecutive steps, and of non-contiguous arrays."""
 
     def __init__(self, *names: str) -> None:
         self._names = names
@@ -177,7 +179,7 @@ class _Again:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a result. Raises TypeError for what another virtual environment could not read."""
+    """Return a copy of a result. Raises TypeError for types that another virtual environment might lack."""
     _check(value)
     return deepcopy(value)
 
@@ -185,12 +187,12 @@ def _copied(value: Any) -> Any:
 def _check(value: Any) -> None:
     kind = type(value)
     if kind in DICTS:
-        for key, each in value.items():
+        for key, item in value.items():
             _check(key)
-            _check(each)
+            _check(item)
     elif kind in (tuple, list):
-        for each in value:
-            _check(each)
+        for item in value:
+            _check(item)
     elif not (kind in ATOMS or isinstance(value, np.generic) or (kind is np.ndarray and value.dtype != object)):
         raise TypeError(f"a recording cannot hold a {kind.__module__}.{kind.__qualname__}: {value!r:.200}")
 
@@ -199,7 +201,7 @@ def _check(value: Any) -> None:
 
 
 def store(recording: dict[str, Any], path: Path) -> None:
-    """Write a recording, whole or not at all."""
+    """Write a recording atomically."""
     part = path.with_suffix(".part")
     part.write_bytes(pickle.dumps(recording, protocol=4))
     part.rename(path)
@@ -207,17 +209,17 @@ def store(recording: dict[str, Any], path: Path) -> None:
 
 @functools.cache
 def load(recording: str) -> dict[str, Any]:
-    """Return a recording, read once a process. Raises FileNotFoundError, with the command that makes it."""
+    """Return a recording, read once per process. Raises FileNotFoundError with the command that makes it."""
     path = path_of(recording)
     if not path.exists():
         raise FileNotFoundError(f"{path.name} is not recorded yet: python -m benchmarks.record {path.stem}")
     with open(path, "rb") as file:
-        found: dict[str, Any] = _fresh(_Unpickler(file).load())
-    return found
+        content: dict[str, Any] = _fresh(_Unpickler(file).load())
+    return content
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds what NumPy 2 keeps in ``numpy._core`` where NumPy 1 has it."""
+    """An unpickler that finds the contents of NumPy 2's ``numpy._core`` in NumPy 1, too."""
 
     def find_class(self, module: str, name: str) -> Any:
         if np.__version__.startswith("1."):
@@ -226,19 +228,19 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _fresh(value: Any) -> Any:
-    """Return what was read as an environment makes it: keys interned as those in a program, dtypes NumPy's own objects.
+    """Return a value as an environment would make it: with interned keys, and NumPy's dtype objects, not copies.
 
-    Compiled code may compare either by identity first, so a recording must not be slower there than what it replays.
+    Compiled code may compare both by identity first, and a replay must not be slower than its environment there.
     """
     kind = type(value)
     if kind in DICTS:
-        items = [(sys.intern(key) if type(key) is str else key, _fresh(each)) for key, each in value.items()]
-        made = copy(value)
-        made.clear()
-        made.update(items)
-        return made
+        items = [(sys.intern(key) if type(key) is str else key, _fresh(item)) for key, item in value.items()]
+        result = copy(value)
+        result.clear()
+        result.update(items)
+        return result
     if kind in (tuple, list):
-        return kind(_fresh(each) for each in value)
+        return kind(_fresh(item) for item in value)
     if kind is str and len(value) < 32:
         return sys.intern(value)
     if kind is np.ndarray:

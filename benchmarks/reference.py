@@ -1,12 +1,12 @@
-"""Is it as good? Returns of cleanrl_demo/ppo.py beside those of Stable-Baselines3's PPO, at equal steps.
+"""Compare the returns of cleanrl_demo/ppo.py with those of Stable-Baselines3's PPO after equal steps.
 
     python -m benchmarks.reference                       all tasks, 5 seeds each: about an hour on two cores
-    python -m benchmarks.reference --only cartpole       one of them
+    python -m benchmarks.reference --only cartpole       one task
 
-Both have the same environments, network and settings (trainers/settings.py: REFERENCE), and what is compared are 100
-fresh episodes with sampled actions. Not speed: runs go on beside one another, one a core. Those that are in
-benchmarks/results/reference.json already are left out, so that a run that was stopped goes on. Writes that file,
-docs/reference.md and docs/curves/reference-*.png. Ours is the Python that runs this; it needs pufferlib[dev].
+Both have the same environments, network and settings (trainers/settings.py: REFERENCE); the returns are those of 100
+fresh episodes with sampled actions. Speed is not compared: runs share the machine, one on each core. Runs that
+benchmarks/results/reference.json already holds are skipped, so a stopped run can go on. Writes that file,
+docs/reference.md and docs/curves/reference-*.png. Our trainer runs in this Python, which needs pufferlib[dev].
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cleanrl_demo.plot import Curve, band_of, draw, interval_radius
 from pufferlib.tuning.bench import machine
 
 TIMEOUT_S = 3600
-NUM_POINTS = 60  # of a curve that is kept
+NUM_POINTS = 60  # of a stored curve
 DOCS = FOLDER.parent / "docs"
 SEEDS = (1, 2, 3, 4, 5)
 OURS, SB3 = "ours", "SB3"
@@ -66,7 +66,7 @@ def interval(returns: Sequence[float]) -> tuple[float, float]:
 
 
 def rows(runs: Mapping[Key, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of the tasks that both have run with the same seeds."""
+    """Yield the lines of a table of the tasks that both have run with the same seeds."""
     yield "| task | steps | ours: mean return | SB3: mean return | no worse |"
     yield "|" + " --- |" * 5
     for task, name in TASKS.items():
@@ -78,12 +78,13 @@ def rows(runs: Mapping[Key, Mapping[str, Any]]) -> Iterator[str]:
         steps = runs[task, OURS, seeds[0]]["settings"]["total_steps"]
         verdict = "yes" if high >= their_low else "NO"
         yield (
-            f"| {name} | {steps:,} | {_told(mean(ours))} ({_told(low)} – {_told(high)}) "
-            f"| {_told(mean(theirs))} ({_told(their_low)} – {_told(their_high)}) | {verdict}, {len(seeds)} seeds |"
+            f"| {name} | {steps:,} | {_number_text(mean(ours))} ({_number_text(low)} – {_number_text(high)}) "
+            f"| {_number_text(mean(theirs))} ({_number_text(their_low)} – {_number_text(their_high)}) "
+            f"| {verdict}, {len(seeds)} seeds |"
         )
 
 
-def _told(value: float) -> str:
+def _number_text(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"
 
 
@@ -124,8 +125,8 @@ def pictures(runs: Mapping[Key, Mapping[str, Any]]) -> None:
         for contestant in CONTESTANTS:
             curves = [runs[task, contestant, seed]["curve"] for seed in SEEDS if (task, contestant, seed) in runs]
             if len(curves) > 1:
-                known = [Curve(*np.array(curve).T) for curve in curves]
-                bands.append(band_of(f"{name}, {contestant}: {len(curves)} seeds", known))
+                numbers = [Curve(*np.array(curve).T) for curve in curves]
+                bands.append(band_of(f"{name}, {contestant}: {len(curves)} seeds", numbers))
         if bands:
             draw(bands, DOCS / "curves" / f"reference-{task}.png", "steps", "episodic return")
 
@@ -135,11 +136,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--again", action="store_true", help="do what is in the results anew")
+    parser.add_argument("--again", action="store_true", help="run again what the results hold already")
     parser.add_argument("--results", type=Path, default=FOLDER / "results" / "reference.json", metavar="FILE")
     options = parser.parse_args()
-    kept = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
-    runs: dict[Key, Any] = {(each["task"], each["contestant"], each["settings"]["seed"]): each for each in kept["runs"]}
+    stored = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
+    runs: dict[Key, Any] = {
+        (entry["task"], entry["contestant"], entry["settings"]["seed"]): entry for entry in stored["runs"]
+    }
     due = [
         (task, contestant, seed)
         for task in options.only
@@ -157,36 +160,37 @@ def main() -> None:
         }
         for job in as_completed(jobs):
             task, contestant, seed = jobs[job]
-            told = job.result()
-            runs[task, contestant, seed] = {"task": task, "contestant": contestant, **_thinned(told)}
+            result = job.result()
+            runs[task, contestant, seed] = {"task": task, "contestant": contestant, **_thinned(result)}
             print(
-                f"{task}, {contestant}, seed {seed}: {told['final_return']:.2f} in {told['seconds']:.0f} s", flush=True
+                f"{task}, {contestant}, seed {seed}: {result['final_return']:.2f} in {result['seconds']:.0f} s",
+                flush=True,
             )
             facts = {
                 "machine": machine(),
                 "revision": version(),
                 "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                "version": told["versions"].get("pufferlib", kept.get("version", "")),
+                "version": result["versions"].get("pufferlib", stored.get("version", "")),
                 "command": shlex.join(["python", "-m", "benchmarks.reference", *sys.argv[1:]]),
             }
-            kept = {**facts, "runs": [runs[key] for key in sorted(runs)]}
-            options.results.write_text(json.dumps(kept, indent=1) + "\n")
+            stored = {**facts, "runs": [runs[key] for key in sorted(runs)]}
+            options.results.write_text(json.dumps(stored, indent=1) + "\n")
     pictures(runs)
-    write_page(DOCS / "reference.md", page(kept, runs))
+    write_page(DOCS / "reference.md", page(stored, runs))
     print("\n".join(rows(runs)))
 
 
-def _settings(known: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if known is None:
+def _settings(stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if stored is None:
         return None
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in known["settings"].items()}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in stored["settings"].items()}
 
 
-def _thinned(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a contestant told, with fewer points of its curve: a picture shows no more."""
-    curve = told["curve"]
+def _thinned(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a contestant's result with fewer points in its curve, as many as a picture shows."""
+    curve = result["curve"]
     chosen = sorted({round(i) for i in np.linspace(0, len(curve) - 1, NUM_POINTS)}) if curve else []
-    return {**told, "curve": [[int(curve[i][0]), round(float(curve[i][1]), 3)] for i in chosen]}
+    return {**result, "curve": [[int(curve[i][0]), round(float(curve[i][1]), 3)] for i in chosen]}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""ReplayedEnv: an environment that returns what a real one returned, at next to no cost."""
+"""ReplayedEnv: an environment that returns the results of a real one at almost no cost."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import gymnasium
 
 try:
     from benchmarks.recordings import built, load
-except ImportError:  # in a player, which has the files of this folder on its path
+except ImportError:  # in a player, whose path holds the files of this folder
     from recordings import built, load  # type: ignore[import-not-found,no-redef]
 
 __all__ = ["ReplayedEnv"]
 
 
 class ReplayedEnv(gymnasium.Env[Any, Any]):
-    """An environment that replays a recording, whatever its actions are: the objects themselves, in their order.
+    """An environment that returns the objects of a recording in their order, independent of its actions.
 
-    recording: the name of one, or the path of its file. ``reset`` begins the recording's next episode, and with a seed
-    the one of that number, modulo their count. All environments of a process share the objects.
+    recording: its name, or the path of its file. ``reset`` begins the next episode of the recording, and with a seed
+    the episode of that number, modulo their count. All environments of a process share the objects.
     """
 
     metadata = {"render_modes": []}
 
     def __init__(self, recording: str) -> None:
-        found = load(recording)
-        self.observation_space, self.action_space = built(found["observation"]), built(found["action"])
-        self._episodes = found["episodes"]
+        content = load(recording)
+        self.observation_space, self.action_space = built(content["observation"]), built(content["action"])
+        self._episodes = content["episodes"]
         self._number = 0
         self._results: Any = iter(())
 

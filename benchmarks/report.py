@@ -1,8 +1,8 @@
-"""Make tables and plots of results, in benchmarks/README.md, docs/benchmarks.md, docs/faults.md and README.md.
+"""Write the tables and plots of results into benchmarks/README.md, docs/benchmarks.md, docs/faults.md and README.md.
 
     python -m benchmarks.report
 
-Text around ``<!-- begin NAME -->`` … ``<!-- end NAME -->`` stays as it is; what stands between is written anew.
+It replaces the text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``; text around these marks stays.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 PAGES = (Path(__file__).parent / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
 PLOTS = ROOT / "docs" / "benchmarks"
-BESIDE = ("Gymnasium", "NumPy")  # whose versions are told with each library's
-NO_PEERS = (*OURS, *FLOORS)  # neither we nor the floor are libraries that one could take instead
+COMMON_PACKAGES = ("Gymnasium", "NumPy")  # reported with the version of each library
+NO_PEERS = (*OURS, *FLOORS)  # not alternatives that a user could choose
 
-NATIVE = "its own native environments"  # said of a library that steps no others
-LEFT_OUT = "not in these runs"  # said of a participant that nobody asked to run, as with --short
+NATIVE = "its own native environments"  # of a library that steps no others
+LEFT_OUT = "not in these runs"  # of a participant that was not run, as with --short
 
 Result = Mapping[str, Any]
 
 
 def load(folder: Path) -> dict[str, Result]:
-    """Return the results of workloads that exist, by name, in the order of workloads."""
-    found = {}
+    """Return the existing results by name, in the order of the workloads."""
+    results = {}
     for name in WORKLOADS:
         path = folder / f"{name}.json"
         if path.exists():
-            found[name] = json.loads(path.read_text())
-    return found
+            results[name] = json.loads(path.read_text())
+    return results
 
 
 def sections(results: Mapping[str, Result]) -> dict[str, str]:
-    """Return the text of each section, Markdown, by its name."""
+    """Return the Markdown of each section by its name."""
     if not results:
         nothing = "Nothing has been measured yet: `python -m benchmarks.peers`."
         names = ("machine", "targets", "workloads", "grid", "losses", "missing")
@@ -71,7 +71,7 @@ def sections(results: Mapping[str, Result]) -> dict[str, str]:
 
 
 def machine_text(results: Mapping[str, Result]) -> str:
-    """Return what was measured on, with which command, and how busy the machine was with other things."""
+    """Return the lines on the machine, its load, the dates, the commands and the libraries' versions."""
     all_results = list(results.values())
     dates = sorted(result["date"][:10] for result in all_results)
     versions = sorted({result["version"] for result in all_results})
@@ -88,7 +88,7 @@ def machine_text(results: Mapping[str, Result]) -> str:
 
 
 def targets_table(results: Mapping[str, Result]) -> str:
-    """Return what had to be reached, and what was."""
+    """Return the table of targets and of the ratios or figures reached."""
     rows = []
     for name, workload in WORKLOADS.items():
         for target in workload.targets:
@@ -97,13 +97,13 @@ def targets_table(results: Mapping[str, Result]) -> str:
             verdict = judge(target, results[name]["participants"])
             reached = "—" if verdict.reached is None else _reached(target.figure, verdict.reached)
             met = {True: "yes", False: "**no**", None: "not measured"}[verdict.met]
-            beside = verdict.beside and f"{target.beside}: {_reached(target.figure, verdict.beside)}"
-            rows.append((workload.title, target.text, reached, met, " ".join(filter(None, (verdict.note, beside)))))
+            floor_text = verdict.floor and f"{target.floor}: {_reached(target.figure, verdict.floor)}"
+            rows.append((workload.title, target.text, reached, met, " ".join(filter(None, (verdict.note, floor_text)))))
     return table(("workload", "at least", "reached (min – max)", "met", "which"), rows)
 
 
 def workload_text(result: Result) -> str:
-    """Return the table of one workload: everybody's figures, and how they compare with ours on the same games."""
+    """Return the table of one workload: the figures of all participants, compared with ours on the same games."""
     workload, entries = result["workload"], result["participants"]
     played = workload["kind"] == "play"
     several = any(Participant.of(entry["name"]).library == "ours-old" for entry in entries)
@@ -129,49 +129,49 @@ def workload_text(result: Result) -> str:
 
 
 def grid_table(results: Mapping[str, Result]) -> str:
-    """Return, for each delay and number of environments, how many times the best peer our best makes."""
+    """Return the ratio of our best to the best peer, by delay and number of environments."""
     cells = {name: result for name, result in results.items() if "kind" in _cell(result)}
     if not cells:
         return "The grid has not been measured yet: `python -m benchmarks.peers --only 'grid-*'`."
     counts = sorted({_cell(result)["num_envs"] for result in cells.values()})
     rows: dict[str, dict[int, str]] = {}
     for result in cells.values():
-        found = best_against_peers(result)
-        text = "—" if found is None else f"{found[1]:.2f}, {_without_counts(found[0])}"
+        best = best_against_peers(result)
+        text = "—" if best is None else f"{best[1]:.2f}, {_without_counts(best[0])}"
         rows.setdefault(_delay(_cell(result)), {})[_cell(result)["num_envs"]] = text
     heads = ("a step takes", *(f"{count} env{'s' * (count > 1)}" for count in counts))
     return table(heads, [(delay, *(row.get(count, "") for count in counts)) for delay, row in rows.items()])
 
 
 def losses_table(results: Mapping[str, Result]) -> str:
-    """Return where somebody was faster than our best arrangement, the worst first.
+    """Return the table of participants that were faster than our best arrangement, the fastest first.
 
-    We are compared on the same games, but for those who have native ones of their own, as their rows say.
+    Both step the same games, except for libraries with native games, whose rows say so.
     """
     rows = []
     for result in results.values():
         for entry in result["participants"] if result["workload"]["kind"] == "play" else ():
             best = counterpart(entry, result["participants"])
             library, arrangement, *_ = Participant.of(entry["name"])
-            # Steps alone, which nothing is done with, are what overheads are measured from.
+            # "steps" stores nothing: it is only the floor of overheads.
             if best is None or library in OURS or (library in FLOORS and arrangement == "steps") or not rates(entry):
                 continue
-            spread = MedianRange.of(ratios(rates(best), rates(entry)))
-            if spread.median < 1:
-                row = (result["workload"]["title"], _named(entry), best["name"], f"{spread:.2f}")
-                rows.append((spread.median, row))
+            median_range = MedianRange.of(ratios(rates(best), rates(entry)))
+            if median_range.median < 1:
+                row = (result["workload"]["title"], _named(entry), best["name"], f"{median_range:.2f}")
+                rows.append((median_range.median, row))
     if not rows:
         return "Nowhere in this run."
     return table(("workload", "faster is", "than", "ours is … times"), [row for _, row in sorted(rows)])
 
 
 def missing_table(results: Mapping[str, Result]) -> str:
-    """Return what could not be installed or run and why, and what these runs left out of the workloads' whole field."""
+    """Return the table of participants that could not be installed or run, with reasons, or were left out."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, result in results.items():
-        asked = {entry["name"] for entry in result["participants"]}
+        present = {entry["name"] for entry in result["participants"]}
         for participant in WORKLOADS[name].participants if name in WORKLOADS else ():
-            if participant not in asked:
+            if participant not in present:
                 reasons.setdefault((participant, LEFT_OUT), []).append(name)
         for entry in result["participants"]:
             if entry["status"] != "ran":
@@ -186,14 +186,14 @@ def missing_table(results: Mapping[str, Result]) -> str:
     return table(("participant", "what happened", "in"), rows)
 
 
-# ------------------------------------------------------------------------------------------------- what they share
+# -------------------------------------------------------------------------------------------------------- shared
 
 
 def _figure_text(scale: float, form: str) -> Callable[[MedianRange], str]:
-    return lambda spread: format(MedianRange(*(scale * value for value in spread)), form)
+    return lambda median_range: format(MedianRange(*(scale * value for value in median_range)), form)
 
 
-# What turns give beside steps per second: the heading, and how it is written.
+# Figures of turns other than steps per second: the heading, and the formatting.
 COLUMNS: dict[str, dict[str, tuple[str, Callable[[MedianRange], str]]]] = {
     "play": {},
     "wait": {
@@ -213,10 +213,10 @@ FIGURES = {figure: column for columns in COLUMNS.values() for figure, column in 
 FIGURES["step_us"] = ("µs for a step", _figure_text(1, ".2f"))
 
 
-def _reached(figure: str, spread: MedianRange) -> str:
+def _reached(figure: str, median_range: MedianRange) -> str:
     if figure in ("", "overhead"):
-        return f"{spread:.2f}"
-    return FIGURES[figure][1](spread) + (" %" if figure.endswith("_cpu") else " µs")
+        return f"{median_range:.2f}"
+    return FIGURES[figure][1](median_range) + (" %" if figure.endswith("_cpu") else " µs")
 
 
 def _figure(figure: str, entry: Mapping[str, Any]) -> str:
@@ -224,7 +224,7 @@ def _figure(figure: str, entry: Mapping[str, Any]) -> str:
 
 
 def speed_text(results: Mapping[str, Result]) -> str:
-    """Return the README's picture, Markdown; "" until all that it shows is measured."""
+    """Return the Markdown of the README's picture; "" until all its workloads are measured."""
     if not all(name in results for name in SPEED):
         return ""
     return (
@@ -244,7 +244,7 @@ def best_against_peers(result: Result) -> tuple[str, MedianRange] | None:
 
 
 def _named(entry: Mapping[str, Any]) -> str:
-    """Return a participant's name, with a note if it does not step the games that the others step."""
+    """Return a participant's name, with a note if it steps only its own games."""
     name: str = entry["name"]
     return f"{name} ({NATIVE})" if LIBRARIES[Participant.of(name).library].own_games else name
 
@@ -264,17 +264,19 @@ def _order(entry: Mapping[str, Any]) -> tuple[bool, float]:
 
 
 def _versions(results: Iterable[Result]) -> str:
-    found = {}
+    titles = {}
     for result in results:
         for entry in result["participants"]:
             name = Participant.of(entry["name"]).library
             if name not in (*FLOORS, "ours-portable") and "versions" in entry:
                 library, versions = LIBRARIES[name], entry["versions"]
-                others = [f"{title} {versions[title.lower()]}" for title in BESIDE if title.lower() in versions]
+                others = [
+                    f"{title} {versions[title.lower()]}" for title in COMMON_PACKAGES if title.lower() in versions
+                ]
                 others = [other for other in others if not other.startswith(library.title)]
                 title = " ".join(filter(None, (library.title, versions.get(library.package, ""))))
-                found[name] = f"{title} with {' and '.join(others)}" if others else title
-    return "; ".join(found.values())
+                titles[name] = f"{title} with {' and '.join(others)}" if others else title
+    return "; ".join(titles.values())
 
 
 def _range(values: Sequence[float]) -> str:
@@ -297,7 +299,7 @@ def _without_counts(name: str) -> str:
 
 
 def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
-    """Draw what there are results for; return the files."""
+    """Draw the plots of all existing results; return their paths."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -326,16 +328,16 @@ OTHERS = "#4f7396"
 
 
 def draw_points(results: Mapping[str, Result], names: Sequence[str], path: Path, title: str) -> Path | None:
-    """Draw a panel a workload: medians as points, on a logarithmic scale, with lines from least to greatest."""
+    """Draw a panel per workload: medians as points on a logarithmic scale, with lines from least to greatest."""
     from matplotlib import pyplot
     from matplotlib.ticker import EngFormatter, NullFormatter
 
-    shown = [results[name] for name in names if name in results]
-    ran = [sorted((entry for entry in result["participants"] if rates(entry)), key=_order) for result in shown]
-    if not shown:
+    chosen = [results[name] for name in names if name in results]
+    ran = [sorted((entry for entry in result["participants"] if rates(entry)), key=_order) for result in chosen]
+    if not chosen:
         return None
-    columns, text = min(2, len(shown)), EngFormatter(sep="", places=1)
-    heights = [1.5 + max(map(len, ran[first : first + columns])) for first in range(0, len(shown), columns)]
+    columns, text = min(2, len(chosen)), EngFormatter(sep="", places=1)
+    heights = [1.5 + max(map(len, ran[first : first + columns])) for first in range(0, len(chosen), columns)]
     figure, grid = pyplot.subplots(
         *(len(heights), columns),
         figsize=(6.2 * columns, 0.5 + 0.24 * sum(heights)),
@@ -343,14 +345,14 @@ def draw_points(results: Mapping[str, Result], names: Sequence[str], path: Path,
         layout="constrained",
         squeeze=False,
     )
-    for axes, result, entries in zip(grid.flat, shown, ran, strict=False):
+    for axes, result, entries in zip(grid.flat, chosen, ran, strict=False):
         for row, entry in enumerate(entries):
-            spread, library = MedianRange.of(rates(entry)), Participant.of(entry["name"]).library
+            median_range, library = MedianRange.of(rates(entry)), Participant.of(entry["name"]).library
             colour = COLOURS.get(library, OTHERS)
-            axes.plot([spread.low, spread.high], [row, row], color=colour, linewidth=2, alpha=0.5)
-            axes.plot([spread.median], [row], "o", color=colour, markersize=6)
+            axes.plot([median_range.low, median_range.high], [row, row], color=colour, linewidth=2, alpha=0.5)
+            axes.plot([median_range.median], [row], "o", color=colour, markersize=6)
             where = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center", "fontsize": 7}
-            axes.annotate(text(spread.median), (spread.median, row), color=colour, **where)
+            axes.annotate(text(median_range.median), (median_range.median, row), color=colour, **where)
         axes.set_yticks(range(len(entries)), [entry["name"] for entry in entries])
         axes.set_ylim(len(entries) - 0.4, -0.8)
         axes.set_xscale("log")
@@ -362,7 +364,7 @@ def draw_points(results: Mapping[str, Result], names: Sequence[str], path: Path,
         axes.set_title(result["workload"]["title"], fontsize=10)
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in list(grid.flat)[len(shown) :]:
+    for axes in list(grid.flat)[len(chosen) :]:
         axes.axis("off")
     figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=110)
@@ -371,7 +373,7 @@ def draw_points(results: Mapping[str, Result], names: Sequence[str], path: Path,
 
 
 def draw_grid(results: Mapping[str, Result], path: Path) -> Path | None:
-    """Draw the grid: how many times the best peer our best makes; red where it is less than one."""
+    """Draw the grid of the ratios of our best to the best peer; red below 1."""
     import numpy as np
     from matplotlib import pyplot
 
@@ -385,9 +387,9 @@ def draw_grid(results: Mapping[str, Result], path: Path) -> Path | None:
     delays = list(dict.fromkeys(delay for delay, _ in cells))
     counts = sorted({count for _, count in cells})
     values = np.full((len(delays), len(counts)), np.nan)
-    for (delay, count), found in cells.items():
-        if found is not None:
-            values[delays.index(delay), counts.index(count)] = found[1].median
+    for (delay, count), best in cells.items():
+        if best is not None:
+            values[delays.index(delay), counts.index(count)] = best[1].median
     figure, axes = pyplot.subplots(figsize=(2.2 + 1.6 * len(counts), 1.2 + 0.38 * len(delays)), layout="constrained")
     axes.imshow(np.log2(values), cmap="RdYlGn", vmin=-2, vmax=2, aspect="auto")
     for row, column in np.ndindex(values.shape):
@@ -405,7 +407,7 @@ def draw_grid(results: Mapping[str, Result], path: Path) -> Path | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where results lie")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="the folder of results")
     options = parser.parse_args()
     results = load(options.results)
     texts = sections(results)
@@ -414,7 +416,7 @@ def main() -> None:
     for page in (*PAGES, FAULTS_PAGE):
         write_page(page, fill(page.read_text(), texts))
         print(page.relative_to(ROOT))
-    for page in sorted((ROOT / "docs").glob("*.md")):  # which say how old their results are
+    for page in sorted((ROOT / "docs").glob("*.md")):  # these name the age of their results
         if MARK.search(page.read_text()):
             write_page(page, page.read_text())
     for path in draw(results, PLOTS):

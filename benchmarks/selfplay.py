@@ -1,11 +1,11 @@
-"""Does self-play learn? Past selves of cleanrl_demo.ppo_selfplay against chance, and against the last of them.
+"""Measure whether self-play learns: past selves of cleanrl_demo.ppo_selfplay against chance and the newest self.
 
     python -m benchmarks.selfplay [--only tictactoe|connect_four|tag] [--page]
 
-Trains as ``GAMES`` says, with one seed, and has each past self play each seat against who plays at random, and against
-the newest self: means of returns over ``NUM_EPISODES`` episodes. What the newest self gets in tic-tac-toe against
-perfect play is computed, not sampled. Writes benchmarks/results/selfplay.json, and the
-picture and the table of docs/population.md; --page writes only these.
+Trains with the settings in ``GAMES`` and one seed. Each past self then plays each seat against a random opponent and
+against the newest self; the figures are mean returns over ``NUM_EPISODES`` episodes. The newest self's return against
+perfect play in tic-tac-toe is computed, not sampled. Writes benchmarks/results/selfplay.json, and the picture and the
+table of docs/population.md; --page writes only these.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from pufferlib.util.files import written_whole
 
 __all__ = ["played", "sections"]
 
-HERE = Path(__file__).parent
-RESULT = HERE / "results" / "selfplay.json"
-PAGE = HERE.parent / "docs" / "population.md"
-PICTURE = HERE.parent / "docs" / "pictures" / "selfplay.svg"
+FOLDER = Path(__file__).parent
+RESULT = FOLDER / "results" / "selfplay.json"
+PAGE = FOLDER.parent / "docs" / "population.md"
+PICTURE = FOLDER.parent / "docs" / "pictures" / "selfplay.svg"
 NUM_EPISODES = 200
 
 
 def board_game(name: str, **changes: Any) -> ppo_selfplay.Config:
-    """Return settings of one of PettingZoo's classic games, with the family's defaults."""
+    """Return the settings of one of PettingZoo's classic games, with the family's defaults."""
     env = f"pettingzoo.classic.{name}:env"
-    told = {**family_settings(env, ppo_selfplay.Config)[1], **changes}
-    return ppo_selfplay.Config(env=env, backend="serial", eval_episodes=32, runs=None, **told)
+    settings = {**family_settings(env, ppo_selfplay.Config)[1], **changes}
+    return ppo_selfplay.Config(env=env, backend="serial", eval_episodes=32, runs=None, **settings)
 
 
 GAMES: Mapping[str, ppo_selfplay.Config] = {
@@ -52,7 +52,7 @@ GAMES: Mapping[str, ppo_selfplay.Config] = {
     "tag": ppo_selfplay.Config(
         env="tag/grid",
         env_kwargs={"num_taggers": 2, "grid_length": 7, "episode_length": 40},
-        backend="cuda",  # of which device="cpu" is the host
+        backend="cuda",  # with device="cpu": on the host
         teams=True,
         meet="uniform",
         num_envs=128,
@@ -65,7 +65,7 @@ GAMES: Mapping[str, ppo_selfplay.Config] = {
 
 
 def played(config: ppo_selfplay.Config) -> dict[str, Any]:
-    """Train, and return returns by seat and rival, a list over the past selves of which the last is the newest."""
+    """Train, and return the returns by seat and rival, each a list over the past selves up to the newest."""
     start, cpu_start, learners = perf_counter(), process_time(), list[ppo_selfplay.Learner]()
 
     def make(*args: Any) -> ppo_selfplay.Learner:
@@ -73,7 +73,7 @@ def played(config: ppo_selfplay.Config) -> dict[str, Any]:
         return learners[-1]
 
     result = run(config, make, ppo_selfplay.learn)
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "num_steps": result.num_steps,
         "cpu_s": round(process_time() - cpu_start, 1),
         "wall_s": round(perf_counter() - start, 1),
@@ -85,10 +85,10 @@ def played(config: ppo_selfplay.Config) -> dict[str, Any]:
     chance = pool.add(
         {name: torch.zeros_like(value) for name, value in pool.weights(selves[0]).items()}, learner.origin
     )
-    told["steps"] = [round(number * config.total_steps / config.num_past) for number in range(len(selves))]
+    report["steps"] = [round(number * config.total_steps / config.num_past) for number in range(len(selves))]
     with environments(config, None) as vec:
         if "tictactoe" in config.env:
-            told["perfect"] = against_perfect(pool.actor(selves[-1], vec.observation_layout, vec.single_action_space))
+            report["perfect"] = against_perfect(pool.actor(selves[-1], vec.observation_layout, vec.single_action_space))
         seats = ppo_selfplay.seats_of_run(vec, config)
         for number, seat in enumerate(seats):
             opponents = [chance, selves[-1]]
@@ -98,41 +98,43 @@ def played(config: ppo_selfplay.Config) -> dict[str, Any]:
             wins = table.wins[number, 1 - number] if number == 0 else table.wins[number, 1 - number].T
             both = PayoffTable(2, [[chance], [chance]])
             Evaluator(vec, pool, min_episodes=NUM_EPISODES, seats=seats, seed=2)(both)
-            told["returns"][seat.name] = {
+            report["returns"][seat.name] = {
                 "random": means[:, 0].round(3).tolist(),
                 "newest": means[:, 1].round(3).tolist(),
                 "wins": wins[:, 0].round(3).tolist(),
                 "chance": round(float(both.means[number, 0, 0]), 3),
             }
-    return told
+    return report
 
 
 def against_perfect(actor: Actor) -> list[float]:
-    """Return what a policy gets in each seat of tic-tac-toe where the other one plays perfectly."""
+    """Return the value of a policy in each seat of tic-tac-toe against perfect play."""
     ours, perfect = tictactoe.play_of(actor, actor.layout), tictactoe.perfect()
     values = [tictactoe.value(ours, perfect), -tictactoe.value(perfect, ours)]
     return [round(value, 3) for value in values]
 
 
 def sections(results: Mapping[str, Any]) -> dict[str, str]:
-    """Return the table, Markdown, by its name."""
+    """Return the Markdown table by its name."""
     lines = [
         "| game | seat | rival | chance gets | first self | newest self | steps | CPU seconds |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for game, found in results["games"].items():
-        for seat, returns in found["returns"].items():
-            told = f"{returns['chance']:.2f} | {returns['random'][0]:.2f} | {returns['random'][-1]:.2f}"
-            lines.append(f"| {game} | {seat} | chance | {told} | {found['num_steps']:,} | {found['cpu_s']:.0f} |")
-            told = f"– | {returns['newest'][0]:.2f} | {returns['newest'][-1]:.2f}"
-            lines.append(f"| | | newest self | {told} | | |")
-        for seat, gets in zip(found["returns"], found.get("perfect", ()), strict=False):
+    for game, game_result in results["games"].items():
+        for seat, returns in game_result["returns"].items():
+            cells = f"{returns['chance']:.2f} | {returns['random'][0]:.2f} | {returns['random'][-1]:.2f}"
+            lines.append(
+                f"| {game} | {seat} | chance | {cells} | {game_result['num_steps']:,} | {game_result['cpu_s']:.0f} |"
+            )
+            cells = f"– | {returns['newest'][0]:.2f} | {returns['newest'][-1]:.2f}"
+            lines.append(f"| | | newest self | {cells} | | |")
+        for seat, gets in zip(game_result["returns"], game_result.get("perfect", ()), strict=False):
             lines.append(f"| | {seat} | perfect play | – | – | {round(gets, 2) + 0:.2f} | | |")
     return {"selfplay": "\n".join([*lines, "", f"{results['machine']}."])}
 
 
 def draw(results: Mapping[str, Any], out: Path) -> None:
-    """Draw what past selves get in each seat, by the steps they had learnt for."""
+    """Draw the returns of past selves in each seat, by the steps of their training."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -140,10 +142,14 @@ def draw(results: Mapping[str, Any], out: Path) -> None:
 
     with plt.rc_context({"svg.hashsalt": "1", "svg.fonttype": "none", "font.size": 9}):
         figure, panels = plt.subplots(1, len(results["games"]), figsize=(8, 3.2), layout="constrained", squeeze=False)
-        for axes, (game, found) in zip(panels.flat, results["games"].items(), strict=True):
-            for color, (seat, returns) in zip(("C0", "C3"), found["returns"].items(), strict=True):
-                axes.plot(found["steps"], returns["random"], color=color, marker=".", label=f"{seat}, against chance")
-                axes.plot(found["steps"], returns["newest"], "--", color=color, label=f"{seat}, against the newest")
+        for axes, (game, game_result) in zip(panels.flat, results["games"].items(), strict=True):
+            for color, (seat, returns) in zip(("C0", "C3"), game_result["returns"].items(), strict=True):
+                axes.plot(
+                    game_result["steps"], returns["random"], color=color, marker=".", label=f"{seat}, against chance"
+                )
+                axes.plot(
+                    game_result["steps"], returns["newest"], "--", color=color, label=f"{seat}, against the newest"
+                )
             axes.set(title=game, xlabel="steps of the past self", ylabel="mean return")
             axes.grid(alpha=0.3)
             axes.legend(frameon=False, fontsize=7)
@@ -155,9 +161,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", choices=list(GAMES))
     parser.add_argument("--page", action="store_true")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {"games": {}}
-    for game in () if chosen.page else (chosen.only,) if chosen.only else GAMES:
+    for game in () if options.page else (options.only,) if options.only else GAMES:
         results["games"][game] = played(GAMES[game])
         results |= {"machine": machine(), "revision": version()}
         with written_whole(RESULT) as part:

@@ -1,10 +1,10 @@
-"""Count what a reader of the source tree meets: files and functions on the way of a step, bare Any, long files.
+"""Count, for readers of the source tree, the files and functions on the path of a step, bare Any, and long files.
 
     python -m benchmarks.source_tree                    this tree
     python -m benchmarks.source_tree --tree FOLDER      a checkout of another revision, built in place
 
-Prints Markdown. Functions of pufferlib are those that `sys.setprofile` sees between `send` and the return of `recv`, in
-the parent and in the worker; compiled ones are not seen. The portable path has the whole way in Python.
+Prints Markdown. It counts the functions of pufferlib that `sys.setprofile` sees between `send` and the return of
+`recv`, in the parent and in the worker. It sees no compiled functions; the portable path is entirely in Python.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 NUM_STEPS = 20
 LONG = 400  # lines of a file
-BESIDE_THE_WAY = ("emulation", "layout", "layout.py", "leaves.py", "pack.py", "unpack.py")  # reported apart
+BESIDE_THE_WAY = ("emulation", "layout", "layout.py", "leaves.py", "pack.py", "unpack.py")  # reported separately
 
 
 def main() -> None:
@@ -41,11 +41,11 @@ def main() -> None:
     print(*step_table(tree, options.list), "", *size_table(tree), sep="\n")
 
 
-# ------------------------------------------------------------------------------------------------ the way of a step
+# ----------------------------------------------------------------------------------------------- the path of a step
 
 
 class Calls:
-    """A profiler that keeps which functions of pufferlib are called. Its counts are by (file, function)."""
+    """A profiler that counts the calls of pufferlib's functions by (file, function)."""
 
     def __init__(self, package: str) -> None:
         self.package, self.counts = package, collections.Counter[tuple[str, str]]()
@@ -56,12 +56,12 @@ class Calls:
             self.counts[os.path.relpath(code.co_filename, self.package), code.co_qualname] += 1  # CPython >= 3.11
 
     def of_each_step(self) -> list[tuple[str, str]]:
-        """Return the functions that every step has called."""
+        """Return the functions that every step calls."""
         return sorted(call for call, count in self.counts.items() if count >= NUM_STEPS)
 
 
 def traced(tree: Path, *, infos: bool) -> dict[str, list[tuple[str, str]]]:
-    """Return the functions that a step of Multiprocessing enters in the parent and in its worker."""
+    """Return the functions that a step of Multiprocessing calls in the parent and in its worker."""
     sys.path.insert(0, str(tree))
     import gymnasium
     import numpy as np
@@ -145,8 +145,8 @@ def size_table(tree: Path) -> Iterable[str]:
         files = [path for path in (tree / package).rglob("*") if path.suffix in (".py", ".pyx", ".cuh", ".h")]
         long = [path for path in files if len(path.read_text().splitlines()) > LONG]
         fullest, count = max(collections.Counter(path.parent for path in files).items(), key=lambda item: item[1])
-        annotations = [each for path in files if path.suffix == ".py" for each in annotations_of(path)]
-        bare = sum(isinstance(each, ast.Name) and each.id == "Any" for each in annotations)
+        annotations = [annotation for path in files if path.suffix == ".py" for annotation in annotations_of(path)]
+        bare = sum(isinstance(annotation, ast.Name) and annotation.id == "Any" for annotation in annotations)
         share = f"{100 * bare / len(annotations):.0f} %" if annotations else "0 %"
         yield (
             f"| {package} | {len(files)} | {len(long)} | {count} in {fullest.relative_to(tree)} | {len(annotations)} "

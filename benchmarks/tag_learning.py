@@ -1,12 +1,12 @@
-"""Do taggers and runners that were trained together play better than chance, against opponents that play at random?
+"""Measure whether taggers and runners trained together play better than chance against random opponents.
 
     python -m benchmarks.tag_learning                      both games, five seeds, on the host
     python -m benchmarks.tag_learning --device cuda
 
-A policy for each team (cleanrl_demo.ppo_cuda --separate). Taggers are judged by the share of random runners that they
-tag, runners by the share of them that random taggers do not tag: means over episodes, with their standard errors. What
-a team gains over random players is to be three standard errors of its mean over the seeds.
-Writes benchmarks/results/tag-learning-<device>.json.
+Each team has its own policy (cleanrl_demo.ppo_cuda --separate). The score of taggers is the share of random runners
+that they tag, that of runners the share of them that random taggers do not tag: means over episodes, with their
+standard errors. A team's gain over random players must be three standard errors of its mean over the seeds. Writes
+benchmarks/results/tag-learning-<device>.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pufferlib.tuning.bench import machine
 
 RESULTS = Path(__file__).parent / "results"
 NUM_EPISODES = 1_000
-NUM_ERRORS = 3.0  # standard errors that a difference has to have
+NUM_ERRORS = 3.0  # the least difference, in standard errors
 GAMES: Mapping[str, Mapping[str, Any]] = {
     "tag/grid": {"num_taggers": 2, "grid_length": 7, "episode_length": 40},
     "tag/continuous": {
@@ -52,7 +52,7 @@ GAMES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """The share that a team reaches against random opponents, trained and at random; errors are standard errors."""
+    """The scores of a team, trained and at random, against random opponents; errors are standard errors."""
 
     game: str
     team: str
@@ -64,14 +64,14 @@ class Comparison:
 
     @property
     def num_errors(self) -> float:
-        """How many standard errors of the difference the trained team is better by."""
+        """The trained team's lead in standard errors of the difference."""
         return (self.trained - self.random) / max(1e-9, math.hypot(self.trained_error, self.random_error))
 
 
 def tagged(actor: Actor | None, game: str, team: str, seed: int, device: str) -> np.ndarray[Any, Any]:
-    """Play an episode in each of many environments; return the share of runners that were tagged in each.
+    """Play an episode in each of NUM_EPISODES environments; return the share of runners tagged in each.
 
-    actor: plays the agents of a team, all others play at random; None: those too.
+    actor: plays the agents of a team, and all others play at random; None: all play at random.
     """
     with pufferlib.make(
         game, backend="cuda", device=device, num_envs=NUM_EPISODES, env_kwargs=GAMES[game], autoreset_mode="disabled"
@@ -79,7 +79,7 @@ def tagged(actor: Actor | None, game: str, team: str, seed: int, device: str) ->
         generator = torch.Generator(vec.device).manual_seed(seed)  # type: ignore[attr-defined]
         teams = [re.sub(r"_\d+$", "", name) for name in vec.agent_names]
         ours = torch.tensor([name == team for name in teams] * NUM_EPISODES, device=vec.device)  # type: ignore[attr-defined]
-        runners = [place for place, name in enumerate(teams) if name == "runner"]
+        runners = [agent_index for agent_index, name in enumerate(teams) if name == "runner"]
         options = torch.tensor(Decisions(vec.single_action_space).nvec)
         observations: Any = vec.reset(seed=seed)[0]
         caught = torch.zeros(NUM_EPISODES, len(teams), dtype=torch.bool, device=ours.device)
@@ -97,16 +97,16 @@ def tagged(actor: Actor | None, game: str, team: str, seed: int, device: str) ->
 
 
 def compared(actor: Actor, game: str, seed: int, device: str) -> list[Comparison]:
-    """Return what each team reaches."""
-    found = []
+    """Return the comparison of each team."""
+    comparisons = []
     for team in ("tagger", "runner"):
-        shares = [tagged(each, game, team, 1_000 + seed, device) for each in (actor, None)]
+        shares = [tagged(policy, game, team, 1_000 + seed, device) for policy in (actor, None)]
         if team == "runner":
             shares = [1 - share for share in shares]
         means = [float(share.mean()) for share in shares]
         errors = [float(share.std(ddof=1) / math.sqrt(len(share))) for share in shares]
-        found.append(Comparison(game, team, seed, *means, *errors))
-    return found
+        comparisons.append(Comparison(game, team, seed, *means, *errors))
+    return comparisons
 
 
 def trained(game: str, seed: int, device: str, total_steps: int) -> Actor:
@@ -126,16 +126,20 @@ def trained(game: str, seed: int, device: str, total_steps: int) -> Actor:
     return train(config).actor
 
 
-def gains(found: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Return what each team gains over chance, the mean over seeds, and how many standard errors of it that is."""
-    told = []
-    for game, team in dict.fromkeys((each.game, each.team) for each in found):
-        differences = [each.trained - each.random for each in found if (each.game, each.team) == (game, team)]
+def improvements(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Return the mean gain of each team over chance, over the seeds, and that gain in its standard errors."""
+    rows = []
+    for game, team in dict.fromkeys((comparison.game, comparison.team) for comparison in comparisons):
+        differences = [
+            comparison.trained - comparison.random
+            for comparison in comparisons
+            if (comparison.game, comparison.team) == (game, team)
+        ]
         mean, error = np.mean(differences), np.std(differences, ddof=1) / math.sqrt(len(differences))
-        told.append(
+        rows.append(
             {"game": game, "team": team, "gain": round(float(mean), 4), "num_errors": round(float(mean / error), 1)}
         )
-    return told
+    return rows
 
 
 def main() -> None:
@@ -145,27 +149,30 @@ def main() -> None:
     parser.add_argument("--games", nargs="+", choices=list(GAMES), default=list(GAMES))
     parser.add_argument("--total-steps", type=int, default=1_000_000)
     options = parser.parse_args()
-    found = []
+    comparisons = []
     for game in options.games:
         for seed in options.seeds:
             actor = trained(game, seed, options.device, options.total_steps)
-            for each in compared(actor, game, seed, options.device):
-                found.append(each)
+            for comparison in compared(actor, game, seed, options.device):
+                comparisons.append(comparison)
                 print(
-                    f"{game:15} {each.team}s, seed {seed}: {each.trained:.3f} ± {each.trained_error:.3f}, at random "
-                    f"{each.random:.3f} ± {each.random_error:.3f}: {each.num_errors:.1f} standard errors"
+                    f"{game:15} {comparison.team}s, seed {seed}: {comparison.trained:.3f} "
+                    f"± {comparison.trained_error:.3f}, at random {comparison.random:.3f} "
+                    f"± {comparison.random_error:.3f}: {comparison.num_errors:.1f} standard errors"
                 )
-    told = gains(found)
-    for gain in told:
+    rows = improvements(comparisons)
+    for gain in rows:
         print(f"{gain['game']:15} {gain['team']}s gain {gain['gain']:.3f}: {gain['num_errors']} standard errors")
     facts = {
         "machine": machine(),
         "revision": version(),
         "date": datetime.date.today().isoformat(),
         "total_steps": options.total_steps,
-        "gains": told,
-        "passed": all(each["num_errors"] >= NUM_ERRORS for each in told),
-        "comparisons": [{**asdict(each), "num_errors": round(each.num_errors, 1)} for each in found],
+        "gains": rows,
+        "passed": all(row["num_errors"] >= NUM_ERRORS for row in rows),
+        "comparisons": [
+            {**asdict(comparison), "num_errors": round(comparison.num_errors, 1)} for comparison in comparisons
+        ],
     }
     path = RESULTS / f"tag-learning-{options.device.replace(':', '')}.json"
     path.write_text(json.dumps(facts, indent=1) + "\n")

@@ -1,10 +1,10 @@
-"""Draw what workers and learner do at each moment, with a synchronous batch and on a pool: the picture of docs/how.md.
+"""Draw the work of workers and learner over time, with synchronous batches and on a pool, for docs/how.md.
 
     python -m benchmarks.timeline
 
-plays both, with steps that sleep for 5 ms on average, exponentially distributed, and a learner that thinks for 2 ms.
-Writes docs/pictures/timeline.svg and benchmarks/results/timeline.json. Steps are timed where they happen, in the
-environment, by the system's monotonic clock, which all processes of a machine share; shares are those of vec.stats().
+It plays both, with steps that sleep for 5 ms on average, exponentially distributed, and a learner that takes 2 ms.
+Writes docs/pictures/timeline.svg and benchmarks/results/timeline.json. The environment times its steps by the system's
+monotonic clock, which all processes of a machine share; the shares are those of vec.stats().
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEP_S, LEARNER_S, SHOWN_S, PLAYED_S = 0.005, 0.002, 0.15, 4.0
 
 
 class Sleeper(gymnasium.Env):
-    """Steps that sleep, and say from when to when."""
+    """An environment whose steps sleep, and report their beginning and end in the info."""
 
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -47,14 +47,14 @@ class Sleeper(gymnasium.Env):
 
 
 def play(backend: str, batch_size: int) -> dict[str, Any]:
-    """Return the moments of the shown part, in seconds since its beginning, and what stats() says of all."""
+    """Play, and return the steps of the drawn part, in seconds since its beginning, and stats() of the whole."""
     options = dict(num_envs=NUM_ENVS, num_workers=NUM_WORKERS, batch_size=batch_size, seed=1)
     with pufferlib.make(Sleeper, backend=backend, **options) as vec:
         steps: list[tuple[int, float, float]] = []
         thoughts: list[tuple[float, float]] = []
         actions = np.zeros(batch_size, np.int64)
         vec.async_reset()
-        for _ in range(20):  # until all goes its way
+        for _ in range(20):  # warm-up
             vec.recv()
             vec.send(actions)
         vec.stats(reset=True)
@@ -82,32 +82,32 @@ def play(backend: str, batch_size: int) -> dict[str, Any]:
 
 
 def draw(played: dict[str, dict[str, Any]]) -> None:
-    """Draw a panel for each plan: a lane for each worker, and one for the learner."""
-    left, width, lane = 90, 690, 18
-    panel = 26 + (NUM_WORKERS + 1) * (lane + 4) + 16
+    """Draw a panel for each plan, with a row for each worker and one for the learner."""
+    left, width, row_height = 90, 690, 18
+    panel = 26 + (NUM_WORKERS + 1) * (row_height + 4) + 16
     drawing = Drawing(left + width + 40, panel * len(played) + 34)
     for number, (name, plan) in enumerate(played.items()):
         top = 24 + panel * number
-        said = f"{name}: batches of {plan['batch_size']} of {NUM_ENVS}, {plan['steps_per_s']:,.0f} steps/s"
-        drawing.text(8, top, said, bold=True)
+        title = f"{name}: batches of {plan['batch_size']} of {NUM_ENVS}, {plan['steps_per_s']:,.0f} steps/s"
+        drawing.text(8, top, title, bold=True)
         for index in range(NUM_WORKERS + 1):
-            y = top + 10 + index * (lane + 4)
-            drawing.box(left, y, width, lane, fill="#f2f2f2", line="none")
+            y = top + 10 + index * (row_height + 4)
+            drawing.box(left, y, width, row_height, fill="#f2f2f2", line="none")
             drawing.text(8, y + 13, f"worker {index}" if index < NUM_WORKERS else "learner")
         for env_id, begin, end in plan["steps"]:
-            worker, place = divmod(env_id, NUM_ENVS // NUM_WORKERS)
+            worker, env_index = divmod(env_id, NUM_ENVS // NUM_WORKERS)
             bar(
                 drawing,
                 left,
                 width,
                 begin,
                 end,
-                top + 10 + worker * (lane + 4),
-                lane,
-                "#2a9d8f" if place % 2 else "#8ac5bd",
+                top + 10 + worker * (row_height + 4),
+                row_height,
+                "#2a9d8f" if env_index % 2 else "#8ac5bd",
             )
         for begin, end in plan["thoughts"]:
-            bar(drawing, left, width, begin, end, top + 10 + NUM_WORKERS * (lane + 4), lane, "#e76f51")
+            bar(drawing, left, width, begin, end, top + 10 + NUM_WORKERS * (row_height + 4), row_height, "#e76f51")
     bottom = panel * len(played) + 16
     for ms in range(0, round(SHOWN_S * 1000) + 1, 25):
         drawing.text(left + width * ms / 1000 / SHOWN_S, bottom, f"{ms} ms", anchor="middle")
@@ -115,7 +115,7 @@ def draw(played: dict[str, dict[str, Any]]) -> None:
 
 
 def bar(drawing: Drawing, left: int, width: int, begin: float, end: float, y: float, height: int, fill: str) -> None:
-    """Draw from when to when, as far as that is shown."""
+    """Draw the part of an interval that lies within the panel."""
     x0, x1 = (left + width * min(max(moment / SHOWN_S, 0), 1) for moment in (begin, end))
     drawing.box(x0, y, max(x1 - x0, 0.5), height, fill=fill, line="#ffffff")
 

@@ -1,12 +1,12 @@
-"""Train with PPO from end to end: cleanrl_demo/ppo.py, a script over Gymnasium's vector environments, and SB3's.
+"""Compare training with PPO: cleanrl_demo/ppo.py, a script over Gymnasium's vector environments, and SB3.
 
     python -m benchmarks.train --short            within 8 minutes
     python -m benchmarks.train                    all contestants, 5 seeds each, within half an hour
 
-All have the same environments, network, epochs, minibatches and torch threads, and each a process and a virtual
-environment of its own. They take turns, seed by seed, so that ratios are taken between runs that lie side by side.
-Steps per second are of environments, from the first step to the end of the last update. The final return is that of
-fresh episodes with sampled actions. Writes benchmarks/results/train.json and prints tables.
+All have the same environments, network, epochs, minibatches and torch threads; each has its own process and virtual
+environment. They take turns, seed by seed, so that ratios are taken between consecutive runs. Steps per second count
+environment steps, from the first step to the end of the last update. The final return is that of fresh episodes with
+sampled actions. Writes benchmarks/results/train.json and prints tables.
 """
 
 from __future__ import annotations
@@ -41,18 +41,21 @@ SHORT_SEEDS = {"cartpole": 5, "breakout": 3}
 
 
 class Failed(Exception):
-    """A contestant's run ended in an error; says which."""
+    """Raised when a contestant's run fails, with the reason."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """script: in benchmarks/trainers, run by the python of a virtual environment with these options, by environment."""
+    """A trainer to compare.
+
+    script: in benchmarks/trainers, run by the Python of ``venv``. options: of the script, by environment. short: the
+    environments for which the short form includes it, those where it is the best of its kind.
+    """
 
     venv: str
     script: str
     options: Mapping[str, Mapping[str, Any]]
     short: tuple[str, ...] = ()
-    """the environments on which the short form has it: those where it is the best of its kind"""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,7 +63,7 @@ def _everywhere(**options: Any) -> dict[str, dict[str, Any]]:
     return dict.fromkeys(SETTINGS, options)
 
 
-# 8 CartPoles step in 70 µs; with processes for them a run took a fifth longer.
+# 8 CartPoles step in 70 µs; with worker processes a run took a fifth longer.
 OURS = {"cartpole": {"backend": "serial"}, "breakout": {"backend": "pool"}}
 CONTESTANTS = {
     "ours": Contestant("train-ours", "ours", OURS, ("cartpole", "breakout")),
@@ -75,15 +78,15 @@ CONTESTANTS = {
 
 
 def run(contestant: Contestant, settings: Settings, python: Path, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """Return what a contestant tells of one run. Raises Failed."""
-    told = {"settings": asdict(settings), "options": contestant.options[settings.env], "launched": time.time()}
+    """Run a contestant once and return its result. Raises Failed."""
+    task = {"settings": asdict(settings), "options": contestant.options[settings.env], "launched": time.time()}
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                [python, "-m", f"trainers.{contestant.script}", json.dumps(told)],
+                [python, "-m", f"trainers.{contestant.script}", json.dumps(task)],
                 capture_output=True,
                 text=True,
-                cwd=folder,  # not here: what each imports is what its virtual environment holds
+                cwd=folder,  # not the repository, so that imports come from its virtual environment
                 env={**os.environ, **contestant.variables, "PYTHONPATH": str(FOLDER)},
                 timeout=timeout_s,
             )
@@ -95,42 +98,42 @@ def run(contestant: Contestant, settings: Settings, python: Path, timeout_s: flo
 
 
 def agree(runs: Sequence[Mapping[str, Any]]) -> None:
-    """Raise Failed unless runs of one seed had the same settings, network, threads and torch."""
+    """Raise Failed unless the runs of a seed had the same settings, network size, threads and version of torch."""
     for name in ("settings", "num_parameters", "torch_threads"):
-        told = {json.dumps(each[name], sort_keys=True) for each in runs}
-        if len(told) > 1:
-            raise Failed(f"they do not do the same: {name} is {' and '.join(sorted(told))}")
-    torches = {each["versions"]["torch"] for each in runs}
+        values = {json.dumps(result[name], sort_keys=True) for result in runs}
+        if len(values) > 1:
+            raise Failed(f"the runs differ: {name} is {' and '.join(sorted(values))}")
+    torches = {result["versions"]["torch"] for result in runs}
     if len(torches) > 1:
-        raise Failed(f"they have different versions of torch: {', '.join(sorted(torches))}")
+        raise Failed(f"the runs have different versions of torch: {', '.join(sorted(torches))}")
 
 
 def table(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return a Markdown table of contestants, whose runs go by seed, the first being the one that others are held to.
+    """Return a Markdown table of contestants; the first one is compared with each of the others.
 
-    entries: name and runs of each. Times as fast: the median of the ratios of runs with the same seed.
+    entries: name and runs of each. Times as fast: the median of the ratios between runs with the same seed.
     """
-    base = {each["settings"]["seed"]: each["steps_per_s"] for each in entries[0]["runs"]}
+    base = {result["settings"]["seed"]: result["steps_per_s"] for result in entries[0]["runs"]}
     lines = [
         f"| contestant | steps/s | {entries[0]['name']} is … times as fast | final return | set-up, s |",
         "|" + " --- |" * 5,
     ]
     for entry in entries:
-        runs = [each for each in entry["runs"] if each["settings"]["seed"] in base]
-        ratios = [base[each["settings"]["seed"]] / each["steps_per_s"] for each in runs]
+        runs = [result for result in entry["runs"] if result["settings"]["seed"] in base]
+        ratios = [base[result["settings"]["seed"]] / result["steps_per_s"] for result in runs]
         ahead = sum(ratio > 1 for ratio in ratios)
-        held = "" if entry is entries[0] else f"{MedianRange.of(ratios):.2f}, ahead in {ahead} of {len(ratios)}"
-        returns = [each["final_return"] for each in runs]
+        ratio_text = "" if entry is entries[0] else f"{MedianRange.of(ratios):.2f}, ahead in {ahead} of {len(ratios)}"
+        returns = [result["final_return"] for result in runs]
         lines.append(
-            f"| {entry['name']} | {MedianRange.of([each['steps_per_s'] for each in runs]):,.0f} | {held} "
+            f"| {entry['name']} | {MedianRange.of([result['steps_per_s'] for result in runs]):,.0f} | {ratio_text} "
             f"| mean {mean(returns):.1f} ({min(returns):.1f} – {max(returns):.1f}) "
-            f"| {median([each['setup_s'] for each in runs]):.1f} |"
+            f"| {median([result['setup_s'] for result in runs]):.1f} |"
         )
     return "\n".join(lines)
 
 
 def _measured(env: str, names: Sequence[str], seeds: Sequence[int], short: bool, ours: Path | None) -> dict[str, Any]:
-    """Run the contestants on one environment, and return all there is to keep."""
+    """Run the contestants on one environment, and return the entry to store."""
     load, begun = os.getloadavg()[0], time.monotonic()
     settings = replace(SETTINGS[env], total_steps=SHORT_STEPS[env]) if short else SETTINGS[env]
     entries: list[dict[str, Any]] = [{"name": name, **asdict(CONTESTANTS[name]), "runs": []} for name in names]
@@ -172,20 +175,20 @@ def main() -> None:
     if overload():
         print(overload())
     path = options.results / "train.json"
-    kept = json.loads(path.read_text())["environments"] if path.exists() else []
+    environments = json.loads(path.read_text())["environments"] if path.exists() else []
     for env in options.only:
         in_form = [name for name in CONTESTANTS if not options.short or env in CONTESTANTS[name].short]
         names = options.contestants or in_form
         seeds = range(1, 1 + (options.seeds or (SHORT_SEEDS[env] if options.short else 5)))
         measured = _measured(env, names, seeds, options.short, options.ours)
         print(f"\n{table(measured['contestants'])}\n", flush=True)
-        kept = [*(each for each in kept if each["env"] != env), measured]
+        environments = [*(entry for entry in environments if entry["env"] != env), measured]
         facts = {
             "machine": machine(),
             "revision": version(),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "command": shlex.join(["python", "-m", "benchmarks.train", *sys.argv[1:]]),
-            "environments": kept,
+            "environments": environments,
         }
         options.results.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(facts, indent=1) + "\n")

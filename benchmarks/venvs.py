@@ -1,9 +1,9 @@
-"""A virtual environment for each library that is compared, with everything pinned.
+"""Make a virtual environment with pinned versions for each library that is compared.
 
     python -m benchmarks.venvs [NAME …]          make those that are missing, by default all
 
-One named ``ours@COMMIT`` has that commit of this project in place of the working tree. They lie in benchmarks/.venvs.
-What could not be installed leaves its reason there, and is tried again when it is named.
+The environment ``ours@COMMIT`` has that commit of this project in place of the working tree. They lie in
+benchmarks/.venvs. If one cannot be installed, the reason is stored there; naming it tries again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SIMULATORS = (  # for LunarLander, HalfCheetah and Reacher
     *("box2d==2.3.10", "mujoco==3.3.7", "imageio==2.38.1", "packaging==25.0"),
 )
 AGENTS = ("pettingzoo[butterfly]==1.27.0", "mpe2==1.1.1")
-TORCH = ("torch==2.13.0",)  # first and alone: a CPU build need not come from where the rest does
-TRAINER = ("tensorboard==2.21.0", "rich==15.0.0", "tyro==1.0.17")  # what cleanrl_demo needs besides
-OLD_GAMES = (  # the last that go with Gymnasium 0.29
+TORCH = ("torch==2.13.0",)  # first and alone: a CPU build may come from another index
+TRAINER = ("tensorboard==2.21.0", "rich==15.0.0", "tyro==1.0.17")  # other packages that cleanrl_demo needs
+OLD_GAMES = (  # the last versions that work with Gymnasium 0.29
     *("gymnasium==0.29.1", "ale-py==0.12.1", "pettingzoo[butterfly,mpe]==1.24.3", "psutil==7.2.2"),
     *("cloudpickle==3.1.2",),
 )
@@ -44,53 +44,56 @@ OLD_MINIGRID = ("--no-deps", "minigrid==2.5.0")  # it asks for a newer pygame th
 
 
 class NotInstalled(Exception):
-    """A virtual environment could not be made; says why."""
+    """Raised when a virtual environment could not be made, with the reason."""
 
 
 @dataclass(frozen=True)
 class Venv:
-    """installs: arguments of one ``pip install`` after the other; finish: what is done with its python at the end;
-    commit: of this project, where that is not the working tree."""
+    """A virtual environment.
+
+    installs: the arguments of each ``pip install``, in order. finish: called with its Python at the end. commit: of
+    this project, if that is not the working tree.
+    """
 
     installs: Sequence[Sequence[str]]
     finish: Callable[[Path], None] | None = None
     commit: str = ""
 
     def described(self) -> dict[str, str]:
-        """Return what it is to be, to be compared with what was made."""
+        """Return the description of its content, to compare with that of an existing environment."""
         text = json.dumps([list(arguments) for arguments in self.installs])
         return {"installs": text, "tree": tree_digest() if self.finish is _install_ours else self.commit}
 
 
 def python_of(name: str, again: bool = False) -> Path:
-    """Return the python of a virtual environment, which is made if there is none as it is described now.
+    """Return the Python of a virtual environment; make it if none matches its current description.
 
-    again: try also where it could not be made before. Raises NotInstalled.
+    again: try again if it could not be made before. Raises NotInstalled.
     """
     venv, folder = _venv(name), ignored_folder() / name
     python, note = folder / "bin" / "python", folder / "made.json"
-    wanted = venv.described()
-    made = json.loads(note.read_text()) if note.exists() else {"wanted": {}, "installed": "", "failed": ""}
-    if made["wanted"] == wanted and not (made["failed"] and again):
-        if made["failed"]:
-            raise NotInstalled(made["failed"])
+    description = venv.described()
+    record = json.loads(note.read_text()) if note.exists() else {"wanted": {}, "installed": "", "failed": ""}
+    if record["wanted"] == description and not (record["failed"] and again):
+        if record["failed"]:
+            raise NotInstalled(record["failed"])
         return python
     print(f"making {folder}", flush=True)
-    installed, failed = made["installed"], ""
+    installed, failed = record["installed"], ""
     try:
-        if installed != wanted["installs"]:
+        if installed != description["installs"]:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             installed = ""
             _run([python311(), "-m", "venv", folder])
             for arguments in venv.installs:
                 _run([python, "-m", "pip", "install", "--quiet", *arguments])
-            installed = wanted["installs"]
+            installed = description["installs"]
         if venv.finish is not None:
             venv.finish(python)
     except NotInstalled as error:
         failed = str(error)
-    note.write_text(json.dumps({"wanted": wanted, "installed": installed, "failed": failed}))
+    note.write_text(json.dumps({"wanted": description, "installed": installed, "failed": failed}))
     if failed:
         raise NotInstalled(failed)
     return python
@@ -122,18 +125,18 @@ def _run(command: Sequence[str | Path]) -> None:
 
 
 def python311() -> str:
-    """Return the Python that all are measured with."""
-    found = shutil.which("python3.11")
-    if found is None:
+    """Return the Python of all virtual environments. Raises NotInstalled."""
+    python = shutil.which("python3.11")
+    if python is None:
         raise NotInstalled("there is no python3.11 on the PATH")
-    return found
+    return python
 
 
-# ------------------------------------------------------------------------------------- what needs more than pip
+# ------------------------------------------------------------------------------------- installations beyond pip
 
 
 def tree_digest() -> str:
-    """Return a fingerprint of what our wheel is built from."""
+    """Return a hash of the sources of our wheel."""
     digest = hashlib.sha256()
     for path in _sources():
         digest.update(path.as_posix().encode() + (ROOT / path).read_bytes())
@@ -150,14 +153,14 @@ def _sources() -> list[Path]:
 
 
 def copy_tree(source: Path) -> None:
-    """Copy what our wheel is built from, since setuptools builds beside its source."""
+    """Copy the sources of our wheel: setuptools writes its build next to them."""
     for path in _sources():
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, source / path)
 
 
 def _install_ours(python: Path) -> None:
-    """Build this tree's wheel, from a copy, and install it."""
+    """Build this tree's wheel from a copy, and install it."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         copy_tree(source)
@@ -165,7 +168,7 @@ def _install_ours(python: Path) -> None:
 
 
 def _install_commit(commit: str, python: Path) -> None:
-    """Build the wheel of a commit of this project, from what git has of it, and install it."""
+    """Build the wheel of a commit of this project from git's archive, and install it."""
     with tempfile.TemporaryDirectory() as folder:
         archive, source = Path(folder) / "source.tar", Path(folder) / "source"
         command = ["git", "-C", str(ROOT), "archive", "--format=tar", f"--output={archive}", commit]
@@ -182,20 +185,22 @@ def _build(python: Path, source: Path) -> None:
 
 
 def _copy_pufferlib_30(python: Path) -> None:
-    """Put the Python files of PufferLib 3.0.0's source distribution where they can be imported.
+    """Copy the Python files of PufferLib 3.0.0's source distribution into site-packages.
 
-    Its setup.py fetches C libraries from elsewhere before it says what it needs, so pip ends with an error wherever
-    that is not to be had; by then pip has unpacked the files.
+    Its setup.py downloads C libraries before it names its requirements, so pip fails where that download does; by then
+    pip has unpacked the files.
     """
     with tempfile.TemporaryDirectory() as folder:
         options = ["--quiet", "--no-deps", "--no-clean", "--no-build-isolation", "--no-binary", ":all:"]
         command = [python, "-m", "pip", "download", *options, "--dest", folder, "pufferlib==3.0.0"]
         subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env={**os.environ, "TMPDIR": folder})
-        found = [path.parent for path in Path(folder).rglob("pufferlib/vector.py")]
-        if not found:
+        folders = [path.parent for path in Path(folder).rglob("pufferlib/vector.py")]
+        if not folders:
             raise NotInstalled("pip could not fetch the source distribution of pufferlib 3.0.0")
         (site,) = (python.parent.parent / "lib").glob("python*/site-packages")
-        shutil.copytree(found[0], site / "pufferlib", ignore=shutil.ignore_patterns("ocean", "resources", "extensions"))
+        shutil.copytree(
+            folders[0], site / "pufferlib", ignore=shutil.ignore_patterns("ocean", "resources", "extensions")
+        )
 
 
 OURS = (
@@ -203,7 +208,7 @@ OURS = (
     "wheel==0.48.0",
     "Cython==3.3.1",
     "threadpoolctl==3.8.0",
-)  # what it is built with, and needs
+)  # its build requirements and dependencies
 
 VENVS = {
     "ours": Venv(((*GAMES, *SIMULATORS, *AGENTS), OURS), _install_ours),
@@ -231,7 +236,7 @@ VENVS = {
     ),
     "envpool": Venv((("envpool==1.2.5",),)),
     "supersuit": Venv((("supersuit==3.11.0", *GYMNASIUM, *AGENTS),)),
-    # Of train.py and reference.py, which have SB3's, too.
+    # For train.py and reference.py, which also use "sb3".
     "train-ours": Venv((TORCH, TRAINER, (*GAMES, *AGENTS), OURS), _install_ours),
     "train-gymnasium": Venv((TORCH, GAMES)),
 }

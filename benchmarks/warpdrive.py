@@ -1,13 +1,13 @@
-"""WarpDrive's Tag on the same device and in the same sizes as ours, for benchmarks.gpu, which runs it where it can.
+"""Measure WarpDrive's Tag on the same device and in the same sizes as ours; benchmarks.gpu runs this if it can.
 
     pip install --no-deps rl-warp-drive gym && pip install numba pyyaml
     python -m benchmarks.gpu
 
-It is rl-warp-drive 2.7.1 with its numba backend and its own examples, TagGridWorld and TagContinuous. A step is what
-its trainer asks of environments: ``step_all_envs`` and ``reset_only_done_envs``. Actions lie on the device, drawn at
-random once, as ours are. Its rules are not ours to the letter (cuda_ext/references); its work is the same.
+It uses rl-warp-drive 2.7.1 with its numba backend and its examples TagGridWorld and TagContinuous. A step consists of
+the calls of its trainer, ``step_all_envs`` and ``reset_only_done_envs``. Actions lie on the device, drawn at random
+once, like ours. Its rules differ from ours in details (cuda_ext/references); its work is the same.
 
-It has a process of its own: a kernel that fails takes with it all that its process has on the device.
+It runs in its own process: a kernel that fails destroys everything that its process has on the device.
 """
 
 from __future__ import annotations
@@ -29,43 +29,47 @@ import torch
 
 from benchmarks.gpu import Case, Figure, figure, timed
 
-__all__ = ["beside", "environment", "why_not", "wrapped"]
+__all__ = ["environment", "figures_of", "why_not", "wrapped"]
 
 NEEDED = {"warp_drive": "rl-warp-drive", "gym": "gym", "numba": "numba", "yaml": "pyyaml"}  # module: package
-MOST_SCRATCH_NBYTES = 2**31  # which it makes on the host first, a copy of each array an environment
+MOST_SCRATCH_NBYTES = 2**31  # made on the host first, a copy of each array per environment
 
 
 def why_not(device: torch.device) -> str:
-    """Return why WarpDrive cannot be measured here, "" if it can."""
+    """Return the reason why WarpDrive cannot be measured here, "" if it can."""
     if device.type != "cuda":
         return "it needs a CUDA device, and this is the host"
     lacking = [package for module, package in NEEDED.items() if find_spec(module) is None]
     return f"not installed: {', '.join(lacking)} (see benchmarks/warpdrive.py)" if lacking else ""
 
 
-def beside(cases: Sequence[Case], settings: dict[str, Any], device: torch.device) -> tuple[list[dict[str, Any]], str]:
-    """Return the figures of those cases that fit into ``settings["warpdrive_s"]``, and what is to be said of them."""
+def figures_of(
+    cases: Sequence[Case], settings: dict[str, Any], device: torch.device
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the figures of the cases that fit into ``settings["warpdrive_s"]``, and a summary of the run."""
     reason = why_not(device)
     if reason:
         return [], f"left out: {reason}"
-    asked = json.dumps({"cases": [asdict(case) for case in cases], "settings": settings, "device": str(device)})
+    request = json.dumps({"cases": [asdict(case) for case in cases], "settings": settings, "device": str(device)})
     command = [sys.executable, "-B", "-m", "benchmarks.warpdrive"]
     with tempfile.TemporaryFile("w+") as out:
         start_s = time.perf_counter()
         try:
             status = subprocess.run(
-                command, input=asked, stdout=out, text=True, timeout=settings["warpdrive_s"]
+                command, input=request, stdout=out, text=True, timeout=settings["warpdrive_s"]
             ).returncode
             end = f"; it ended with {status}" if status else ""
         except subprocess.TimeoutExpired:
             end = "; then its time was up"
         seconds = time.perf_counter() - start_s
         out.seek(0)
-        said = [json.loads(line) for line in out if line.startswith("{") and line.endswith("}\n")]  # it prints more
-    found = [each for each in said if "way" in each]
-    failures = "".join(f"; {each['failed']}" for each in said if "failed" in each)
+        lines = [
+            json.loads(line) for line in out if line.startswith("{") and line.endswith("}\n")
+        ]  # it prints other lines, too
+    figures = [line for line in lines if "way" in line]
+    failures = "".join(f"; {line['failed']}" for line in lines if "failed" in line)
     version = metadata.version("rl-warp-drive")
-    return found, f"{version}: {len(found)} of {len(cases)} cases in {seconds:.0f} s{failures}{end}"
+    return figures, f"{version}: {len(figures)} of {len(cases)} cases in {seconds:.0f} s{failures}{end}"
 
 
 def environment(case: Case) -> Any:
@@ -73,27 +77,27 @@ def environment(case: Case) -> Any:
     if case.env == "tag/grid":
         from example_envs.tag_gridworld.tag_gridworld import CUDATagGridWorld
 
-        given = dict(case.env_kwargs)
-        return CUDATagGridWorld(use_full_observation=given.pop("full_observation"), **given)
+        options = dict(case.env_kwargs)
+        return CUDATagGridWorld(use_full_observation=options.pop("full_observation"), **options)
     from example_envs.tag_continuous.tag_continuous import TagContinuous
 
-    given = dict(case.env_kwargs)
-    full, num_nearest = given.pop("full_observation"), given.pop("num_nearest")
-    return TagContinuous(use_full_observation=full, num_other_agents_observed=num_nearest, seed=None, **given)
+    options = dict(case.env_kwargs)
+    full, num_nearest = options.pop("full_observation"), options.pop("num_nearest")
+    return TagContinuous(use_full_observation=full, num_other_agents_observed=num_nearest, seed=None, **options)
 
 
 def wrapped(case: Case) -> Any:
-    """Return so many of them on the device, reset, with random actions."""
+    """Return the case's environments on the device, reset, with random actions."""
     from warp_drive.env_wrapper import EnvWrapper
     from warp_drive.training.utils.data_loader import create_and_push_data_placeholders
 
-    # It writes numbers of environments and agents into modules, which are imported once.
+    # It writes the numbers of environments and agents into modules that are imported only once.
     for name in list(sys.modules):
         if name.startswith("warp_drive.numba_includes.") or name.endswith("_step_numba"):
             del sys.modules[name]
     wrapper = EnvWrapper(environment(case), num_envs=case.num_envs, env_backend="numba")
     wrapper.reset_all_envs()
-    # All start alike, so one reset in Python stands for that of each.
+    # All environments start alike, so one reset in Python serves for all.
     first = wrapper.obs_at_reset()
     wrapper.obs_at_reset = lambda: first
     create_and_push_data_placeholders(wrapper, push_data_batch_placeholders=False)
@@ -116,19 +120,19 @@ def _measured(case: Case, settings: dict[str, Any], device: torch.device) -> Fig
 
 
 def _scratch_nbytes(case: Case) -> int:
-    """Return what TagContinuous keeps for distances: two arrays of all pairs, of 4 bytes."""
+    """Return the bytes that TagContinuous uses for distances: two arrays of all pairs, 4 bytes each."""
     return 8 * case.num_envs * case.num_agents * (case.num_agents - 1) if case.env == "tag/continuous" else 0
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
-    settings, device = asked["settings"], torch.device(asked["device"])
+    request = json.load(sys.stdin)
+    settings, device = request["settings"], torch.device(request["device"])
     import numba.cuda
 
     torch.cuda.set_device(device)
     numba.cuda.select_device(device.index or 0)
     logging.getLogger().setLevel(logging.ERROR)
-    for case in (Case(**each) for each in asked["cases"]):
+    for case in (Case(**fields) for fields in request["cases"]):
         if _scratch_nbytes(case) > MOST_SCRATCH_NBYTES:
             print(
                 json.dumps({"failed": f"{case.text} left out for {_scratch_nbytes(case):,} bytes of pairs"}), flush=True
@@ -136,9 +140,9 @@ def main() -> None:
             continue
         try:
             print(json.dumps(asdict(_measured(case, settings, device))), flush=True)
-        except Exception as error:  # whatever a package raises that nobody maintains
-            what = str(error).strip().splitlines() or [""]
-            print(json.dumps({"failed": f"{case.text}: {type(error).__name__}: {what[-1]}"}), flush=True)
+        except Exception as error:  # an unmaintained package may raise anything
+            message = str(error).strip().splitlines() or [""]
+            print(json.dumps({"failed": f"{case.text}: {type(error).__name__}: {message[-1]}"}), flush=True)
 
 
 if __name__ == "__main__":

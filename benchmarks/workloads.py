@@ -1,4 +1,4 @@
-"""What is compared: all workloads, who takes part in them, and what must be reached."""
+"""All workloads, with their participants and targets."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = [
     "library_of",
 ]
 
-NUM_CORES = 2  # what the targets speak of
+NUM_CORES = 2  # which the targets assume
 
-# ------------------------------------------------------------------------------------------ what must be shown
+# ------------------------------------------------------------------------------------ workloads with targets
 
 SERIAL_PEERS = (GYM_SYNC, "sb3 dummy", "tianshou dummy", "pufferlib-0.7 serial", "pufferlib-3.0 serial")
 PROCESS_PEERS = (
@@ -116,7 +116,7 @@ def _learners() -> Iterator[Workload]:
             (
                 Target("< 1 % CPU in the parent", f"ours {ours}", figure="parent_cpu", at_most=0.01),
                 Target("< 1 % CPU in all workers", f"ours {ours}", figure="workers_cpu", at_most=0.01),
-                Target(late, f"ours {ours}", figure="late_us", at_most=100, beside=floor),
+                Target(late, f"ours {ours}", figure="late_us", at_most=100, floor=floor),
             ),
             kind="idle",
             window_s=1.0,
@@ -188,7 +188,7 @@ def _delays() -> Iterator[Workload]:
 
 
 def _on_same_games(text: str, ours: tuple[str, ...], over: Sequence[str], **reached: float) -> Iterator[Target]:
-    """Give a target over those who step the same games as we do, and one of ours-old over those with the older ones."""
+    """Yield a target for ours over peers on the same games, and one for ours-old over peers on the older games."""
     for old, version in ((False, "1.4"), (True, "0.29")):
         peers = tuple(name for name in over if LIBRARIES[Participant.of(name).library].old_games is old)
         of = tuple(map(_old, ours)) if old else ours
@@ -296,7 +296,7 @@ def _nested() -> Iterator[Workload]:
 
 
 def _telemetry() -> Iterator[Workload]:
-    """Telemetry is always on: what it costs is measured against an environment's time with it left out."""
+    """Yield the cost of telemetry, which is on by default, against the same arrangement without it."""
     for mean_us, share in ((0, 0.9), (10, 0.98)):
         yield Workload(
             f"telemetry-{mean_us}us",
@@ -308,7 +308,7 @@ def _telemetry() -> Iterator[Workload]:
 
 
 def _armed() -> Iterator[Workload]:
-    """Recovery and timeouts armed against none: what being ready for faults costs as long as there are none."""
+    """Yield the cost of recovery and timeouts, while no fault happens, against the same arrangements without them."""
     plans = (
         ("sync", "processes@w2", "32/2/32"),
         ("pool", "pool@w4b8", "pool 32/4/8"),
@@ -333,7 +333,7 @@ def _armed() -> Iterator[Workload]:
 
 
 def _grid() -> Iterator[Workload]:
-    """Delays of the PufferLib 0.5 study, for 1 to 64 environments, pools of twice and four times the batch."""
+    """Yield the delays of the PufferLib 0.5 study for 1 to 64 environments, with pools of 2 and 4 times the batch."""
     cells = [("busy", 0.0, 0)]
     cells += product(("busy", "sleep"), (0.1, 1, 10), (0, 25, 100))
     for (kind, mean_ms, spread), num_envs in product(cells, (1, 4, 16, 64)):
@@ -342,7 +342,7 @@ def _grid() -> Iterator[Workload]:
         participants += ["tianshou shmem", f"pufferlib-0.7 processes@w{processes}"]
         for batch_size in (num_envs // 2, num_envs // 4):
             if batch_size and num_envs % batch_size == 0 and num_envs > 1:
-                workers = max(processes, num_envs // batch_size)  # which PufferLib's pool needs
+                workers = max(processes, num_envs // batch_size)  # PufferLib's pool needs as many
                 participants += [f"ours pool@w{workers}b{batch_size}", f"tianshou shmem@b{batch_size}"]
                 participants += [f"pufferlib-0.7 processes@w{workers}b{batch_size}"]
         delay = f"{kind}-{mean_ms}ms-{spread}" if mean_ms else "none"
@@ -359,10 +359,10 @@ def _grid() -> Iterator[Workload]:
 
 
 def _all(*groups: Iterator[Workload]) -> dict[str, Workload]:
-    found = [workload for group in groups for workload in group]
-    names: Sequence[str] = [workload.name for workload in found]
+    workloads = [workload for group in groups for workload in group]
+    names: Sequence[str] = [workload.name for workload in workloads]
     assert len(set(names)) == len(names)
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, workloads, strict=True))
 
 
 WORKLOADS = _all(

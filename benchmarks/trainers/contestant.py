@@ -1,4 +1,4 @@
-"""What every contestant of train.py does in the same way: read settings, make environments, tell what came of it."""
+"""Code shared by the contestants of train.py: read the task, make environments, print the result."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from trainers.settings import Settings
 
-__all__ = ["ENVS", "Outcome", "tell", "told"]
+__all__ = ["ENVS", "Outcome", "print_result", "read_task"]
 
 
 def breakout() -> gymnasium.Env[Any, Any]:
-    """Return Breakout as DQN saw it, whose bricks are all worth 1."""
+    """Return Breakout preprocessed as for DQN, with rewards clipped to 1."""
     return gymnasium.wrappers.ClipReward(envs.breakout(), -1, 1)
 
 
@@ -35,10 +35,10 @@ ENVS: dict[str, Callable[[], gymnasium.Env[Any, Any]]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run. began, ended: the Unix times of the first step and of the end of the last update.
+    """The result of a run. began, ended: the Unix times of the first step and of the end of the last update.
 
-    num_steps: of environments. final_return: the mean over ``eval_episodes`` fresh episodes. versions: of packages,
-    beside those that all have. curve: steps, and the mean return of the last hundred episodes then, if asked for.
+    num_steps: of environments. final_return: the mean over ``eval_episodes`` fresh episodes. versions: of packages that
+    not all contestants have. curve: steps and the mean return of the last hundred episodes, if requested.
     """
 
     began: float
@@ -50,16 +50,16 @@ class Outcome:
     curve: Sequence[tuple[int, float]] = ()
 
 
-def told() -> tuple[Settings, dict[str, Any], float]:
-    """Return the settings, the contestant's own options, and the Unix time at which the process was launched."""
-    given = json.loads(sys.argv[1])
-    settings = Settings(**{**given["settings"], "channels": tuple(given["settings"]["channels"])})
+def read_task() -> tuple[Settings, dict[str, Any], float]:
+    """Return the settings, the contestant's options, and the Unix time at which the process was launched."""
+    task = json.loads(sys.argv[1])
+    settings = Settings(**{**task["settings"], "channels": tuple(task["settings"]["channels"])})
     torch.set_num_threads(settings.torch_threads)
-    return settings, given["options"], given["launched"]
+    return settings, task["options"], task["launched"]
 
 
-def tell(outcome: Outcome, settings: Settings, launched: float) -> None:
-    """Print a line of JSON, the last that a contestant prints."""
+def print_result(outcome: Outcome, settings: Settings, launched: float) -> None:
+    """Print the result as a line of JSON, the contestant's last line."""
     seconds = outcome.ended - outcome.began
     facts = {
         "settings": asdict(settings),

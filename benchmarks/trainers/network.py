@@ -1,6 +1,6 @@
-"""The network of pufferlib.models, written down once more without it, for libraries that bring their own trainer.
+"""A copy of the network of pufferlib.models that does not import it, for libraries with their own trainer.
 
-tests/benchmarks/test_limits.py holds the two side by side.
+tests/benchmarks/test_limits.py compares the two.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from trainers.settings import Settings
 
 
 def orthogonal(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
-    """Return a layer with orthogonal weights and no bias."""
+    """Initialize a layer with orthogonal weights and zero bias, and return it."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
 
 
 def features(observations: Tensor) -> Tensor:
-    """Return numbers that networks like: images from 0 to 1, unbounded numbers drawn together."""
+    """Scale observations for a network: images to 0 to 1, other numbers by a signed logarithm."""
     if observations.dtype == torch.uint8:
         return observations.float() / 255
     return observations.sign() * observations.abs().log1p()

@@ -1,10 +1,10 @@
-"""cleanrl_demo/ppo.py, told to do what the others do. Its options: those of pufferlib.make."""
+"""Train with cleanrl_demo/ppo.py and the settings of all contestants. Options: those of pufferlib.make."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from trainers.contestant import ENVS, Outcome, tell, told
+from trainers.contestant import ENVS, Outcome, print_result, read_task
 from trainers.settings import Settings
 
 import pufferlib
@@ -38,7 +38,7 @@ def config_of(settings: Settings, options: dict[str, Any]) -> ppo.Config:
 
 
 def main() -> None:
-    settings, options, launched = told()
+    settings, options, launched = read_task()
     result = ppo.train(config_of(settings, options), ENVS[settings.env])
     num_parameters = sum(part.numel() for part in result.policy.parameters())
     ended = result.began + result.seconds
@@ -48,7 +48,7 @@ def main() -> None:
         steps, values = read(result.run_folder, TAG)
         curve = list(zip(steps.tolist(), values.tolist(), strict=True))
     outcome = Outcome(result.began, ended, result.num_steps, num_parameters, result.mean_return, versions, curve)
-    tell(outcome, settings, launched)
+    print_result(outcome, settings, launched)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What all contestants of train.py are told, so that they compute and learn the same."""
+"""The settings of all contestants of train.py, which make them compute and learn the same."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ __all__ = ["REFERENCE", "SETTINGS", "Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """All that decides how much is computed and how well is learnt.
+    """The settings that determine the amount of computation and the quality of learning.
 
-    The network: an actor and a critic that share nothing, each of two tanh layers; images pass three convolutions
-    first. The value loss is halved, as PPO's authors have it. The learning rate falls to 0. What is evaluated in the
-    end are sampled actions.
+    The network is an actor and a critic that share nothing, each of two tanh layers; images pass three convolutions
+    first. The value loss is halved, as by PPO's authors. The learning rate falls to 0. The evaluation samples actions.
     """
 
     env: str
@@ -37,12 +36,12 @@ class Settings:
 
     @property
     def minibatch_size(self) -> int:
-        """Rows that are learnt from at once."""
+        """The rows of a minibatch."""
         return self.num_envs * self.rollout_length // self.num_minibatches
 
 
-# CartPole: what SB3's PPO does by default (rollouts of 2,048 rows, ten epochs, minibatches of 64, a learning rate of
-# 3e-4, no bonus for entropy), its one environment become eight.
+# CartPole: the defaults of SB3's PPO (rollouts of 2,048 rows, ten epochs, minibatches of 64, a learning rate of 3e-4,
+# no entropy bonus), with eight environments in place of one.
 SETTINGS = {
     "cartpole": Settings(
         "cartpole",
@@ -57,8 +56,8 @@ SETTINGS = {
     "breakout": Settings("breakout", total_steps=20_000, num_envs=16, learning_rate=5e-4, eval_episodes=16),
 }
 
-# What reference.py trains on, to compare returns: SB3's published settings (RL Baselines3 Zoo) as far as this form has
-# them, but with rollouts that leave room for dozens of updates in fewer steps.
+# The settings of reference.py, which compares returns: SB3's published ones (RL Baselines3 Zoo) where Settings has
+# them, except for rollouts, which are short enough for dozens of updates in fewer steps.
 REFERENCE = {
     "cartpole": SETTINGS["cartpole"],
     "lunarlander": Settings(

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO, told to do what the others do. Its option: vectorizer, dummy or subproc."""
+"""Train with Stable-Baselines3's PPO and the settings of all contestants. Option: vectorizer, dummy or subproc."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from torch import Tensor, nn
-from trainers.contestant import ENVS, Outcome, tell, told
+from trainers.contestant import ENVS, Outcome, print_result, read_task
 from trainers.network import convolutions, features
 from trainers.settings import Settings
 
@@ -22,7 +22,7 @@ VECTORIZERS = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
 
 
 class Numbers(BaseFeaturesExtractor):
-    """Observations as the other contestants' networks read them; SB3 has turned images into floats from 0 to 1."""
+    """A features extractor that scales observations as the other contestants do; SB3 scales images itself."""
 
     def __init__(self, observation_space: gymnasium.spaces.Box) -> None:
         super().__init__(observation_space, observation_space.shape[0])
@@ -32,7 +32,7 @@ class Numbers(BaseFeaturesExtractor):
 
 
 class Images(BaseFeaturesExtractor):
-    """The convolutions that the other contestants have."""
+    """A features extractor with the convolutions of the other contestants."""
 
     def __init__(self, observation_space: gymnasium.spaces.Box, channels: tuple[int, int, int]) -> None:
         height, width = (((side - 8) // 4 + 1 - 4) // 2 + 1 - 2 for side in observation_space.shape[1:])
@@ -44,7 +44,7 @@ class Images(BaseFeaturesExtractor):
 
 
 class Curve(BaseCallback):
-    """Keeps the mean return of the last hundred episodes after each rollout."""
+    """A callback that records the mean return of the last hundred episodes after each rollout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Curve(BaseCallback):
 
 
 def policy_kwargs(settings: Settings, images: bool) -> dict[str, Any]:
-    """Return arguments of SB3's policy that make it the network of the others."""
+    """Return the arguments that give SB3's policy the network of the other contestants."""
     return {
         "net_arch": {"pi": [settings.hidden_size] * 2, "vf": [settings.hidden_size] * 2},
         "activation_fn": nn.Tanh,
@@ -71,7 +71,7 @@ def policy_kwargs(settings: Settings, images: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    settings, options, launched = told()
+    settings, options, launched = read_task()
     vectorizer = VECTORIZERS[options["vectorizer"]]
     env = make_vec_env(ENVS[settings.env], n_envs=settings.num_envs, seed=settings.seed, vec_env_cls=vectorizer)
     images = len(env.observation_space.shape) == 3
@@ -102,7 +102,7 @@ def main() -> None:
     outcome = Outcome(
         began, ended, model.num_timesteps, num_parameters, sum(returns) / len(returns), versions, curve.points
     )
-    tell(outcome, settings, launched)
+    print_result(outcome, settings, launched)
     env.close()
 
 

@@ -1,6 +1,6 @@
-"""PPO as CleanRL writes it, one script over Gymnasium's own vector environments.
+"""Train with PPO in the style of CleanRL, one script over Gymnasium's vector environments.
 
-Its option: vectorizer, sync or async. What a truncated episode might still have brought is added to its last reward.
+Option: vectorizer, sync or async. The value of a truncated episode's last observation is added to its last reward.
 Source: Schulman et al., arXiv:1707.06347 and arXiv:1506.02438.
 """
 
@@ -15,20 +15,20 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from torch import Tensor, nn
 from torch.distributions import Categorical
-from trainers.contestant import ENVS, Outcome, tell, told
+from trainers.contestant import ENVS, Outcome, print_result, read_task
 from trainers.network import Agent, features
 from trainers.settings import Settings
 
 
 def make(settings: Settings, vectorizer: str) -> VectorEnv[Any, Any, Any]:
-    """Return the environments, whose finished ones are reset within the same step."""
+    """Return the vector environment, which resets finished environments within the same step."""
     creators = [ENVS[settings.env]] * settings.num_envs
     kind = {"sync": SyncVectorEnv, "async": AsyncVectorEnv}[vectorizer]
     return RecordEpisodeStatistics(kind(creators, autoreset_mode=AutoresetMode.SAME_STEP))
 
 
 def learn(env: VectorEnv[Any, Any, Any], agent: Agent, optimizer: torch.optim.Optimizer, settings: Settings) -> int:
-    """Train until ``total_steps`` are reached; return how many there were."""
+    """Train for at least ``total_steps`` steps; return their number."""
     length, num_envs = settings.rollout_length, settings.num_envs
     space = env.single_observation_space
     dtype = torch.uint8 if space.dtype == np.uint8 else torch.float32
@@ -42,12 +42,12 @@ def learn(env: VectorEnv[Any, Any, Any], agent: Agent, optimizer: torch.optim.Op
         for step in range(length):
             observations[step] = observation
             with torch.no_grad():
-                seen = features(observation)
-                distribution = Categorical(logits=agent.actor(seen), validate_args=False)
+                inputs = features(observation)
+                distribution = Categorical(logits=agent.actor(inputs), validate_args=False)
                 actions[step] = distribution.sample()
                 log_probs[step] = distribution.log_prob(actions[step])
-                values[step] = agent.critic(seen).squeeze(1)
-            following, reward, terminations, truncations, infos = env.step(actions[step].numpy())
+                values[step] = agent.critic(inputs).squeeze(1)
+            next_observation, reward, terminations, truncations, infos = env.step(actions[step].numpy())
             rewards[step] = torch.as_tensor(reward)
             ends[step] = torch.as_tensor(terminations | truncations)
             cut = truncations & ~terminations
@@ -56,18 +56,18 @@ def learn(env: VectorEnv[Any, Any, Any], agent: Agent, optimizer: torch.optim.Op
                 with torch.no_grad():
                     promised = agent.critic(features(last)).squeeze(1)
                 rewards[step, torch.as_tensor(cut)] += settings.gamma * promised
-            observation = torch.as_tensor(following)
+            observation = torch.as_tensor(next_observation)
         num_steps += length * num_envs
 
         with torch.no_grad():
-            following_value = agent.critic(features(observation)).squeeze(1)
+            next_value = agent.critic(features(observation)).squeeze(1)
         advantages = torch.zeros_like(rewards)
         advantage = torch.zeros(num_envs)
         for step in reversed(range(length)):
             going_on = 1 - ends[step]
-            delta = rewards[step] + settings.gamma * going_on * following_value - values[step]
+            delta = rewards[step] + settings.gamma * going_on * next_value - values[step]
             advantage = delta + settings.gamma * settings.gae_lambda * going_on * advantage
-            advantages[step], following_value = advantage, values[step]
+            advantages[step], next_value = advantage, values[step]
         returns = advantages + values
         flat = [column.flatten(0, 1) for column in (observations, actions, log_probs, advantages, returns)]
         for _ in range(settings.num_epochs):
@@ -89,40 +89,40 @@ def loss_of(
     advantages: Tensor,
     returns: Tensor,
 ) -> Tensor:
-    """Return PPO's loss of a minibatch."""
-    seen = features(observations)
-    distribution = Categorical(logits=agent.actor(seen), validate_args=False)
+    """Return PPO's loss on a minibatch."""
+    inputs = features(observations)
+    distribution = Categorical(logits=agent.actor(inputs), validate_args=False)
     ratios = (distribution.log_prob(actions) - old_log_probs).exp()
     advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     clipped = ratios.clamp(1 - settings.clip, 1 + settings.clip)
     policy_loss = -torch.min(ratios * advantages, clipped * advantages).mean()
-    value_loss = 0.5 * (agent.critic(seen).squeeze(1) - returns).square().mean()
+    value_loss = 0.5 * (agent.critic(inputs).squeeze(1) - returns).square().mean()
     entropy = distribution.entropy().mean()
     return policy_loss + settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
 
 
 def evaluate(env: VectorEnv[Any, Any, Any], agent: Agent, settings: Settings) -> float:
-    """Return the mean return of ``eval_episodes``, of which each environment plays its share."""
+    """Return the mean return of ``eval_episodes`` episodes, shared equally among the environments."""
     share, rest = divmod(settings.eval_episodes, settings.num_envs)
-    wanted = share + (np.arange(settings.num_envs) < rest)
+    remaining = share + (np.arange(settings.num_envs) < rest)
     returns: list[float] = []
     running = np.zeros(settings.num_envs)
     observation, _ = env.reset(seed=settings.seed + 1_000_000)
-    while wanted.any():
+    while remaining.any():
         with torch.no_grad():
             logits = agent.actor(features(torch.as_tensor(observation)))
         actions = Categorical(logits=logits, validate_args=False).sample().numpy()
         observation, rewards, terminations, truncations, _ = env.step(actions)
         running += rewards
         over = terminations | truncations
-        returns += running[over & (wanted > 0)].tolist()
-        wanted[over & (wanted > 0)] -= 1
+        returns += running[over & (remaining > 0)].tolist()
+        remaining[over & (remaining > 0)] -= 1
         running[over] = 0
     return float(np.mean(returns))
 
 
 def main() -> None:
-    settings, options, launched = told()
+    settings, options, launched = read_task()
     torch.manual_seed(settings.seed)
     env = make(settings, options["vectorizer"])
     agent = Agent(env.single_observation_space, env.single_action_space.n, settings)
@@ -131,7 +131,9 @@ def main() -> None:
     num_steps = learn(env, agent, optimizer, settings)
     ended = time.time()
     num_parameters = sum(part.numel() for part in agent.parameters())
-    tell(Outcome(began, ended, num_steps, num_parameters, evaluate(env, agent, settings), {}), settings, launched)
+    print_result(
+        Outcome(began, ended, num_steps, num_parameters, evaluate(env, agent, settings), {}), settings, launched
+    )
     env.close()
 
 

@@ -1,4 +1,4 @@
-"""ALE's own vector environment of Atari games, in C++, used bare."""
+"""Play ALE's vector environment of Atari games, written in C++, without a wrapper."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The floor: one Python loop that steps environments and stores what they return in arrays. No library at all.
+"""Play the floor: one Python loop that steps environments and stores their results in arrays, without a library.
 
-In processes: each has such a loop, is told by a byte in a pipe to go on, and says by one that it is done. The
-arrangement "steps" stores nothing: what environments alone cost, whatever they return.
+With processes, each runs such a loop; a byte in a pipe starts a step, and a byte in another one reports its end. The
+arrangement "steps" stores nothing, and so measures the environments alone, with any kind of results.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _stepping_alone(environments: list[Any]) -> Callable[[], int]:
 
 
 def _stepping_agents(environments: list[Any]) -> Callable[[], int]:
-    """The same dict of actions of all possible agents each time: environments read those of living ones only."""
+    """Return a step that passes the same actions of all possible agents; environments read those of living ones."""
     actions = [{agent: env.action_space(agent).sample() for agent in env.possible_agents} for env in environments]
 
     def recv() -> int:
@@ -64,7 +64,7 @@ def _stepping_agents(environments: list[Any]) -> Callable[[], int]:
 
 
 def _stepping_native(environments: list[Any]) -> Callable[[], int]:
-    """What a PufferEnv's own ``step`` takes, without what would zero its arrays before."""
+    """Return a step that calls only the PufferEnv's ``step``, without the code that zeroes its arrays first."""
     step = type(environments[0]).step
     actions = np.zeros(environments[0].num_agents, np.int64)
 
@@ -85,7 +85,7 @@ def _processes(task: Task) -> Player:
             continue
         try:
             for _, outlet in gos:
-                os.close(outlet)  # so that the pipe ends with the parent
+                os.close(outlet)  # so that the pipe closes when the parent ends
             step = _stepping(task, share, [array[share[0] : share[-1] + 1] for array in arrays])
             while os.read(go, 1):
                 step()
@@ -129,7 +129,7 @@ def _shared(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _stepping(task: Task, env_ids: Any, arrays: list[Any]) -> Callable[[], int]:
-    """Return what steps environments once, new ones that are seeded with these numbers."""
+    """Make environments seeded with their ids; return a function that steps each of them once."""
     observations, rewards, terminations, truncations = arrays
     environments = [task.env_creator() for _ in env_ids]
     actions = [int(env.action_space.sample()) for env in environments]

@@ -1,8 +1,9 @@
-"""One library in one arrangement: a process that makes it, and plays when it is told to.
+"""Make one library's vectorizer in one arrangement, and play on command.
 
     python child.py FILE TASK          the file of a library, without .py, and a Task as JSON
 
-Reads commands and writes answers, JSON, one a line. Run by benchmarks/peers.py in the library's virtual environment.
+Reads commands and writes answers, one line of JSON each. benchmarks/peers.py runs it in the library's virtual
+environment.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from player import NotHandled, Player, Task
 from processes import cpu_s, descendants
 
-WARM_UP_AT_MOST_S = 10.0  # for steps, which must not be waited for in vain
+WARM_UP_AT_MOST_S = 10.0  # limit for warm-up steps
 
 PACKAGES = (
     *("ale-py", "envpool", "gymnasium", "minigrid", "mpe2", "numpy", "pettingzoo", "pufferlib"),
@@ -31,7 +32,7 @@ PACKAGES = (
 def main() -> None:
     file, task = sys.argv[1], Task(**json.loads(sys.argv[2]))
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what libraries print goes elsewhere
+    os.dup2(2, 1)  # the output of libraries goes to standard error
     try:
         module = importlib.import_module(file)
         player = module.start(task)
@@ -72,7 +73,7 @@ def play(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 
 
 
 def wait(player: Player, seconds: float, warm_up_s: float, think_s: float, warm_up_steps: int = 0) -> dict[str, Any]:
-    """Play with a learner that computes for think_s between a batch and its actions; return how long ``recv`` took."""
+    """Play with a learner that computes for think_s between batch and actions; return the times in ``recv``."""
     recv, send, *_ = player
     for period, least in ((warm_up_s, warm_up_steps), (seconds, 0)):
         steps, waits, sends = 0, [], []
@@ -99,11 +100,11 @@ def wait(player: Player, seconds: float, warm_up_s: float, think_s: float, warm_
 
 
 def idle(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 0) -> dict[str, Any]:
-    """Play, do nothing for some seconds with a batch in hand, and play on.
+    """Play, pause for some seconds while holding a batch, and continue.
 
-    Returns the share of a CPU that this process and the others used meanwhile; how long batches usually take, the
-    median of those before the pause, and the first one after it did, from the call of ``send`` to ``recv``'s return;
-    and the difference, divided by the number of other processes, all of which had gone to sleep.
+    Returns the shares of a CPU that this process and the others used during the pause; the time from ``send`` to the
+    return of ``recv``, as the median of the batches before the pause (usual) and for the first one after it (first);
+    and the difference, divided by the number of other processes, which all had gone to sleep (late).
     """
     recv, send, *_ = player
     usual = []
@@ -135,14 +136,14 @@ def idle(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what matters here and is installed here."""
-    found = {}
+    """Return the versions of the installed packages of PACKAGES."""
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""EnvPool, whose environments are its own, written in C++; their settings are its defaults."""
+"""Play EnvPool's environments, written in C++, with its default settings."""
 
 from __future__ import annotations
 

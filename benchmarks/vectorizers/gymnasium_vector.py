@@ -1,4 +1,4 @@
-"""Gymnasium's own vector environments; the asynchronous one with shared memory, as it is by default."""
+"""Play Gymnasium's vector environments; the asynchronous one uses shared memory, its default."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def start(task: Task) -> Player:
 
 
 def _pack(task: Task) -> Player:
-    """One observation into one row: of the flat space, or of the arrays that its vector environments fill."""
+    """Pack one observation into one row: of the flat space, or of the arrays of Gymnasium's vector environments."""
     from gymnasium.vector.utils import concatenate, create_empty_array
 
     space = task.env_creator().observation_space

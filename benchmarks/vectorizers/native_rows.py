@@ -1,4 +1,4 @@
-"""A PufferEnv of several agents that writes its rows in place, at next to no cost. For this project only."""
+"""A PufferEnv of several agents that writes its rows in place, at almost no cost. Only this project can step it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pufferlib
 
 
 class NativeRows(pufferlib.PufferEnv):
-    """Agents that live for a whole episode and whose observations stay what they are."""
+    """A PufferEnv whose agents live for a whole episode and whose observations do not change."""
 
     single_observation_space = spaces.Box(-1, 1, (8,), np.float32)
     single_action_space = spaces.Discrete(4)

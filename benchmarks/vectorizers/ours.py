@@ -1,4 +1,4 @@
-"""This project, as a user has it: public calls, default checks, masks and episode statistics on."""
+"""Play this project as users do: through public calls, with default checks, masks and episode statistics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 ARRANGEMENTS: dict[str, dict[str, Any]] = {
     **{name: {"backend": backend} for name, backend in BACKENDS.items()},
-    **{f"{name}-{how}": {"backend": BACKENDS[name], **OPTIONS[how]} for name, how in product(BACKENDS, OPTIONS)},
+    **{
+        f"{name}-{suffix}": {"backend": BACKENDS[name], **OPTIONS[suffix]}
+        for name, suffix in product(BACKENDS, OPTIONS)
+    },
     "serial-same-step": {"backend": "serial", "autoreset_mode": "same_step"},
     "serial-copy": {"backend": "serial", "copy": True},
     "serial-list": {"backend": "serial"},
@@ -34,7 +37,7 @@ ARRANGEMENTS: dict[str, dict[str, Any]] = {
 def start(task: Task) -> Player:
     if task.arrangement == "pack":
         return _pack(task)
-    if task.arrangement == "ale":  # a vector environment is one environment of as many rows
+    if task.arrangement == "ale":  # a vector environment counts as one environment of several rows
         creator = functools.partial(envs.atari_vector, task.num_envs, task.num_workers)
         return _play(pufferlib.make(creator, seed=0), task.num_envs)
     options = task.choose(**ARRANGEMENTS)
@@ -90,7 +93,7 @@ def _reading(vec: pufferlib.VecEnv, column: bool) -> Player:
 
 
 def _with_infos(player: Player, vec: pufferlib.VecEnv) -> Player:
-    """Return a player that keeps the last batch's infos, which no time is lost with where time is measured."""
+    """Return a player that stores the last batch's infos. Only benchmarks/faults.py uses it, which times no steps."""
     infos: list[dict[str, Any]] = []
 
     def recv() -> int:
@@ -102,7 +105,7 @@ def _with_infos(player: Player, vec: pufferlib.VecEnv) -> Player:
 
 
 def _pack(task: Task) -> Player:
-    from pufferlib.layout import Layout  # here, since other revisions of ours are played by this file too
+    from pufferlib.layout import Layout  # here, since this file also plays older revisions
 
     space = task.env_creator().observation_space
     layout = Layout(space)
@@ -118,7 +121,7 @@ def _pack(task: Task) -> Player:
 
 
 def about() -> dict[str, Any]:
-    """Say which path is in use."""
+    """Return the path in use: compiled or portable."""
     try:
         from pufferlib import _native
     except ImportError:

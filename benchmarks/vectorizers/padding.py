@@ -1,4 +1,4 @@
-"""Observations of agents padded to the longest, for libraries that take all agents for alike."""
+"""Pad the observations of agents to the longest one, for libraries that assume equal spaces of all agents."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["padded"]
 
 
 def padded(env_creator: Callable[[], Any]) -> Any:
-    """Return a ParallelEnv whose agents all have the longest observation, or the environment itself if they do."""
+    """Return a ParallelEnv whose observations are padded to the longest; the environment itself if all are equal."""
     env = env_creator()
     shapes = {env.observation_space(agent).shape for agent in env.possible_agents}
     return env if len(shapes) == 1 else Padded(env, max(size for (size,) in shapes))
 
 
 class Padded(BaseParallelWrapper):  # type: ignore[misc]
-    """Zeros after what an agent sees; as little work as can be."""
+    """A wrapper that appends zeros to observations, with as little work as possible."""
 
     def __init__(self, env: Any, size: int) -> None:
         super().__init__(env)
@@ -39,7 +39,7 @@ class Padded(BaseParallelWrapper):  # type: ignore[misc]
         return self._pad(observations), *rest
 
     def _pad(self, observations: dict[str, Any]) -> dict[str, Any]:
-        """Return another dict, since environments of this benchmark return the same one again."""
+        """Return a new dict, since environments of this benchmark return the same one again."""
         return {
             agent: observation if len(observation) == self._size else self._padded(observation)
             for agent, observation in observations.items()

@@ -1,4 +1,4 @@
-"""What every library is given, and what the benchmark plays on: one file a library holds ``start(task) -> Player``."""
+"""The interface of a library's file: it defines ``start(task) -> Player``, and the benchmark plays the Player."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ AGENTS = ("agents", "replayed_agents", "simple_tag", "knights_archers_zombies", 
 
 
 class NotHandled(Exception):
-    """This library has no such arrangement, or does not handle such environments; says why."""
+    """Raised when a library lacks an arrangement or cannot handle the environments, with the reason."""
 
 
 class Player(NamedTuple):
-    """A vectorizer of which one batch is under way.
+    """A vectorizer with one batch in flight.
 
-    recv: waits for a batch and returns how many environment steps it holds; send: has it played on. Where a library
-    has one call for both, ``recv`` makes it and ``send`` does nothing. infos: those of the last batch, where asked for.
+    recv: waits for a batch and returns its number of environment steps. send: sends the next actions. If a library has
+    one call for both, ``recv`` makes it and ``send`` does nothing. infos: returns those of the last batch, if stored.
     """
 
     recv: Callable[[], int]
@@ -37,12 +37,11 @@ class Player(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is to be stepped, and how.
+    """The environments to step, and the arrangement.
 
     env: "plain", "returning", "agents", "replayed", "replayed_agents", "native", or a key of ``envs.REAL_ENVS``,
-    ``games.GAMES`` or ``envs.FAULTY_ENVS``; env_kwargs: of those not real.
-    num_workers: processes; a library that has no such choice uses one an environment. batch_size: environments in a
-    batch.
+    ``games.GAMES`` or ``envs.FAULTY_ENVS``. env_kwargs: only of environments that are not real. num_workers: processes;
+    a library without that choice uses one per environment. batch_size: environments in a batch.
     """
 
     arrangement: str
@@ -54,7 +53,7 @@ class Task(NamedTuple):
 
     @property
     def env_creator(self) -> Callable[[], Any]:
-        """What makes one environment; it can be pickled."""
+        """A picklable function that makes one environment."""
         if self.env == "plain":
             return functools.partial(envs.PlainEnv, **self.env_kwargs)
         if self.env == "returning":
@@ -62,12 +61,12 @@ class Task(NamedTuple):
         if self.env == "replayed":
             return functools.partial(replayed.ReplayedEnv, **self.env_kwargs)
         if self.env in ("agents", "replayed_agents"):
-            import agents  # which imports PettingZoo
+            import agents  # it imports PettingZoo
 
             kind = agents.ReturningAgents if self.env == "agents" else agents.ReplayedAgents
             return functools.partial(kind, **self.env_kwargs)
         if self.env == "native":
-            import native_rows  # which imports pufferlib
+            import native_rows  # it imports pufferlib
 
             return functools.partial(native_rows.NativeRows, **self.env_kwargs)
         if self.env in envs.FAULTY_ENVS:
@@ -80,13 +79,13 @@ class Task(NamedTuple):
         return self.env in AGENTS
 
     def choose(self, **arrangements: Any) -> Any:
-        """Return what the arrangement names. Raises NotHandled."""
+        """Return the value of this task's arrangement. Raises NotHandled if there is none."""
         if self.arrangement not in arrangements:
             raise NotHandled(f"no arrangement {self.arrangement!r}, only {', '.join(arrangements)}")
         return arrangements[self.arrangement]
 
     def need(self, *, single_agent: bool = True, synchronous: bool = False, own_processes: bool = False) -> None:
-        """Refuse what a library cannot do: agents, batches of some environments, environments that share a process."""
+        """Raise NotHandled for what a library cannot do: agents, partial batches, environments that share a process."""
         if single_agent and self.multi_agent:
             raise NotHandled("does not handle PettingZoo's environments")
         if synchronous and self.batch_size != self.num_envs:

@@ -1,4 +1,4 @@
-"""PufferLib 0.7.3: Serial, and Multiprocessing in any number of processes, a pool where batches are smaller."""
+"""Play PufferLib 0.7.3: Serial, and Multiprocessing in any number of processes, as a pool for smaller batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def start(task: Task) -> Player:
 
 
 def _pack(task: Task) -> Player:
-    """One observation into one row, by the compiled ``flatten`` and the ``concatenate`` that it uses itself."""
+    """Pack one observation into one row, by its compiled ``flatten`` and the ``concatenate`` that it uses itself."""
     space = task.env_creator().observation_space
     sample = space.sample()
     flatten, concatenate = pufferlib.emulation.flatten, pufferlib.emulation.concatenate

@@ -1,4 +1,4 @@
-"""PufferLib 3.0.0: Serial, and Multiprocessing with as many processes as asked for."""
+"""Play PufferLib 3.0.0: Serial, and Multiprocessing in any number of processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def start(task: Task) -> Player:
     if task.multi_agent:
         wrapper, creator = pufferlib.emulation.PettingZooPufferEnv, functools.partial(padded, creator)
     plan = {}
-    if backend == "Multiprocessing":  # overwork: it refuses more processes than cores without
+    if backend == "Multiprocessing":  # overwork: allows more processes than cores
         plan = dict(num_workers=task.num_workers, batch_size=task.batch_size, overwork=True)
     vec = pufferlib.vector.make(
         functools.partial(wrapper, env_creator=creator), backend=backend, num_envs=task.num_envs, **plan
@@ -40,7 +40,7 @@ def start(task: Task) -> Player:
 
 
 def _pack(task: Task) -> Player:
-    """One observation into one row of its structured array."""
+    """Pack one observation into one row of its structured array."""
     env = pufferlib.emulation.GymnasiumPufferEnv(env_creator=task.env_creator)
     sample = env.env.observation_space.sample()
     rows = np.zeros(1, env.obs_dtype)

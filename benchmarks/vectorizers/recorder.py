@@ -1,8 +1,8 @@
-"""Play a real environment, and write a recording of what it returned.
+"""Play a real environment and record its results.
 
-    python recorder.py NAME FILE        a name that players know, or one of an example of a family of pufferlib's
+    python recorder.py NAME FILE        a name that players know, or that of an example of one of pufferlib's families
 
-Run by benchmarks/record.py in a virtual environment that has the environment.
+benchmarks/record.py runs it in a virtual environment that has the environment.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ def main() -> None:
     for variable, value in (("SDL_VIDEODRIVER", "dummy"), ("SDL_AUDIODRIVER", "dummy"), ("MUJOCO_GL", "disable")):
         os.environ.setdefault(variable, value)
     warnings.simplefilter("ignore")
-    env = made(name)
+    env = make_env(name)
     recording = (record_agents if hasattr(env, "possible_agents") else record)(env)
     recording["notes"]["versions"] = versions()
     store(recording, path)
     episodes = recording["episodes"]
-    told = {key: value for key, value in recording["notes"].items() if value and key != "versions"}
+    notes = {key: value for key, value in recording["notes"].items() if value and key != "versions"}
     steps = sum(len(results) for _, results in episodes)
-    print(f"{name}: {steps} steps in {len(episodes)} episodes {json.dumps(told) if told else ''}")
+    print(f"{name}: {steps} steps in {len(episodes)} episodes {json.dumps(notes) if notes else ''}")
 
 
-def made(name: str) -> Any:
-    """Return an environment: as players step it, or as ``make test-envs`` plays it."""
+def make_env(name: str) -> Any:
+    """Return an environment as players step it or as ``make test-envs`` plays it."""
     if name in {**REAL_ENVS, **GAMES}:
         return Task("", name, {}, 1, 1, 1).env_creator()
     from pufferlib.emulation.pettingzoo_rows import as_parallel

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's vector environments; processes are forked, or each would import torch, as it does by default."""
+"""Play Stable-Baselines3's vector environments; processes are forked, since by default each would import torch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 def start(task: Task) -> Player:
     kind = task.choose(dummy=DummyVecEnv, subproc=SubprocVecEnv, forkserver=SubprocVecEnv)
     task.need(synchronous=True, own_processes=kind is SubprocVecEnv)
-    how = {"start_method": "fork"} if task.arrangement == "subproc" else {}
-    vec = kind([task.env_creator] * task.num_envs, **how)
+    options = {"start_method": "fork"} if task.arrangement == "subproc" else {}
+    vec = kind([task.env_creator] * task.num_envs, **options)
     vec.seed(0)
     vec.reset()
     actions = np.array([vec.action_space.sample() for _ in range(task.num_envs)])

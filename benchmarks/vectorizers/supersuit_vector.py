@@ -1,4 +1,4 @@
-"""SuperSuit's vector environments of PettingZoo's, agents of different spaces padded, dead ones black."""
+"""Play SuperSuit's vector environments of PettingZoo's, with padded spaces and black observations of dead agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from player import NotHandled, Player, Task
 
 
 def start(task: Task) -> Player:
-    num_cpus = task.choose(processes=task.num_workers, serial=0)  # with 0 it steps all in this process
+    num_cpus = task.choose(processes=task.num_workers, serial=0)  # 0: it steps all in this process
     task.need(single_agent=False, synchronous=True)
     if not task.multi_agent:
         raise NotHandled("runs PettingZoo's environments only")

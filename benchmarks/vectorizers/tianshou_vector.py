@@ -1,6 +1,6 @@
-"""Tianshou's vector environments, with ``wait_num`` where a batch holds some of them.
+"""Play Tianshou's vector environments, with ``wait_num`` for batches of some environments.
 
-They do not reset by themselves: that is done here as its collectors do it.
+They do not reset by themselves: the player resets them as Tianshou's collectors do.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ def start(task: Task) -> Player:
     processes = {"subproc": SubprocVectorEnv, "shmem": ShmemVectorEnv, "subproc-timed": SubprocVectorEnv}
     kind = task.choose(dummy=DummyVectorEnv, **processes)
     task.need(own_processes=kind is not DummyVectorEnv)
-    how = {"wait_num": task.batch_size} if task.batch_size < task.num_envs else {}
+    options = {"wait_num": task.batch_size} if task.batch_size < task.num_envs else {}
     if task.arrangement == "subproc-timed":
-        how["timeout"] = 2
-    vec = kind([task.env_creator] * task.num_envs, **how)
+        options["timeout"] = 2
+    vec = kind([task.env_creator] * task.num_envs, **options)
     vec.seed(0)
     vec.reset()
     actions = np.array([space.sample() for space in vec.action_space])

@@ -1,6 +1,6 @@
-"""TorchRL's ParallelEnv, and its asynchronous pool with shared memory.
+"""Play TorchRL's ParallelEnv, and its asynchronous pool with shared memory.
 
-Processes are forked, as Stable-Baselines3's are; importing TorchRL makes Python spawn them.
+Processes are forked, like Stable-Baselines3's; importing TorchRL makes Python spawn them by default.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _parallel(task: Task, make: functools.partial[GymWrapper]) -> Player:
     vec = ParallelEnv(task.num_envs, make, mp_start_method="fork")
     state = vec.reset()
     if task.arrangement == "parallel-timed":
-        vec.BATCHED_PIPE_TIMEOUT = 2.0  # what the variable of that name sets for all, starting workers included
+        vec.BATCHED_PIPE_TIMEOUT = 2.0  # the environment variable would set it for starting workers, too
     actions = vec.action_spec.rand()
 
     def recv() -> int:

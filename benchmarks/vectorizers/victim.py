@@ -1,11 +1,11 @@
-"""One library with environments of which one breaks down: a program of a user's, which plays until it is told.
+"""Play one library like a user's program, until one of its environments breaks.
 
     python victim.py FILE TASK FOLDER PATIENCE_S
 
-FILE: that of a library, without .py; TASK: a Task as JSON; PATIENCE_S: how long after the fault something may be said.
-Writes ready.json into the folder once it plays, and seen.json when an exception arrives, when an info says that an
-environment was restarted, or when neither has come by then. Exceptions then end it, uncaught.
-Run by benchmarks/faults.py in the library's virtual environment.
+FILE: of a library, without .py; TASK: a Task as JSON; PATIENCE_S: how long to wait for a report of the fault. Writes
+ready.json into the folder once it plays, and seen.json when an exception arrives, when an info reports the restart of
+an environment, or when neither has come after PATIENCE_S. An exception then ends it, uncaught. benchmarks/faults.py
+runs it in the library's virtual environment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from child import versions
 from player import NotHandled, Player, Task
 
 WARM_UP_BATCHES = 20
-AND_ON_S = 1.0  # for how long a library that has mended itself plays on
+AND_ON_S = 1.0  # of play after a library has recovered
 
 
 def main() -> None:
@@ -39,38 +39,38 @@ def main() -> None:
         player.send()
     write(folder / "ready.json", {"versions": versions()})
     try:
-        seen = play(player, Path(f"{fault_file}.begun"), patience_s)
+        report = play(player, Path(f"{fault_file}.begun"), patience_s)
     except Exception as error:
         now = time.monotonic()
         kind = type(error)
         name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
         write(folder / "seen.json", {"what": "exception", "type": name, "text": str(error)[:4000], "at": now})
         raise
-    write(folder / "seen.json", seen)
+    write(folder / "seen.json", report)
     player.close()
 
 
 def play(player: Player, begun: Path, patience_s: float) -> dict[str, Any]:
-    """Play until a second after a restart, or until nothing was said of the fault for patience_s."""
-    seen: dict[str, Any] = {}
-    least, until = sys.maxsize, float("inf")  # rows of a batch since it was said; when to end
+    """Play until a second after a restart, or until the fault was not reported for patience_s."""
+    report: dict[str, Any] = {}
+    least, until = sys.maxsize, float("inf")  # rows of a batch since the fault; when to end
     while (now := time.monotonic()) < until:
         rows = player.recv()
         restarted = [info["restarted"] for info in player.infos() if "restarted" in info]
-        if restarted and not seen:
+        if restarted and not report:
             now = time.monotonic()
-            seen, until = {"what": "restart", "text": restarted[0][:4000], "at": now}, now + AND_ON_S
+            report, until = {"what": "restart", "text": restarted[0][:4000], "at": now}, now + AND_ON_S
         elif until == float("inf") and begun.exists():
             until = float(begun.read_text()) + patience_s
         if until < float("inf"):
             least = min(least, rows)
         player.send()
-    return {"rows": least, **(seen or {"what": "nothing", "at": now})}
+    return {"rows": least, **(report or {"what": "nothing", "at": now})}
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Write a file that is there as a whole or not at all."""
-    with suppress(FileNotFoundError):  # the folder is gone: nobody listens any more
+    """Write a file atomically: readers see all of it or none."""
+    with suppress(FileNotFoundError):  # the folder is gone: nothing reads the file any more
         path.with_suffix(".new").write_text(json.dumps(content))
         os.rename(path.with_suffix(".new"), path)
 

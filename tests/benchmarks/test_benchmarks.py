@@ -112,7 +112,7 @@ def test_workloads_are_whole(workload: Workload) -> None:
     assert ours_of(workload), "we take part"
     for target in workload.targets:
         of = target.of if isinstance(target.of, tuple) else (target.of,)
-        assert {*of, *target.over, *filter(None, (target.beside,))} <= set(workload.participants)
+        assert {*of, *target.over, *filter(None, (target.floor,))} <= set(workload.participants)
         assert {Participant.of(name).library for name in of} <= set(OURS)
         assert all(workload.needed(name) for name in (*of, *target.over)), "the short form has what targets need"
     for name in workload.participants:
@@ -276,7 +276,7 @@ def test_a_participant_is_stopped_with_all_its_processes_but_for_its_turns(tmp_p
             assert len(pids) >= 3
             for _ in range(2):
                 assert all_stop(pids)
-                assert child.turn({"kind": "play", "seconds": 0.02, "warm_up_s": 0.01})["steps"] > 0
+                assert child.take_turn({"kind": "play", "seconds": 0.02, "warm_up_s": 0.01})["steps"] > 0
         finally:
             child.close()
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
@@ -289,7 +289,7 @@ def test_before_the_first_turn_each_environment_is_stepped_three_times(
 ) -> None:
     commands: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        peers.Child, "turn", lambda child, command: commands.append(command) or {"steps": 1, "seconds": 1}
+        peers.Child, "take_turn", lambda child, command: commands.append(command) or {"steps": 1, "seconds": 1}
     )
     workload = dataclasses.replace(SMALL, kind=kind)
     with open(tmp_path / "log", "w") as log:
@@ -341,7 +341,7 @@ def test_participants_take_turns_and_one_that_fails_does_not_stop_the_others(tmp
 
 
 def test_what_is_not_installed_is_said_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(peers, "_found", lambda venv: (None, "no wheel"))
+    monkeypatch.setattr(peers, "_interpreter", lambda venv: (None, "no wheel"))
     with open(tmp_path / "log", "w") as log:
         (entry,) = peers.measure(SMALL, ["bare loop"], repeats=1, window_s=1, warm_up_s=0, log=log, say=[].append)
     assert (entry["status"], entry["reason"], entry["turns"]) == ("not installed", "no wheel", [])
@@ -436,15 +436,15 @@ BOTH, PEERS = ("ours pool@w2b8", "ours pool@w4b8"), ("sb3 subproc", "tianshou sh
 def test_targets_are_judged(target: Target, reached: Any, met: bool | None, note: str) -> None:
     verdict = judge(target, ENTRIES)
     assert verdict.reached == (None if reached is None else pytest.approx(reached))
-    assert (verdict.met, verdict.note, verdict.beside) == (met, note, None)
+    assert (verdict.met, verdict.note, verdict.floor) == (met, note, None)
 
 
 def test_a_target_has_the_floor_beside_it() -> None:
     floor = {**entry("bare processes@w2", []), "turns": [{"wait_us": figure} for figure in (8, 9, 7)]}
-    target = Target("", "ours processes@w2", figure="wait_us", at_most=30, beside=floor["name"])
-    assert judge(target, [*ENTRIES, floor]).beside == (8, 7, 9)
-    assert judge(target, [*ENTRIES, {**floor, "status": "failed"}]).beside is None
-    assert judge(target, ENTRIES).beside is None
+    target = Target("", "ours processes@w2", figure="wait_us", at_most=30, floor=floor["name"])
+    assert judge(target, [*ENTRIES, floor]).floor == (8, 7, 9)
+    assert judge(target, [*ENTRIES, {**floor, "status": "failed"}]).floor is None
+    assert judge(target, ENTRIES).floor is None
 
 
 def test_who_steps_older_games_is_compared_with_us_on_the_same() -> None:
@@ -768,9 +768,9 @@ def test_cases_with_a_target_come_first_and_all_are_timed_within_limits() -> Non
 def test_warpdrive_says_why_it_is_left_out_and_what_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, warpdrive = (importlib.import_module(f"benchmarks.{name}") for name in ("gpu", "warpdrive"))
     cases, device = [gpu.Case("tag/grid", 10, 5), gpu.Case("tag/continuous", 10, 5)], torch.device("cuda", 0)
-    assert warpdrive.beside(cases, {}, torch.device("cpu"))[1].endswith("this is the host")
+    assert warpdrive.figures_of(cases, {}, torch.device("cpu"))[1].endswith("this is the host")
     monkeypatch.setattr(warpdrive, "find_spec", lambda module: None if module == "gym" else module)
-    assert warpdrive.beside(cases, {}, device) == ([], "left out: not installed: gym (see benchmarks/warpdrive.py)")
+    assert warpdrive.figures_of(cases, {}, device) == ([], "left out: not installed: gym (see benchmarks/warpdrive.py)")
     monkeypatch.setattr(warpdrive, "find_spec", lambda module: module)
     monkeypatch.setattr(warpdrive.metadata, "version", lambda package: "2.7.1")
     figure = dataclasses.asdict(gpu.figure(cases[0], "warpdrive", ([2.0, 1.0, 3.0], 7)))
@@ -783,7 +783,7 @@ def test_warpdrive_says_why_it_is_left_out_and_what_came_of_it(monkeypatch: pyte
         raise subprocess.TimeoutExpired(command, timeout)
 
     monkeypatch.setattr(warpdrive.subprocess, "run", run)
-    figures, text = warpdrive.beside(cases, {"warpdrive_s": 5.0}, device)
+    figures, text = warpdrive.figures_of(cases, {"warpdrive_s": 5.0}, device)
     assert figures == [figure] and (figure["median"], figure["least"], figure["steps"]) == (20.0, 10.0, 7)
     assert text == "2.7.1: 1 of 2 cases in 0 s; then its time was up"
     (name, arguments, timeout), *_ = asked

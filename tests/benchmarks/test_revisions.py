@@ -277,7 +277,7 @@ def test_the_readme_has_the_tables_of_all_that_was_compared() -> None:
 def test_two_revisions_take_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(peers, "_found", lambda venv: (Path(sys.executable), ""))
+    monkeypatch.setattr(peers, "_interpreter", lambda venv: (Path(sys.executable), ""))
     monkeypatch.setattr(peers, "ignored_folder", lambda: tmp_path)
     monkeypatch.setattr(peers, "resolved", lambda revision: "abc1234")
     short = replace(WORKLOADS["trivial-serial-8"], window_s=0.02)
@@ -291,8 +291,8 @@ def test_two_revisions_take_turns(
     assert (stored["commit"], cell["arrangement"], cell["repeats"]) == ("abc1234", "serial", 6)
     assert min(*cell["before"], *cell["now"]) > 0 and len(cell["before"]) == len(cell["now"]) == 6
     assert cell["interval"][0] <= cell["ratio"] <= cell["interval"][1]
-    assert against.said(cell) in capsys.readouterr().out
-    assert against.said({**cell, "ratio": 1.5, "interval": [1.25, 2]}) == (
+    assert against.verdict_text(cell) in capsys.readouterr().out
+    assert against.verdict_text({**cell, "ratio": 1.5, "interval": [1.25, 2]}) == (
         "1.500 (1.250 – 2.000) times as fast over 6 pairs: faster"
     )
 

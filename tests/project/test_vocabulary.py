@@ -58,7 +58,7 @@ SENTENCES = {
 }
 BEGINNINGS = {"Have", "Let", "Say", "Tell"}  # of docstrings and comments
 
-CHECKED = ("pufferlib", "cleanrl_demo", "cuda_ext", "ocean", "examples", "tests", "setup.py")
+CHECKED = ("pufferlib", "cleanrl_demo", "cuda_ext", "ocean", "examples", "benchmarks", "tests", "setup.py")
 SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".h", ".cuh")
 PUBLIC = "a public name"
 # By file, names that stay, with the reason.

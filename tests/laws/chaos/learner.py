@@ -295,7 +295,8 @@ def _watched(arrangement: Any, seed: int, wrap: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "dropped by reset", RuntimeWarning)
         warnings.filterwarnings("ignore", ".*which is made again, raised in close", RuntimeWarning)
-        result, rest, num_vecs = {}, arrangement, 0
+        result: dict[str, Any] = {}
+        rest, num_vecs = arrangement, 0
         while result.get("closed by interrupts", 0) == num_vecs:  # each round has a VecEnv of its own
             board_args = (str(Path(folder, f"board {num_vecs}")), arrangement.num_envs, arrangement.num_processes)
             board = Board(Path(board_args[0]), *board_args[1:])
