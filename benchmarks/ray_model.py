@@ -87,7 +87,7 @@ def simulate(costs: Costs, arrangement: Arrangement, num_calls: int = 2_000) -> 
     """Return the forecast of an arrangement by a model's costs, over at least num_calls calls after a first fifth."""
     carried = arrangement.envs_per_actor * arrangement.steps_per_call
     driver_s, rest_s = (cost.of(carried, arrangement.obs_nbytes) for cost in costs)
-    turns = -(-arrangement.envs_per_actor // arrangement.side_by_side) * arrangement.steps_per_call
+    num_rounds = -(-arrangement.envs_per_actor // arrangement.side_by_side) * arrangement.steps_per_call
     cores = [0.0] * (arrangement.cores or 0)  # when each is free
 
     def work(at_s: float, seconds: float) -> float:
@@ -102,7 +102,7 @@ def simulate(costs: Costs, arrangement: Arrangement, num_calls: int = 2_000) -> 
 
     def send(at_s: float) -> float:
         sent_s = work(at_s, driver_s / 2)
-        heapq.heappush(arrivals, work(sent_s, rest_s) + turns * arrangement.step_s)
+        heapq.heappush(arrivals, work(sent_s, rest_s) + num_rounds * arrangement.step_s)
         return sent_s
 
     now_s = 0.0

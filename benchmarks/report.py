@@ -306,7 +306,7 @@ def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     drawn = [
         draw_points(results, OVERHEAD, folder / "overhead.png", "steps/s of an environment that takes no time"),
-        draw_points(results, REAL, folder / "real.png", "steps/s of real environments"),
+        draw_points(results, REAL_WORKLOADS, folder / "real.png", "steps/s of real environments"),
         *([draw_points(results, SPEED, folder / "speed.png", SPEED_TITLE)] if speed_text(results) else []),
         draw_grid(results, folder / "grid.png"),
     ]
@@ -314,7 +314,7 @@ def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
 
 
 OVERHEAD = ("trivial-sync", "trivial-pool", "trivial-process-per-env", "trivial-serial-32", "large-sync", "large-pool")
-REAL = ("cartpole", "minigrid", "simple-tag", "knights-archers-zombies", "atari", "atari-native")
+REAL_WORKLOADS = ("cartpole", "minigrid", "simple-tag", "knights-archers-zombies", "atari", "atari-native")
 SPEED = ("trivial-serial-32", "replayed-half-cheetah", "played-half-cheetah", "played-simple-tag")  # of the README
 SPEED_TITLE = "steps/s: without work; with infos, replayed and played; of four agents"
 COLOURS = {

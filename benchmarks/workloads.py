@@ -199,7 +199,7 @@ def _old(name: str) -> str:
     return name.replace("ours ", "ours-old ")
 
 
-def _real() -> Iterator[Workload]:
+def _real_environments() -> Iterator[Workload]:
     ours = ("ours processes@w2", "ours serial")
     everything = (*ours, *map(_old, ours), "ours-portable processes@w2")
     peers = (*SERIAL_PEERS, GYM_ASYNC, "sb3 subproc", "tianshou shmem", *SHARING_PEERS)
@@ -370,7 +370,7 @@ WORKLOADS = _all(
     _learners(),
     _large(),
     _delays(),
-    _real(),
+    _real_environments(),
     _nested(),
     overhead_workloads(),
     _telemetry(),
