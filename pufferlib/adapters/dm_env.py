@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.adapters.seam import ends_of, make_for, needs, recv_arrays, require_rows, reset_arrays
+from pufferlib.adapters.common import ends_of, make_for, needs, recv_arrays, require_rows, reset_arrays
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.vectorization import VecEnv

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pufferlib.adapters.seam import needs
+from pufferlib.adapters.common import needs
 
 with needs("EnvPool", "envpool"):
     import envpool

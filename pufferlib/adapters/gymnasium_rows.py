@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from pufferlib.adapters.common import LeafRows, actions_for, ends_of, recv_arrays, require_rows, require_synchronous
 from pufferlib.adapters.gymnasium_vecenv import AutoresetMode, GymnasiumVecEnv, columns_of
-from pufferlib.adapters.seam import LeafRows, actions_for, ends_of, recv_arrays, require_rows, require_synchronous
 from pufferlib.errors import PlanError
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Infos, VecEnv

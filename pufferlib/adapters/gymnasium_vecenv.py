@@ -21,7 +21,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, iterate
 
-from pufferlib.adapters.seam import raise_cause
+from pufferlib.adapters.common import raise_cause
 from pufferlib.adapters.split_env import EXTRAS_KEY, OURS, ActionRows, ObservationRows, SplitEnv, info_parts
 from pufferlib.errors import ActionError, CallError, PlanError, PufferError, RecvTimeout, SpaceError, WorkerError
 from pufferlib.util.annotations import Array, Function

@@ -18,9 +18,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
+from pufferlib.adapters.common import make_for
 from pufferlib.adapters.gymnasium_rows import LIBRARY, GymnasiumRowsVecEnv
 from pufferlib.adapters.gymnasium_vecenv import DEFAULT_MODE, AutoresetMode, GymnasiumVecEnv, WaitTimeout
-from pufferlib.adapters.seam import make_for
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.adapters.seam import needs
+from pufferlib.adapters.common import needs
 from pufferlib.environments._functional import ends, space_of
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.plan import checked_mode

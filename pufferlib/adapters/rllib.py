@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from pufferlib.adapters.common import LeafRows, make_for, needs, require_rows
 from pufferlib.adapters.gymnasium_rows import GymnasiumRowsVecEnv, Seeds
-from pufferlib.adapters.seam import LeafRows, make_for, needs, require_rows
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.registry import creator

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.adapters.seam import (
+from pufferlib.adapters.common import (
     LeafRows,
     actions_for,
     ids_of,

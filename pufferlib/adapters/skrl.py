@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from pufferlib.adapters.seam import (
+from pufferlib.adapters.common import (
     ends_of,
     make_for,
     needs,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.adapters.seam import (
+from pufferlib.adapters.common import (
     actions_for,
     ends_of,
     ids_of,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.adapters.seam import (
+from pufferlib.adapters.common import (
     actions_for,
     ends_of,
     make_for,
