@@ -8,11 +8,9 @@ docs/adapters.md lists the differences.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from pufferlib.adapters.seam import needs
+from pufferlib.adapters.common import needs
 
 with needs("EnvPool", "envpool"):
     import envpool
@@ -22,7 +20,7 @@ __all__ = ["copies"]
 SEEDS = 2**31  # EnvPool's are a C int
 
 
-def copies(name: str, num_envs: int, seed: int | None = None, env_index: int = 0, **kwargs: Any) -> Any:
+def copies(name: str, num_envs: int, seed: int | None = None, env_index: int = 0, **kwargs: object) -> object:
     """Return a vector environment of num_envs copies of one of EnvPool's environments, made by ``envpool.make``.
 
     seed: EnvPool takes it here, not in a reset. Copy i of environment k gets seed + k * num_envs + i, so that no two

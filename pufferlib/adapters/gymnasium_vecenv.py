@@ -21,16 +21,17 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, iterate
 
-from pufferlib.adapters.seam import raise_cause
+from pufferlib.adapters.common import raise_cause
 from pufferlib.adapters.split_env import EXTRAS_KEY, OURS, ActionRows, ObservationRows, SplitEnv, info_parts
 from pufferlib.errors import ActionError, CallError, PlanError, PufferError, RecvTimeout, SpaceError, WorkerError
+from pufferlib.util.annotations import Array, Function
 from pufferlib.vectorization import Batch, Infos
 from pufferlib.vectorization.core.plan import checked_mode, checked_seed
 from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
 
 __all__ = ["DEFAULT_MODE", "AutoresetMode", "GymnasiumVecEnv", "WaitTimeout", "columns_of"]
 
-Array = np.ndarray[Any, Any]
+Seeds = int | Sequence[int | None] | None
 Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards, terminations, truncations, infos
 
 _BEFORE_1 = issubclass(VectorEnv, gymnasium.Env)  # Gymnasium 0.29, which has other names and another default
@@ -57,7 +58,7 @@ else:
 DEFAULT_MODE = AutoresetMode.SAME_STEP if _BEFORE_1 else AutoresetMode.NEXT_STEP
 
 
-def _mode(mode: Any) -> AutoresetMode:
+def _mode(mode: object) -> AutoresetMode:
     """Return Gymnasium's mode for a member, its value ("NextStep") or pufferlib's name of it. Raises PlanError."""
     modes = {member.value: member for member in AutoresetMode}
     return modes[mode] if isinstance(mode, str) and mode in modes else AutoresetMode[checked_mode(mode).upper()]
@@ -100,7 +101,8 @@ class GymnasiumVecEnv(_VectorEnv):
         try:
             self._vec = vec = make(makers, autoreset_mode=mode, reward_dtype="float64")
             self.num_envs = vec.num_envs
-            observation_spaces, action_spaces = vec.get_attr("observation_space"), vec.get_attr("action_space")
+            observation_spaces: list[Any] = vec.get_attr("observation_space")
+            action_spaces: list[Any] = vec.get_attr("action_space")
             self._set_spaces(observation_spaces, action_spaces)
         except WorkerError as error:
             self.close()
@@ -152,12 +154,12 @@ class GymnasiumVecEnv(_VectorEnv):
 
     # ------------------------------------------------------------------------------------------------ reset, step
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Return (observations, infos) of new episodes. Arguments: those of ``reset_async``."""
         self.reset_async(seed, options)
         return self.reset_wait()
 
-    def reset_async(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
+    def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
         seed: environment i gets seed + i; a list: one per environment, possibly None; None: all keep their generators.
@@ -183,7 +185,7 @@ class GymnasiumVecEnv(_VectorEnv):
         self._state = AsyncState.WAITING_RESET
 
     def reset_wait(
-        self, timeout: float | None = None, seed: Any = None, options: Any = None
+        self, timeout: float | None = None, seed: object = None, options: object = None
     ) -> tuple[Any, dict[str, Any]]:
         """Return (observations, infos) of the reset that was started.
 
@@ -257,7 +259,8 @@ class GymnasiumVecEnv(_VectorEnv):
         if columns is not None:
             return columns
         infos: dict[str, Any] = {}
-        for info in batch_infos:
+        row_infos: Sequence[dict[str, Any]] = batch_infos
+        for info in row_infos:
             env_id = info["env_id"]
             env_info, objects, finals = info_parts(info)
             if objects:
@@ -274,12 +277,12 @@ class GymnasiumVecEnv(_VectorEnv):
 
     # ---------------------------------------------------------------------------------------------------- control
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
         """Return, for each environment, the result of its method ``name``, or its attribute if it is not callable."""
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
-    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+    def call_async(self, name: str, /, *args: object, **kwargs: object) -> None:
         """Start a call. Arguments: those of ``call``."""
         vec = self._open_vec()
         self._require_idle("call_async")
@@ -307,7 +310,7 @@ class GymnasiumVecEnv(_VectorEnv):
         """Return attribute ``name`` of each environment."""
         return self.call(name)
 
-    def set_attr(self, name: str, values: Any) -> None:
+    def set_attr(self, name: str, values: object) -> None:
         """Set attribute ``name``. values: a list or tuple of one per environment, or one value for all."""
         vec = self._open_vec()
         self._require_idle("set_attr")
@@ -376,7 +379,7 @@ class GymnasiumVecEnv(_VectorEnv):
         name = f"{self._state.value}_wait"
         return WaitTimeout(f"`{name}` has timed out after {timeout} second(s), and may be called again ({error})")
 
-    def _seeds(self, seed: Any) -> Any:
+    def _seeds(self, seed: Seeds) -> list[int | None]:
         if seed is None:
             return [None] * self.num_envs
         if isinstance(seed, (Sequence, np.ndarray)):
@@ -387,7 +390,7 @@ class GymnasiumVecEnv(_VectorEnv):
         assert first is not None
         return [first + env_id for env_id in range(self.num_envs)]
 
-    def _checked_mask(self, mask: Any) -> Array:
+    def _checked_mask(self, mask: object) -> Array:
         name, shape = "`options['reset_mask']` must", (self.num_envs,)
         if not isinstance(mask, np.ndarray):
             raise TypeError(f"{name} be a numpy array, got {type(mask)}")
@@ -429,7 +432,7 @@ class GymnasiumVecEnv(_VectorEnv):
 
 
 @functools.cache
-def _adds_columns(add_info: Any) -> bool:
+def _adds_columns(add_info: Function) -> bool:
     """Return whether ``add_info`` uses the current Gymnasium's rule for dtypes, which ``Infos.column`` follows."""
     if add_info is not VectorEnv._add_info:
         return False
@@ -443,7 +446,7 @@ def _adds_columns(add_info: Any) -> bool:
     return all(added[key].dtype == columns[key].dtype and added[key].shape == columns[key].shape for key in values)
 
 
-def columns_of(vector_env: Any, infos: Infos, left_out: Collection[str], *nested: str) -> dict[str, Any] | None:
+def columns_of(vector_env: _VectorEnv, infos: Infos, left_out: Collection[str], *nested: str) -> dict[str, Any] | None:
     """Return infos in Gymnasium's form by columns, without the keys in ``left_out``; None if that is not possible.
 
     nested: keys whose values are converted themselves. Rows are environments.
@@ -466,7 +469,7 @@ def columns_of(vector_env: Any, infos: Infos, left_out: Collection[str], *nested
     return columns
 
 
-def _check_observation_mode(mode: Any) -> None:
+def _check_observation_mode(mode: object) -> None:
     if isinstance(mode, tuple) and len(mode) == 2:
         if not all(isinstance(space, gymnasium.Space) for space in mode):
             raise TypeError(f"observation_mode={mode!r} is no pair of spaces: that of a batch, that of one environment")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.adapters.seam import (
+from pufferlib.adapters.common import (
     actions_for,
     ends_of,
     ids_of,
@@ -29,6 +29,7 @@ from pufferlib.adapters.seam import (
     require_rows,
 )
 from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
+from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.vectorization import VecEnv
 
 with needs("tianshou", "tianshou"):
@@ -37,7 +38,7 @@ from pufferlib.util.renamed import renamed_members
 
 __all__ = ["DummyVectorEnv", "SubprocVectorEnv", "TianshouVecEnv", "make"]
 
-Array = np.ndarray[Any, Any]
+Ids = int | Sequence[int] | Array | None  # environments; None for all
 Step = tuple[Array, Array, Array, Array, Array]  # observations, rewards, terminations, truncations, infos
 
 LIBRARY, MODE = "Tianshou", "disabled"
@@ -80,7 +81,7 @@ class TianshouVecEnv(BaseVectorEnv):
         self._terminations, self._truncations = np.zeros(num, np.bool_), np.zeros(num, np.bool_)
         self._infos: list[dict[str, Any]] = [{} for _ in range(num)]
 
-    def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[Array, Array]:
+    def reset(self, env_id: Ids = None, **kwargs: Any) -> tuple[Array, Array]:
         """Return (observations, infos) of new episodes.
 
         env_id: a number, several, or None for all; None also abandons steps in progress. seed: environment i gets
@@ -103,7 +104,7 @@ class TianshouVecEnv(BaseVectorEnv):
         self._await(set(ids))
         return self._observations(ids), self._infos_of(ids)
 
-    def step(self, action: Any, id: Any = None) -> Step:
+    def step(self, action: object, id: Ids = None) -> Step:
         """Return (observations, rewards, terminations, truncations, infos) of a step.
 
         action: one for each of these environments, in their order; with ``wait_num`` or ``timeout`` None, to wait for
@@ -135,7 +136,7 @@ class TianshouVecEnv(BaseVectorEnv):
         self._seeds = self._seed_list(seed)
         return [None if env_seed is None else [env_seed] for env_seed in self._seeds]
 
-    def get_env_attr(self, key: str, id: Any = None) -> list[Any]:
+    def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
         """Return an attribute of environments, copies if they run in other processes. Raises what the access raises."""
         ids, vec = self._ids(id), self.vec
         if key in ("observation_space", "action_space"):  # those of the VecEnv, one copy each to sample from
@@ -146,7 +147,7 @@ class TianshouVecEnv(BaseVectorEnv):
         except WorkerError as error:
             raise_cause(error)
 
-    def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:
+    def set_env_attr(self, key: str, value: object, id: Ids = None) -> None:
         """Set an attribute of environments to one value. Raises what the assignment raises."""
         ids = self._ids(id)
         try:
@@ -167,12 +168,12 @@ class TianshouVecEnv(BaseVectorEnv):
         """Whether ``close`` has been called."""
         return self.vec.closed
 
-    def _ids(self, ids: Any) -> list[int]:
+    def _ids(self, ids: Ids) -> list[int]:
         if self.vec.closed:
             raise ClosedError(f"this {type(self).__name__} is closed; make a new one")
         return list(range(self.env_num)) if ids is None else ids_of(np.atleast_1d(ids), self.env_num)
 
-    def _send(self, actions: Any, ids: list[int]) -> None:
+    def _send(self, actions: object, ids: list[int]) -> None:
         self.vec.send(actions_for(self.vec.single_action_space, np.asarray(actions)), ids)
 
     def _require_ready(self, ids: list[int]) -> None:
@@ -283,7 +284,7 @@ class SubprocVectorEnv(TianshouVecEnv):
         super().__init__(make_for(LIBRARY, MODE, list(env_fns), kwargs), wait_num, timeout)
 
 
-def make(env: Any, wait_num: int | None = None, timeout: float | None = None, **kwargs: Any) -> TianshouVecEnv:
+def make(env: EnvSource, wait_num: int | None = None, timeout: float | None = None, **kwargs: object) -> TianshouVecEnv:
     """Return ``pufferlib.make(env, …)`` as a TianshouVecEnv, by default on ``backend="pool"``. Raises what it does.
 
     wait_num, timeout: those of TianshouVecEnv. Takes the other arguments of ``make`` except batch_size, which is 1.

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 
 from pufferlib.environments import Example, Family, from_gymnasium, member
+from pufferlib.util.annotations import GymnasiumEnv
 
 GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 FAMILY = Family(
@@ -29,7 +30,7 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Return a game: bool (10, 10, channels), with all six actions ("…-v0") or only those with an effect ("…-v1")."""
     member(FAMILY, name)
     if name not in gymnasium.registry:

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.environments import Example, Family, from_gymnasium
+from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
     names=("NetHack*", "nethack/*"),
@@ -36,7 +37,7 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Return a task of NetHack that seeds make repeatable, except NetHackChallenge, which refuses them.
 
     Under "NetHack…" an observation has all of NLE's defaults. Under "nethack/…" it is a Dict of the map, int16

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.environments import Example, Family, member
+from pufferlib.util.annotations import Array
 
 GAMES = (
     *("bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot", "heist"),
@@ -36,7 +37,7 @@ class Procgen(gymnasium.Env[Any, Any]):
 
     metadata = {"render_modes": ["rgb_array"]}
 
-    def __init__(self, game: str, render_mode: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, game: str, render_mode: str | None = None, **kwargs: object) -> None:
         """kwargs: of ``procgen.ProcgenGym3Env``, such as ``num_levels`` and ``distribution_mode``."""
         self.render_mode = render_mode
         self._game, self._kwargs = game, kwargs
@@ -54,7 +55,7 @@ class Procgen(gymnasium.Env[Any, Any]):
         self._ended = False
         return self._picture(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._env.act(np.array([action], np.int32))
         rewards, _, firsts = self._env.observe()
         self._ended = bool(firsts[0])
@@ -68,10 +69,11 @@ class Procgen(gymnasium.Env[Any, Any]):
             self._env.close()
             self._env = None
 
-    def _picture(self) -> Any:
-        return self._env.observe()[1]["rgb"][0].copy()
+    def _picture(self) -> Array:
+        picture: Array = self._env.observe()[1]["rgb"][0].copy()
+        return picture
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Procgen:
     """Return a game."""
     return Procgen(member(FAMILY, name), **kwargs)

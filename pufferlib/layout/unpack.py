@@ -143,7 +143,9 @@ def slices(rows: Any, cuts: Sequence[Cut], mixed: bool) -> list[Any]:
             if dtype is None:
                 raise SpaceError(f"{where(cut.path)}: this version of torch has no {cut.dtype}; unflatten in NumPy")
             try:
-                part = part.view(dtype)
+                # torch takes no view of a row without bytes whose strides NumPy has set to 0.
+                empty = tensor and cut.start == cut.stop
+                part = part.new_empty(part.shape, dtype=dtype) if empty else part.view(dtype)
             except (ValueError, RuntimeError) as error:
                 raise SpaceError(
                     f"{where(cut.path)}: no view of {describe(rows)} as {cut.dtype}, because rows are not contiguous "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,8 @@ class Shadow:
         """Return the next batch, each of its rows being the one that is due."""
         batch = self.vec.recv(timeout=60)
         infos: dict[int, dict[str, Any]] = {}
-        for info in batch.infos:
+        row_infos: Sequence[dict[str, Any]] = batch.infos
+        for info in row_infos:
             infos.setdefault(info["env_id"], {}).update(info)
         for index, env_id in enumerate(batch.env_ids.tolist()):
             row = [column[index] for column in (*batch[:4], batch.masks)]

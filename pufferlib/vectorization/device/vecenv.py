@@ -20,6 +20,7 @@ import numpy as np
 
 from pufferlib.emulation import emulate
 from pufferlib.errors import CallError, ClosedError, KernelError, PlanError
+from pufferlib.util.annotations import ResetSeed
 from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization.core.arguments import (
     CHECKS,
@@ -144,7 +145,7 @@ class CUDA(VecEnv):
         if wrap_kwargs:
             raise PlanError(f"wrap_kwargs={dict(wrap_kwargs)!r}: a kernel's rows are flat already; leave it out")
         own_kwargs = checked_backend_kwargs(backend_kwargs, ("threads", "checked", "telemetry"), self.backend)
-        num_threads, checked = own_kwargs.get("threads"), own_kwargs.get("checked", False)
+        num_threads, checked = own_kwargs.get("threads"), bool(own_kwargs.get("checked", False))
         num_threads = available_cpus() if num_threads is None else checked_count("threads", num_threads)
         self._torch = torch = imported_torch()
         self.device = device_of(torch, device)
@@ -240,9 +241,7 @@ class CUDA(VecEnv):
 
     # ----------------------------------------------------------------------------------------- asynchronous use
 
-    def async_reset(
-        self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
-    ) -> None:
+    def async_reset(self, seed: ResetSeed = None, options: Any = None, env_ids: Sequence[int] | None = None) -> None:
         self._refuse_closed()
         self._stream()  # it may raise, while nothing has changed
         ids: Ids
@@ -590,7 +589,7 @@ class CUDA(VecEnv):
         self._refuse_closed()
         return self._host_view.environment(state)
 
-    def stats(self, *, reset: bool = False) -> KernelStats:
+    def stats(self, *, reset: bool = False) -> KernelStats:  # type: ignore[override]  # kernels count other things
         """Return counts of launches, steps and bytes since the beginning, or since ``stats(reset=True)``."""
         self._refuse_closed()
         stats = KernelStats(

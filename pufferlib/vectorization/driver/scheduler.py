@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
+from pufferlib.util.annotations import Info
 from pufferlib.vectorization.core.batch import Batch, Batches
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab
@@ -15,7 +15,7 @@ __all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Gather", "PortableSch
 NEW, WAITING, FLYING, READY, FAILED = range(5)
 _WORDS = ("has never been reset", "waits for an action", "is in flight", "has finished but was not received", "failed")
 
-Gather = Callable[[Sequence[int]], list[dict[str, Any]]]  # returns the infos received from these environments
+Gather = Callable[[Sequence[int]], list[Info]]  # returns the infos received from these environments
 
 
 class States:
@@ -123,7 +123,7 @@ class PortableScheduler(States):
         write_crash(self._slab, slot)
         self.arrive([env_id], [False])
 
-    def asked(self, worker: int, share: range) -> Any:
+    def asked(self, worker: int, share: range) -> object:
         """Return a worker's unfinished requests, a different value for each request; None if there are none."""
         return [(env_id, self._buffer_indices[env_id]) for env_id in share if self.states[env_id] == FLYING] or None
 
