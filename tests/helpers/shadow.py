@@ -104,7 +104,7 @@ class Shadow:
         if self._envs[env_id] is None or self._shadow_life[env_id] != life:
             while len(drawn) <= life:
                 drawn.append(self._seeds.draw(env_id, len(drawn)))
-            assert self._shadow_life[env_id] < life, f"environment {env_id} was made anew without being lost"
+            assert self._shadow_life[env_id] < life, f"environment {env_id} was recreated without being lost"
             self._envs[env_id], self._shadow_life[env_id], seed = self._make(env_id), life, drawn[life]
         return self._envs[env_id].reset(seed=seed)[0]
 
