@@ -10,7 +10,7 @@ import numpy as np
 
 from pufferlib.errors import ActionError
 from pufferlib.layout.action_values import ActionValues
-from pufferlib.vectorization.core.arguments import checked_actions
+from pufferlib.vectorization.core.arguments import checked_actions, dtype_error, shape_error, unreadable_error
 from pufferlib.vectorization.core.tensors import as_numpy
 
 __all__ = ["Actions"]
@@ -112,7 +112,7 @@ class Actions:
         try:
             table = np.asarray(actions)
         except (TypeError, ValueError) as error:  # ragged lists
-            raise ActionError(f"actions cannot be read as an array: {error}") from error
+            raise unreadable_error("actions", error) from error
         num_envs, space = len(env_ids), self._space
         shape = (num_envs * self._agents_per_env, *(space.shape or ()))
         self._require_shape(table, (num_steps, *shape))
@@ -134,7 +134,7 @@ class Actions:
         steps = () if num_steps is None else (num_steps,)
         self._require_shape(actions, (*steps, len(env_ids) * self._agents_per_env, *(space.shape or ())))
         if actions.is_floating_point() or actions.is_complex():
-            raise ActionError(f"actions have dtype {actions.dtype}, expected {space.dtype}; convert them")
+            raise dtype_error("actions", actions.dtype, space.dtype)
         if self._due(actions, env_ids):
             array = actions.cpu().numpy()
             self._data.device_to_host_nbytes += array.nbytes
@@ -152,7 +152,5 @@ class Actions:
 
     def _require_shape(self, actions: Any, shape: tuple[int, ...]) -> None:
         if tuple(actions.shape) != shape:
-            raise ActionError(
-                f"actions have shape {tuple(actions.shape)}, expected {shape}: {self._agents_per_env} row(s) for each "
-                f"of {shape[-1 - len(self._space.shape or ())] // self._agents_per_env} environments"
-            )
+            num_envs = shape[-1 - len(self._space.shape or ())] // self._agents_per_env
+            raise shape_error("actions", actions.shape, shape, self._agents_per_env, num_envs)

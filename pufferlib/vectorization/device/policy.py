@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pufferlib.errors import ActionError
+from pufferlib.vectorization.core.arguments import dtype_error, shape_error, unreadable_error
 
 __all__ = ["LOGITS", "NETWORK", "NO_POLICY", "Chosen", "Policies"]
 
@@ -72,11 +72,11 @@ class Policies:
         shape = (num_envs * self._vec.agents_per_env, self.num_options)
         logits = self._on_device("logits", logits, shape)
         if not logits.is_floating_point():
-            raise ActionError(f"logits have dtype {logits.dtype}, expected float32; convert them")
+            raise dtype_error("logits", logits.dtype, "float32")
         if masks is not None:
             masks = self._on_device("masks", masks, shape)
             if masks.dtype not in (self._torch.bool, self._torch.uint8):
-                raise ActionError(f"masks have dtype {masks.dtype}, expected bool or uint8; convert them")
+                raise dtype_error("masks", masks.dtype, "bool or uint8")
             masks = masks.contiguous()
         return logits.to(self._torch.float32).contiguous(), masks
 
@@ -85,12 +85,11 @@ class Policies:
         try:
             tensor = values.detach() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
         except (TypeError, ValueError) as error:
-            raise ActionError(f"{name} cannot be read as an array: {error}") from error
+            raise unreadable_error(name, error) from error
         if tuple(tensor.shape) != shape:
-            raise ActionError(
-                f"{name} have shape {tuple(tensor.shape)}, expected {shape}: {vec.agents_per_env} row(s) for each of "
-                f"{shape[0] // vec.agents_per_env} environments, and an option each of {vec.single_action_space}"
-            )
+            num_agents = vec.agents_per_env
+            options = f", and an option each of {vec.single_action_space}"
+            raise shape_error(name, tensor.shape, shape, num_agents, shape[0] // num_agents, options)
         if tensor.device != vec.device:
             if tensor.device.type == "cpu":
                 vec._data.host_to_device_nbytes += tensor.nbytes

@@ -10,6 +10,7 @@ import numpy as np
 
 from pufferlib.errors import CallError, ClosedError
 from pufferlib.vectorization.core.batch import IDS, Batch, poison
+from pufferlib.vectorization.core.call_errors import FLYING, NEW, WAITING
 from pufferlib.vectorization.core.infos import Infos, Source
 from pufferlib.vectorization.device.infos import Deferred, Endings
 from pufferlib.vectorization.device.policy import LOGITS, Chosen
@@ -19,8 +20,6 @@ __all__ = ["FLYING", "NEW", "WAITING", "Block", "Ids", "States", "array_of"]
 
 Array = np.ndarray[Any, Any]
 Ids = range | Array  # of environments: neighbours, or any
-
-NEW, WAITING, FLYING = range(3)  # of an environment: never reset, received, sent
 
 
 class States:

@@ -19,12 +19,13 @@ import gymnasium
 import numpy as np
 
 from pufferlib.emulation import emulate
-from pufferlib.errors import CallError, ClosedError, KernelError, PlanError
+from pufferlib.errors import KernelError, PlanError
 from pufferlib.util.annotations import ResetSeed
 from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization.core.arguments import (
     CHECKS,
     checked_backend_kwargs,
+    checked_env_args,
     checked_ids,
     checked_limits,
     checked_restarts,
@@ -33,6 +34,13 @@ from pufferlib.vectorization.core.arguments import (
     require_known,
 )
 from pufferlib.vectorization.core.batch import Batch
+from pufferlib.vectorization.core.call_errors import (
+    closed_error,
+    in_flight_error,
+    no_batch_error,
+    not_waiting_error,
+    too_few_in_flight_error,
+)
 from pufferlib.vectorization.core.messages import EnvSpec, Failed
 from pufferlib.vectorization.core.plan import (
     AUTORESET_MODES,
@@ -49,7 +57,7 @@ from pufferlib.vectorization.core.vecenv import VecEnv
 from pufferlib.vectorization.device.actions import Actions
 from pufferlib.vectorization.device.episodes import EpisodeStats, EpisodeSums
 from pufferlib.vectorization.device.host_view import HostView
-from pufferlib.vectorization.device.kernel_lookup import device_of, kernel_of_all, reference_of, same_args, same_kwargs
+from pufferlib.vectorization.device.kernel_lookup import device_of, kernel_of_all, reference_of, same_kwargs
 from pufferlib.vectorization.device.policy import LOGITS, NO_POLICY, Chosen, Policies
 from pufferlib.vectorization.device.rollout import Rollout, played
 from pufferlib.vectorization.device.rows import FLYING, NEW, WAITING, Block, Ids, States, array_of
@@ -156,7 +164,7 @@ class CUDA(VecEnv):
         self._seed = checked_seed(seed)
 
         make_reference = functools.partial(
-            reference_of(kernel), *same_args(env_args), **same_kwargs(env_kwargs, plan.num_envs)
+            reference_of(kernel), *checked_env_args(env_args), **same_kwargs(env_kwargs, plan.num_envs)
         )
         try:
             self._reference = reference = make_reference()
@@ -251,7 +259,7 @@ class CUDA(VecEnv):
             ids = np.array(checked_ids(env_ids, self.num_envs))
             flying = ids[self._states.of(ids) == FLYING].tolist()
             if flying:
-                raise CallError(f"cannot reset: environments {flying[:8]} are in flight; recv first")
+                raise in_flight_error(dict.fromkeys(flying, FLYING))
         seeds, new_seeds = reset_seeds(seed, ids, self.num_envs)
         wrong = [value for value in seeds if value is not None and value >= 2**32]
         if wrong:
@@ -302,16 +310,17 @@ class CUDA(VecEnv):
         if env_ids is not None:
             return np.array(checked_ids(env_ids, self.num_envs))
         if self._last is None:
-            raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
+            raise no_batch_error()
         return self._last
 
     def _refuse_busy(self, ids: Ids, env_ids: Sequence[int] | None, what: str) -> None:
-        wrong = [] if self._states.all == WAITING else np.asarray(ids)[self._states.of(ids) != WAITING].tolist()[:8]
-        if wrong:
-            raise CallError(
-                f"cannot {what}: environments {wrong} do not wait for an action; "
-                + ("name only those whose rows have been received" if env_ids is not None else "call recv, or reset")
-            )
+        if self._states.all == WAITING:
+            return
+        states = self._states.of(ids)
+        busy = states != WAITING
+        if busy.any():
+            wrong = dict(zip(np.asarray(ids)[busy].tolist(), states[busy].tolist(), strict=True))
+            raise not_waiting_error(what, wrong, named=env_ids is not None)
 
     def _send_all(self, actions: Any) -> bool:
         """Step all environments with actions that need no conversion: the plain case, as cheap as its launch.
@@ -424,11 +433,8 @@ class CUDA(VecEnv):
     def _finished(self) -> Block:
         """Take a full block that is done, or the oldest one, for which the caller's stream then waits."""
         if not self._full:
-            flying = len(self._states.where(FLYING))
-            raise CallError(
-                f"{flying} environments are in flight, and a batch holds {self._plan.batch_size}: recv could never "
-                f"return; {'send actions for more' if len(self._states.where(WAITING)) else 'call reset first'}"
-            )
+            num_flying, some_wait = len(self._states.where(FLYING)), len(self._states.where(WAITING)) > 0
+            raise too_few_in_flight_error(num_flying, self._plan.batch_size, some_wait=some_wait)
         if self._plan.synchronous:
             self._stream()
             return self._full.popleft()
@@ -655,7 +661,7 @@ class CUDA(VecEnv):
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise ClosedError("this CUDA is closed; make a new one")
+            raise closed_error("CUDA")
 
     def __repr__(self) -> str:
         return (
