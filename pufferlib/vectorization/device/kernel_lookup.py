@@ -6,11 +6,14 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from pufferlib.errors import MissingExtra, PlanError, RegistryError
+import gymnasium
+import numpy as np
+
+from pufferlib.errors import KernelError, MissingExtra, PlanError, RegistryError
 from pufferlib.registry import load, named
 from pufferlib.vectorization.core.arguments import checked_env_kwargs, require_one_each
 
-__all__ = ["device_of", "kernel_of", "kernel_of_all", "reference_of", "same_kwargs"]
+__all__ = ["device_of", "kernel_of", "kernel_of_all", "reference_of", "require_kernel_spaces", "same_kwargs"]
 
 
 def kernel_of(env: Any) -> Any:
@@ -61,6 +64,18 @@ def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
     if isinstance(env_kwargs, Sequence) and any(item != all_kwargs[0] for item in all_kwargs):
         raise PlanError("env_kwargs differ, but one kernel plays all environments alike; give one dict for all")
     return dict(all_kwargs[0])
+
+
+def require_kernel_spaces(name: str, observed: gymnasium.Space[Any], acted: gymnasium.Space[Any]) -> None:
+    """Raise KernelError unless kernels can write such observations and read such actions. name: of the kernel."""
+    if observed.dtype != np.float32:
+        raise KernelError(
+            f'"{name}" observes {observed.dtype}, and kernels write float32; make its observations float32'
+        )
+    if not isinstance(acted, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
+        raise KernelError(f'"{name}" takes {acted}, and kernels take Discrete or MultiDiscrete actions')
+    if np.any(getattr(acted, "start", 0)):
+        raise KernelError(f'"{name}" takes {acted}, and kernels number actions from 0; leave start out')
 
 
 def device_of(torch: Any, device: Any) -> Any:
