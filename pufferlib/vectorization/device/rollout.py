@@ -45,6 +45,7 @@ def played(
     num_steps: int,
     actions: Any,
     policy: Any,
+    *,
     greedy: bool,
     keep: bool,
 ) -> Batch | Rollout:

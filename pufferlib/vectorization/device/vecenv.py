@@ -279,9 +279,8 @@ class CUDA(VecEnv):
         """
         self._launchers.require_open()
         self._queue.streams.current()
-        last: Any = played(
-            self._queue, self._actions, self._policies, self.recv, num_steps, actions, policy, greedy, keep
-        )
+        parts = self._queue, self._actions, self._policies, self.recv
+        last: Any = played(*parts, num_steps, actions, policy, greedy=greedy, keep=keep)
         if self._as_arrays:
             last = last._make(array_of(column) if isinstance(column, self._torch.Tensor) else column for column in last)
         return last  # type: ignore[no-any-return]
