@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.call_errors import closed_error
 from pufferlib.vectorization.device.block_shape import BlockShape
 from pufferlib.vectorization.device.streams import require_uncaptured
 
 __all__ = ["KernelStats", "Launchers"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

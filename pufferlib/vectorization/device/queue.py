@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.call_errors import (
     FLYING,
     NEW,
@@ -24,8 +25,6 @@ from pufferlib.vectorization.device.states import Ids, States
 from pufferlib.vectorization.device.streams import CurrentStream, HostStream, Streams
 
 __all__ = ["DeviceQueue"]
-
-Array = np.ndarray[Any, Any]
 
 
 class DeviceQueue:

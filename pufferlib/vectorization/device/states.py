@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.call_errors import NEW
 
 __all__ = ["Ids", "States"]
 
-Array = np.ndarray[Any, Any]
 Ids = range | Array  # of environments: neighbours, or any
 
 
