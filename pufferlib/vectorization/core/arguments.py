@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,14 +23,20 @@ __all__ = [
     "CHECKS",
     "checked_actions",
     "checked_backend_kwargs",
+    "checked_env_args",
+    "checked_env_kwargs",
     "checked_ids",
     "checked_limits",
     "checked_restarts",
     "checked_seconds",
+    "dtype_error",
     "env_creators",
     "misplaced",
     "options_per_env",
     "require_known",
+    "require_one_each",
+    "shape_error",
+    "unreadable_error",
 ]
 
 CHECKS = ("first", "always")
@@ -47,31 +53,47 @@ def env_creators(
 ) -> list[EnvCreator]:
     """Return one creator without arguments for each environment. Raises PlanError."""
     if isinstance(env, (list, tuple)):
-        if num_envs is not None and num_envs != len(env):
-            raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
-        if not env:
-            raise PlanError("env is an empty list; give at least one creator")
+        require_one_each(env, num_envs)
         makers = [creator(item) for item in env]
     else:
         # Another sequence is refused by ``creator``.
         makers = [creator(env)] * (1 if num_envs is None else Plan.of(num_envs, 1, None).num_envs)  # type: ignore[arg-type]
-    try:
-        arguments = tuple(env_args)  # once: an iterator would be empty for the second environment
-    except TypeError:
-        raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
-    if env_kwargs is None or isinstance(env_kwargs, Mapping):
-        kwargs_list: Sequence[Mapping[str, object]] = [env_kwargs or {}] * len(makers)
-    else:
-        kwargs_list = env_kwargs
-        if not isinstance(env_kwargs, Sequence) or not all(isinstance(item, Mapping) for item in env_kwargs):
-            raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
-        if len(kwargs_list) != len(makers):
-            raise PlanError(f"env_kwargs lists {len(kwargs_list)} dicts for {len(makers)} environments; give one each")
+    arguments = checked_env_args(env_args)  # once: an iterator would be empty for the second environment
+    kwargs_list = checked_env_kwargs(env_kwargs, len(makers))
     creators: list[EnvCreator] = []
     for index, (maker, kwargs) in enumerate(zip(makers, kwargs_list, strict=True)):
         extra = {"env_index": index} if accepts_env_index(maker) and "env_index" not in kwargs else {}
         creators.append(functools.partial(maker, *arguments, **extra, **kwargs))
     return creators
+
+
+def require_one_each(env: Sequence[object], num_envs: int | None) -> None:
+    """Raise PlanError unless a list has an item for each environment; num_envs may be None."""
+    if num_envs is not None and num_envs != len(env):
+        raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
+    if not env:
+        raise PlanError("env is an empty list; give at least one creator")
+
+
+def checked_env_args(env_args: Iterable[object]) -> tuple[object, ...]:
+    """Return the positional arguments of every environment. Raises PlanError."""
+    try:
+        return tuple(env_args)
+    except TypeError:
+        raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
+
+
+def checked_env_kwargs(
+    env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None, num_envs: int
+) -> Sequence[Mapping[str, object]]:
+    """Return the keyword arguments of each environment. Raises PlanError."""
+    if env_kwargs is None or isinstance(env_kwargs, Mapping):
+        return [env_kwargs or {}] * num_envs
+    if not isinstance(env_kwargs, Sequence) or not all(isinstance(item, Mapping) for item in env_kwargs):
+        raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
+    if len(env_kwargs) != num_envs:
+        raise PlanError(f"env_kwargs lists {len(env_kwargs)} dicts for {num_envs} environments; give one each")
+    return env_kwargs
 
 
 def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
@@ -129,19 +151,36 @@ def checked_actions(
             if array.dtype.hasobject:  # what NumPy 1.23 makes of ragged lists; later ones raise
                 raise ValueError("it holds objects, or rows of different lengths")
         except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a GPU or with gradients
-            raise ActionError(f"actions cannot be read as an array: {error}") from error
+            raise unreadable_error("actions", error) from error
         shape = (num_envs * agents_per_env, *(space.shape or ()))
         if array.shape != shape:
-            raise ActionError(
-                f"actions have shape {array.shape}, expected {shape}: {agents_per_env} row(s) for each of "
-                f"{num_envs} environments"
-            )
+            raise shape_error("actions", array.shape, shape, agents_per_env, num_envs)
         if not np.can_cast(array.dtype, space.dtype, "same_kind"):  # type: ignore[arg-type]
-            raise ActionError(f"actions have dtype {array.dtype}, expected {space.dtype}; convert them")
+            raise dtype_error("actions", array.dtype, space.dtype)
         checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
     for array, column in zip(checked, values, strict=True):
         column.refuse(array, env_ids)
     return checked
+
+
+def unreadable_error(name: str, error: Exception) -> ActionError:
+    """Return the error of values that are no array. name: of the argument."""
+    return ActionError(f"{name} cannot be read as an array: {error}")
+
+
+def shape_error(
+    name: str, shape: Sequence[int], expected: Sequence[int], agents_per_env: int, num_envs: int, columns: str = ""
+) -> ActionError:
+    """Return the error of rows of a wrong shape. name: of the argument. columns: what a row holds, for the sentence."""
+    return ActionError(
+        f"{name} have shape {tuple(shape)}, expected {tuple(expected)}: {agents_per_env} row(s) for each of "
+        f"{num_envs} environments{columns}"
+    )
+
+
+def dtype_error(name: str, dtype: object, expected: object) -> ActionError:
+    """Return the error of values of a wrong dtype. name: of the argument."""
+    return ActionError(f"{name} have dtype {dtype}, expected {expected}; convert them")
 
 
 def require_known(name: str, value: object, known: Sequence[str]) -> None:

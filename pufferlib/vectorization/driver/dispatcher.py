@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pufferlib.errors import ClosedError, PufferError, WorkerError
+from pufferlib.errors import PufferError, WorkerError
 from pufferlib.layout.action_values import ActionValues
 from pufferlib.telemetry.timeline import Recording
 from pufferlib.util.annotations import Info
 from pufferlib.vectorization.core.backend import SLICE_S, Backend
 from pufferlib.vectorization.core.batch import Batches
+from pufferlib.vectorization.core.call_errors import closed_error
 from pufferlib.vectorization.core.frames import infos_messages
 from pufferlib.vectorization.core.messages import Died, Done, Failed, InfosMessage, Message, Reply
 from pufferlib.vectorization.core.plan import Plan
@@ -55,7 +56,7 @@ class Dispatcher:
     def backend(self) -> Backend:
         """The workers. Raises ClosedError, also while another thread closes them."""
         if self._backend is None or self._backend.closing:
-            raise ClosedError(f"this {self._name} is closed{self.closed_because}; make a new one")
+            raise closed_error(self._name, self.closed_because)
         return self._backend
 
     @property

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pufferlib.util.annotations import Info
 from pufferlib.vectorization.core.batch import Batch, Batches
+from pufferlib.vectorization.core.call_errors import FAILED, FLYING, NEW, READY, WAITING
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab
 
 __all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Gather", "PortableScheduler"]
-
-NEW, WAITING, FLYING, READY, FAILED = range(5)
-_WORDS = ("has never been reset", "waits for an action", "is in flight", "has finished but was not received", "failed")
 
 Gather = Callable[[Sequence[int]], list[Info]]  # returns the infos received from these environments
 
@@ -34,10 +32,6 @@ class States:
     def of_state(self, *states: int) -> list[int]:
         """Return the environments in one of these states."""
         return [env_id for env_id, state in enumerate(self.states) if state in states]
-
-    def describe(self, env_id: int) -> str:
-        """Return the state of an environment in words."""
-        return f"environment {env_id} {_WORDS[self.states[env_id]]}"
 
 
 class PortableScheduler(States):

@@ -34,6 +34,12 @@ from pufferlib.vectorization.core.arguments import (
 )
 from pufferlib.vectorization.core.backend import CLOSE_S, Backend, Sealed
 from pufferlib.vectorization.core.batch import Batch, Batches
+from pufferlib.vectorization.core.call_errors import (
+    in_flight_error,
+    no_batch_error,
+    not_waiting_error,
+    too_few_in_flight_error,
+)
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder, failure_texts, summary_of
 from pufferlib.vectorization.core.plan import Plan, Seeds, checked_mode, checked_seed, reset_seeds
@@ -234,8 +240,7 @@ class WorkerVecEnv(VecEnv):
         if env_ids is not None:
             busy = [env_id for env_id in ids if self._scheduler.states[env_id] in (FLYING, READY)]
             if busy:
-                text = "; ".join(self._scheduler.describe(env_id) for env_id in busy[:8])
-                raise CallError(f"cannot reset: {text}; recv first")
+                raise in_flight_error({env_id: self._scheduler.states[env_id] for env_id in busy})
         seeds, new_seeds = reset_seeds(seed, ids, self.num_envs)
         env_options = options_per_env(options, len(ids))
         if options is not None:  # what cannot be sent is refused before anything has changed
@@ -283,13 +288,14 @@ class WorkerVecEnv(VecEnv):
         if env_ids is None:
             last_ids = scheduler.last_ids
             if last_ids is None:
-                raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
+                raise no_batch_error()
             ids = last_ids
         else:
             ids = checked_ids(env_ids, self.num_envs)
         components = checked_actions(actions, self._action_values, ids, self.agents_per_env)
         if any(scheduler.states[env_id] != WAITING for env_id in ids):
-            self._refuse_send(ids, asked=env_ids is not None)
+            wrong = {env_id: state for env_id in ids if (state := scheduler.states[env_id]) != WAITING}
+            raise not_waiting_error("send", wrong, named=env_ids is not None)
         if self.autoreset_mode == "disabled" and any(scheduler.overs[env_id] for env_id in ids):
             over = [env_id for env_id in ids if scheduler.overs[env_id]]
             raise CallError(
@@ -349,10 +355,7 @@ class WorkerVecEnv(VecEnv):
         dispatcher.raise_error()
         coming, batch_size = scheduler.num_coming, self._plan.batch_size
         if coming < batch_size and not self._fill_with_unchanged():
-            raise CallError(
-                f"{coming} environments are in flight, and a batch holds {batch_size}: recv could never return; "
-                f"{'send actions for more' if scheduler.of_state(WAITING) else 'call reset or async_reset first'}"
-            )
+            raise too_few_in_flight_error(coming, batch_size, some_wait=bool(scheduler.of_state(WAITING)))
         backend = self._backend
         backend.interruptible = True  # between two waits nothing is half done
         while not dispatcher.may_land():
@@ -496,16 +499,3 @@ class WorkerVecEnv(VecEnv):
     def _backend(self) -> Backend:
         """The workers. Raises ClosedError."""
         return self._dispatcher.backend
-
-    def _refuse_send(self, ids: list[int], *, asked: bool) -> None:
-        states = self._scheduler.states
-        wrong = [env_id for env_id in ids if states[env_id] != WAITING]
-        lost = [env_id for env_id in wrong if states[env_id] in (NEW, FAILED)]
-        text = "; ".join(self._scheduler.describe(env_id) for env_id in wrong[:8])
-        if lost:
-            way_out = f"call reset, or async_reset(env_ids={lost[:8]})"
-        elif asked:
-            way_out = "name only environments whose rows have been received"
-        else:
-            way_out = "the last batch has been answered already; call recv"
-        raise CallError(f"cannot send: {text}; {way_out}")
