@@ -404,6 +404,7 @@ def main() -> int:
         (options.out / file).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as name:
         paths = [unpacked(options.wheels, Path(name)), ROOT]
+        sys.path[:0] = [str(folder) for folder in paths if folder]  # for the summary, too
         path = os.pathsep.join([*(str(folder) for folder in paths if folder), os.environ.get("PYTHONPATH", "")])
         run = Run(options.device, options.out.resolve(), {**os.environ, **ENV, "PYTHONPATH": path})
         left = [stage for stage in STAGES if stage in options.stages]

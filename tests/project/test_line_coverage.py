@@ -7,7 +7,8 @@ import venv
 from pathlib import Path
 
 import pytest
-from line_coverage import ROOT, Lines, by_package, lines_of, measure, missing
+
+from tests.line_coverage import ROOT, Lines, by_package, lines_of, measure, missing
 
 pytestmark = pytest.mark.beside
 

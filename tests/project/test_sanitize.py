@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import sanitize
+
+from tests import sanitize
 
 try:
     sanitize.libraries()
