@@ -114,9 +114,14 @@ def version() -> tuple[int, int]:
 
 
 def _options(architecture: str) -> list[str]:
-    """Return the compiler's options. They name the folder of CUDA's headers for users' kernels that include some."""
+    """Return the compiler's options. They name the folder of CUDA's headers for users' kernels that include some.
+
+    NVRTC 13 has a cache of its own, shared by processes, and its log lacks the registers of what comes from there.
+    """
     headers = next((folder for folder in _folders("include") if (folder / "cuda_runtime_api.h").exists()), None)
-    return [*OPTIONS, f"--gpu-architecture={architecture}", *([f"--include-path={headers}"] if headers else [])]
+    uncached = ["--no-cache"] if version() >= (13, 0) else []
+    paths = [f"--include-path={headers}"] if headers else []
+    return [*OPTIONS, *uncached, f"--gpu-architecture={architecture}", *paths]
 
 
 def _folders(name: str) -> Iterator[Path]:
