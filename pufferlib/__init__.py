@@ -1,4 +1,4 @@
-"""pufferlib: wrap any environment in one line, run many on the backend that one argument names.
+"""pufferlib: wrap any environment in one line, and run many of them on a backend of your choice.
 
 env = pufferlib.wrap(raw_env)
 vec = pufferlib.make("ocean/squared", backend="pool", num_envs=64, num_workers=8, batch_size=16, seed=1)
@@ -49,7 +49,7 @@ _MODULES = ("adapters", "construct", "emulation", "environment", "environments",
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name or module; a name is stored, so that this is called once for it."""
+    """Import a public name or module on first use; names are then stored in the module."""
     if name in _MODULES:
         return importlib.import_module(f"pufferlib.{name}")
     if name not in _MODULE_OF:
