@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pufferlib.tuning.autotune import autotune, load_plan
     from pufferlib.vectorization import Batch, VecEnv
 
-# Imported on first use, so that importing pufferlib costs little.
+# Imported on first use, so that importing pufferlib is fast.
 _MODULE_OF = {
     "Batch": "vectorization",
     "PufferEnv": "environment",

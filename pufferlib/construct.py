@@ -1,4 +1,4 @@
-"""``make``: vectorize any number of environments of any kind on one of the backends."""
+"""``make``: vectorize any number of environments of any kind on any backend."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make(
         for each available CPU.
     batch_size: the number of environments in each batch that ``recv`` returns, by default all. The counts need not
         divide each other.
-    seed: seeds the first reset of all environments; None draws a random seed.
+    seed: the seed for the first reset of all environments; None draws one at random.
     env_args, env_kwargs: arguments for the callable; env_kwargs may be a list of dicts, one per environment.
     wrap_kwargs: arguments for ``pufferlib.wrap``, such as bounds of variable-length spaces and ``max_agents``.
     autoreset_mode: "next_step": the step after an episode's end ignores its action and returns the next episode's first
@@ -76,17 +76,17 @@ def make(
         kernel: a GPU ("cuda", "cuda:1") or the CPU ("host").
     check: "first" fully checks each environment's first reset and step, and only shapes and dtypes after that; "always"
         fully checks every reset and step.
-    debug: fill expired batches with NaN or absurd numbers.
+    debug: fill expired batches with NaN or implausible numbers.
     on_error: the response to an environment that raises or a worker that dies. "raise": ``recv`` raises WorkerError; a
-        reset restarts what failed. "restart": the environment is made again, or all environments of a worker that died.
-        Each open episode then ends in a *crash row*: observation and reward 0, truncated, mask False,
+        reset restarts what failed. "restart": the environment, or every environment of a worker that died, is made
+        again. Each open episode then ends in a *crash row*: observation and reward 0, truncated, mask False,
         ``info["restarted"]`` with the cause; the environment's next row is the first of a new episode, in every
         autoreset mode.
     max_restarts: the total number of restarts allowed per environment before ``recv`` raises; None: no limit.
-    step_timeout, reset_timeout: the seconds that one step, or one reset, may take while ``recv`` waits for it. If it
-        takes longer, its worker is killed and treated as one that died. On "serial", it counts as having raised, once
-        it returns.
-    backend_kwargs: arguments for only some backends: ``worker_threads`` and ``spin`` for processes; ``address``,
+    step_timeout, reset_timeout: the seconds that one step, or one reset, may take while ``recv`` waits for it. A worker
+        that takes longer is killed and treated as one that died. On "serial", a late step or reset counts as having
+        raised, once it returns.
+    backend_kwargs: arguments that not every backend takes: ``worker_threads`` and ``spin`` for processes; ``address``,
         ``resources``, ``placement``, ``local_workers``, ``start_timeout`` for "ray"; ``threads`` and ``checked`` for
         "cuda" on the host; and ``telemetry``, False to record nothing for ``stats``.
 

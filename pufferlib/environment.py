@@ -38,13 +38,13 @@ class PufferEnv:
                 self.terminations[:] = self.left == 0
 
     Before each ``reset`` or ``step``, ``rewards``, ``terminations`` and ``truncations`` are zeroed; before ``reset``,
-    all agents are also set ``alive``. After a step, agents that terminated or were truncated are no longer alive. The
-    episode is over when no agent is alive. An environment whose agents come and go also writes ``alive``; pufferlib
-    then zeroes the rows of absent agents.
+    all agents are also marked ``alive``. After a step, agents that terminated or were truncated are no longer alive.
+    The episode is over when no agent is alive. An environment whose agents come and go also writes ``alive``;
+    pufferlib then zeroes the rows of absent agents.
 
     An environment may step many copies of a game with a few NumPy calls, one row per copy. A copy that ended in one
-    step restarts in the next, whose action, reward and flags are ignored for that copy. ``reset`` starts all copies; it
-    is called automatically if all of them ended in the same step:
+    step restarts in the next; its action, reward and flags in that step are ignored. ``reset`` starts all copies; it is
+    called automatically if all of them ended in the same step:
 
             def step(self, actions):
                 fresh = ~self.alive
@@ -59,8 +59,8 @@ class PufferEnv:
     of ``num_agents`` dicts.
 
     ``pufferlib.wrap(env)`` converts it to a Gymnasium environment or, if it has several agents, to a PettingZoo one.
-    Without ``wrap``, ``step`` raises CallError for actions of another shape, and ``reset`` returns an empty dict in
-    place of None, which raises CallError when it is unpacked.
+    Without ``wrap``, ``step`` raises CallError for actions of another shape than (num_agents, …), and ``reset`` returns
+    an empty dict in place of None, which raises CallError when it is unpacked.
     """
 
     single_observation_space: gymnasium.Space[Any]  # of one agent
@@ -71,7 +71,7 @@ class PufferEnv:
     spec: Any = None  # Gymnasium's EnvSpec, if the environment is registered
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PufferEnv:
-        """Create an environment with guards on ``reset`` and ``step`` that explain calls of Gymnasium's API.
+        """Create an environment whose ``reset`` and ``step`` are guarded: errors guide callers of Gymnasium's API.
 
         The guards are attributes of the instance. ``hold`` deletes them, so that they cost nothing in environments that
         pufferlib steps. Classes that define how they are copied get no guards: a copy might hold methods bound to the
@@ -179,9 +179,9 @@ class _NoObservation(dict[str, Any]):
 
 
 def hold(env: PufferEnv) -> None:
-    """Remove the guards of ``reset`` and ``step`` from an environment that is stepped as PufferEnv documents.
+    """Remove the guards on ``reset`` and ``step``, for code that steps the environment as PufferEnv documents.
 
-    Also removes those of the PufferEnvs among its attributes and in lists, tuples and dicts among them.
+    Also removes the guards of PufferEnvs among its attributes, and in lists, tuples and dicts among these.
     """
     was_guarded = False
     for name in ("reset", "step"):

@@ -129,7 +129,7 @@ def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., st
 
 
 class WorkerError(PufferError, RuntimeError):
-    """Raised if an environment raised, or the worker process that ran it died.
+    """Raised if an environment raises an exception, or the worker process that runs it dies.
 
     env_id: the environment's index; for a dead worker, that of the environment that it was stepping or resetting, or
     None. worker: the worker's index. exitcode: the exit code of a dead worker, negative for a signal; None if the

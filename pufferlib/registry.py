@@ -110,7 +110,7 @@ def find(name: str) -> Entry:
 
 
 def installed(entry: Entry) -> bool:
-    """Return whether all packages that an entry may need can be imported, without importing them.
+    """Return whether all packages that an entry may need are installed, without importing them.
 
     Some environments can be made without some of these packages.
     """
@@ -123,7 +123,7 @@ def _is_there(package: str) -> bool:
 
 
 def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
-    """Return whether a family whose package is installed has an environment; also True if that cannot be known.
+    """Return whether a family whose package is installed has an environment, or may have it.
 
     Imports the package if the family lists names and this is not one of them.
     """
@@ -301,7 +301,7 @@ def _class_in_ocean(entry: Entry) -> Callable[..., Any]:
 def _error_text(error: Exception, file: str) -> str:
     """Describe an error from reading or importing a file, with the line in that file if known."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
-    where = f" (line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""  # its text has the line
+    where = f" (line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""  # whose text has the line
     return f"{type(error).__name__}: {error}{where}"
 
 
@@ -337,7 +337,7 @@ def named(target: str) -> Any:
 
 
 def _refuse_file(name: str) -> None:
-    """Raise RegistryError, which suggests a module's name, if a name refers to a file."""
+    """Raise RegistryError, which suggests how to name the module, if a name is that of a file."""
     match = _FILE.fullmatch(name)
     if match is None:
         return
@@ -412,9 +412,9 @@ def _read(file: Path, label: str, state: tuple[int, int] | None) -> tuple[str, s
 
 
 def _family_of(name: str) -> tuple[str, Family, str] | None:
-    """Return the family of an environment, with the family's stem and the matching pattern; None if it has none.
+    """Return an environment's family, with the family's stem and the matching pattern; None if it belongs to none.
 
-    Also returns None for names that a pattern matches by chance: the user's own callables, and ids that the user has
+    Also returns None if a pattern matches only by chance: for the user's own callables, and for ids that the user has
     registered while the family's package is not installed.
     """
     match = None if _CALLABLE.fullmatch(name) else environments.family_of(name)
@@ -463,12 +463,12 @@ def _unknown(name: str) -> RegistryError:
 
 def _alternatives(name: str) -> str:
     known = sorted({entry.name for entry in names()} | {*_listed()} | set(gymnasium.registry))
-    by_key: dict[str, list[str]] = {}  # without versions, in full and without the part before a slash
+    by_key: dict[str, list[str]] = {}  # keys: names without versions, with and without the part before a slash
     for full in sorted(known, key=_version, reverse=True):
         for key in dict.fromkeys((_unversioned(full), _unversioned(full).rpartition("/")[2])):
             same = by_key.setdefault(key, [])
             same += [full] * (_unversioned(full) not in map(_unversioned, same))  # only the newest of several versions
-    patterns = _patterns(name, by_stem=True)  # a family's name, with which its members' names begin
+    patterns = _patterns(name, by_stem=True)  # if the name is that of a family
     close = patterns or [full for key in near(_unversioned(name), by_key, 3) for full in by_key[key]] or _patterns(name)
     meant = "; did you mean " + " or ".join([*dict.fromkeys(close)][:3]) + "?" if close else ";"
     return f"{meant} `puffer envs` lists all, and module:callable names one of your own"
@@ -493,8 +493,8 @@ def _version(name: str) -> int:
 def _patterns(name: str, by_stem: bool = False) -> list[str]:
     """Return up to three patterns of the family that a name resembles.
 
-    A name resembles a family if it begins with the family's stem or extra, or matches a pattern in another case.
-    by_stem: only if the whole name is the stem or the extra.
+    A name resembles a family if its first part is the family's stem or extra, or if it matches a pattern except for
+    case. by_stem: only if the whole name is the stem or the extra.
     """
     lower, first = name.lower(), re.split(r"[/-]", name.lower())[0]
     for stem, family in environments.families().items():

@@ -480,7 +480,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 
 def _entries(text_filter: str) -> list[registry.Entry]:
-    """Return the registry's entries that contain a text; unless it is empty, list the members of families, too."""
+    """Return the registry's entries that contain a text; include families' members unless the text is empty."""
     for entry in registry.names() if text_filter else ():
         if not entry.target and registry.installed(entry):
             with contextlib.suppress(Exception):  # a failing import must not prevent listing the others

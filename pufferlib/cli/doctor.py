@@ -52,7 +52,7 @@ def diagnose() -> Iterator[Finding]:
     yield Finding("memory", f"{_memory()}{_shm()}")
     yield Finding("processes", _processes())
     yield _kernel()
-    kernels: Any = import_module("cuda_ext.report")  # by name: a higher layer
+    kernels: Any = import_module("cuda_ext.report")  # by name, because it is in a higher layer
     yield Finding("kernels", kernels.built())
     yield Finding("compiler", kernels.compiler())
     yield Finding("CUDA", f"{_cuda()}; {kernels.device()}")
@@ -114,7 +114,7 @@ def _processes() -> str:
 
 
 def _kernel() -> Finding:
-    """Find the kernel's features for fast sharing, waiting and watching; each has a slower substitute."""
+    """Test for the system's features for fast sharing, waiting and watching; each has a slower substitute."""
     features = {"memfd": False, "pidfd": False, "futex": sys.platform.startswith("linux")}
     with suppress(OSError, AttributeError):
         os.close(os.memfd_create("pufferlib-doctor"))
@@ -128,7 +128,7 @@ def _kernel() -> Finding:
 
 
 def _cuda() -> str:
-    """Describe the driver's version and the devices that torch sees."""
+    """Describe the NVIDIA driver and the devices that torch sees."""
     driver = "no driver"
     with suppress(OSError):
         lines = Path("/proc/driver/nvidia/version").read_text().split("\n")

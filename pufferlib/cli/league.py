@@ -43,7 +43,7 @@ PICTURES = ("payoffs.png", "nash_conv.png", "mixture.png")
 
 
 def league(arguments: list[str]) -> int:
-    """Run ``puffer league run``, ``show`` or ``play``."""
+    """Run ``puffer league run``, ``show`` or ``play``: grow, show or play a population."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0 if arguments else 2

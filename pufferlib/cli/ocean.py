@@ -15,7 +15,7 @@ from pufferlib.vectorization.core.plan import available_cpus
 
 __all__ = ["num_jobs", "ocean", "require_numbers"]
 
-MOST_JOBS = 2  # by default: each training also has worker processes
+MOST_JOBS = 2  # the default limit, because each training also has worker processes
 
 
 def ocean(arguments: list[str]) -> int:
@@ -28,7 +28,7 @@ def ocean(arguments: list[str]) -> int:
     options: Ocean = parse(Ocean, "ocean", arguments, name=None)
     require_numbers(options.seeds, options.seed, options.jobs, options.timeout)
     wrong = {} if options.env else _suite("tasks").faults()
-    for sentence in wrong.values():  # the others continue
+    for sentence in wrong.values():  # the other environments are still tested
         print(f"puffer: {sentence}", file=sys.stderr)
     return max(1 if wrong else 0, _examined(options))
 
@@ -73,7 +73,7 @@ def require_numbers(seeds: int, seed: int, jobs: int | None, timeout_s: float) -
 
 
 def num_jobs(jobs: int | None) -> int:
-    """Return the number of concurrent trainings: ``jobs`` or, by default, two, but at most the number of cores."""
+    """Return the number of concurrent trainings: ``jobs`` or, by default, one per core, but at most two."""
     return min(MOST_JOBS, available_cpus()) if jobs is None else jobs
 
 

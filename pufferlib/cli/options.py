@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Wrap:
-    """Arguments of pufferlib.wrap."""
+    """Arguments for pufferlib.wrap."""
 
     max_length: int | None = None
     """the longest text or sequence"""
@@ -64,7 +64,7 @@ class Wrap:
         return arguments
 
     def changed(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, as typed."""
+        """Return the options that differ from their defaults, unconverted."""
         values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {field.name: value for field, value in values if value != field.default}
 
@@ -297,7 +297,7 @@ class Ocean:
 
 @dataclass(frozen=True)
 class LeagueRun:
-    """Grow a population in a folder, by the settings of a TOML file; Ctrl-C or a crash loses at most one iteration."""
+    """Grow a population in a folder, with a TOML file's settings; Ctrl-C or a crash loses one iteration at most."""
 
     file: str = ""
     folder: str | None = None
@@ -361,9 +361,9 @@ class Envs:
 
 
 def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
-    """Return a command line with the environment, ``more``, and its arguments for make and wrap.
+    """Format a command line of the environment, ``more``, and the options for make and wrap.
 
-    without: flags to leave out.
+    without: the flags to leave out.
     """
     arguments = [options.env, *more]
     for name, value in options.wrap.changed().items():

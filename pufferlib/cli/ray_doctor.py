@@ -87,7 +87,7 @@ def _on(ray: Any, node_id: str) -> Any:
 
 
 def _probe_of(ray: Any) -> Any:
-    """Return the class of an actor that examines a node; pickled by value, because a node may lack pufferlib."""
+    """Return an actor class that examines a node. It is pickled by value, because nodes may lack pufferlib."""
 
     class Probe:
         def __init__(self, num_bytes: int) -> None:
@@ -130,7 +130,7 @@ def _resources(resources: Mapping[str, float]) -> str:
 
 
 def _fit(versions: Mapping[str, str], remote: Mapping[str, str]) -> Finding:
-    """Report whether a node's versions match those of this process."""
+    """Return a finding on whether a node's versions match those of this process."""
     others = [f"{name} {remote[name]}, here {version}" for name, version in versions.items() if remote[name] != version]
     if others:
         return Finding("", f"has other versions: {'; '.join(others)}", fine=False)
@@ -138,7 +138,7 @@ def _fit(versions: Mapping[str, str], remote: Mapping[str, str]) -> Finding:
 
 
 def _costs(ray: Any, probe: Any) -> tuple[list[float], list[float], list[float]]:
-    """Measure the seconds of calls, and of sending NUM_BYTES there and back through the object store."""
+    """Measure the seconds that calls take, and that NUM_BYTES take each way through the object store."""
     array = np.ones(NUM_BYTES, np.uint8)
     for _ in range(NUM_CALLS // 10):
         ray.get(probe.nothing.remote(), timeout=ANSWER_S)
@@ -168,7 +168,7 @@ def _rate(seconds: list[float]) -> str:
 
 
 def _advice(costs: list[tuple[list[float], list[float], list[float]]], step_s: float) -> str:
-    """Advise on the number of environments per actor, for the slowest node, and compare calls with the cost of rows."""
+    """Return advice on the number of environments per actor, based on the slowest node's costs."""
     call_s = max(median(calls) for calls, _, _ in costs)
     byte_s = max(median(back) for _, _, back in costs) / NUM_BYTES
     num = math.ceil(call_s * (1 - SHARE) / (SHARE * step_s))

@@ -1,4 +1,4 @@
-"""`puffer record` and `puffer replay`: run them with their options, and return their output."""
+"""`puffer record` and `puffer replay`: run them, and return the lines to print."""
 
 from __future__ import annotations
 

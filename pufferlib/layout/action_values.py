@@ -78,7 +78,7 @@ class ActionValues:
         raise ActionError(f"action{printed}{whose} is not in {self.space}{element}; {self._way_out(where)}")
 
     def _wrong(self, values: Array) -> Array | None:
-        """Return a bool mask of the invalid values, of the same shape; None if all are valid."""
+        """Return a bool mask of the invalid values, with the shape of values; None if all are valid."""
         if self._low is not None:
             wrong = (values < self._low) | (values > self._high)
         elif self._dtype.kind == "f":

@@ -194,10 +194,10 @@ def _restore(kind: Any, space: Space[Any], bounds: dict[str, Any], codecs: dict[
 class Layout(_Base):
     """The layout of one space's observations in flat rows; created by ``observation_layout``.
 
-    A row of a Box, Discrete, MultiDiscrete or MultiBinary is the unchanged sample. A row of any other space is 1-D. Its
-    dtype is that of the leaves or, if they differ, uint8. Rows of bytes are laid out like a C struct: each leaf starts
-    at a multiple of its itemsize, the row is padded to a multiple of the largest itemsize, padding is zero, and the
-    byte order is native.
+    A row of a Box, Discrete, MultiDiscrete or MultiBinary is the unchanged sample. A row of any other space is 1-D. If
+    all leaves have the same dtype, that is the row's dtype. Otherwise the row is uint8, laid out like a C struct: each
+    leaf starts at a multiple of its itemsize, the row is padded to a multiple of the largest itemsize, padding is zero,
+    and the byte order is native.
 
     Text, Sequence, Graph and OneOf are padded with zeros. Text and Sequence are stored as ``{"data", "length"}``, text
     as code points; Graph as ``{"nodes": {"data", "length"}, "edges": {"data", "length"}, "edge_links"}``, where an edge
@@ -250,7 +250,7 @@ class Layout(_Base):
             self.packer = _native.pack.Packer(plan, self.shape, self.dtype, gaps, is_scalar)
 
     def repeated(self, num_samples: int) -> Layout:
-        """Return the layout of a Tuple of ``num_samples`` samples; its rows join that many rows of this layout."""
+        """Return the layout of a Tuple of ``num_samples`` such spaces; it joins that many rows of this layout."""
         bounds = dict(self._bounds)
         if "bounds" in bounds:
             bounds["bounds"] = {
@@ -330,7 +330,7 @@ class Layout(_Base):
         return read(self._tree, views, sampled)
 
     def _slices(self, rows: Any) -> list[Any]:
-        """Return one view of the rows per leaf."""
+        """Return a view of each leaf in the rows. Raises SpaceError for rows of another length."""
         if tuple(rows.shape[-1:]) != self.shape:
             raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
         return slices(rows, self._cuts, self._mixed)
@@ -346,7 +346,7 @@ class ActionLayout(_Base):
     component, which its dtype identifies.
     """
 
-    components: tuple[Space[Any], ...]  # the flat space of each of a row's arrays: one, or MultiDiscrete and Box
+    components: tuple[Space[Any], ...]  # the flat space of each array in a row: one, or MultiDiscrete and Box
     unpacker: Any  # the compiled unpack, a ``_native.pack.Unpacker``; None without the compiled path
 
     def __init__(self, space: Space[Any], **bounds: Any) -> None:
@@ -489,7 +489,7 @@ class ActionLayout(_Base):
 
 
 def _below(index: int, path: Any) -> Any:
-    """Prepend a Tuple's index to a path of ``bounds``."""
+    """Prepend the index of a Tuple's element to a path from ``bounds``."""
     if isinstance(path, tuple):
         return (index, *path)
     return f"{index}.{path}" if path != name_of(()) else str(index)

@@ -40,7 +40,7 @@ Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
 
 class _WholeAction(tuple[Any, ...]):
-    """The empty path of a whole action; unlike an observation's, it has its own class, so that messages differ."""
+    """The empty path of a whole action; a separate class, so that messages can distinguish it from an observation's."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ class Graph(_Nest):
 
 @dataclass(frozen=True)
 class Choice(_Nest):
-    """One of several options: its index, and storage for every option, which is zero for all but the chosen one."""
+    """One of several options: its index, and storage for every option, zero except for the chosen one."""
 
     index: Fixed
     options: Record
@@ -194,7 +194,7 @@ def register(
 
 
 class Bounds:
-    """The bounds of variable lengths: for a whole layout and, by path, for single spaces."""
+    """The bounds of variable lengths: for a whole layout and, by path, for individual spaces."""
 
     def __init__(
         self,
@@ -303,7 +303,7 @@ def _items(path: Path, element: Node, max_length: int, stacked: bool) -> Items:
 
 
 def _graph_items(path: Path, what: str, space: Any, bounds: Bounds, below: Callable[..., Node]) -> Items:
-    bound, least = f"max_{what}", -(what == "edges")  # -1 edges: None
+    bound, least = f"max_{what}", -(what == "edges")  # -1 edges stand for None
     most = bounds.find(path, "Graph", bound)
     length = _fixed(spaces.Discrete(most + 1 - least, start=least), (*path, what, "length"))
     return Items((*path, what), below(space, what, "data"), length, most, True, bound, path)
@@ -323,7 +323,7 @@ def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
     data, length = (*path, "data"), (*path, "length")
     if not actions:
         # Code points rather than indices into the charset: fast to encode, and text outside the charset survives. One
-        # byte each where the charset allows it; torch supports little of uint16.
+        # byte each where the charset allows it; torch barely supports uint16.
         narrow = charset is not None and max(map(ord, charset), default=0) < 256
         codes: Any = spaces.Box(0, 255 if narrow else sys.maxunicode, (max_length,), np.uint8 if narrow else np.int32)
         return Text(path, space, _fixed(codes, data), _fixed(spaces.Discrete(max_length + 1), length), None)
@@ -399,5 +399,5 @@ def name_of(path: Path) -> str:
 
 
 def where(path: Path) -> str:
-    """Return the name of the part of an observation or action at a path, for error messages."""
+    """Return the name of the part at a path, or of the whole observation or action, for error messages."""
     return name_of(path) or ("the action" if isinstance(path, _WholeAction) else "the observation")

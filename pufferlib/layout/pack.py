@@ -82,8 +82,8 @@ class Writer:
     def fit(self, leaf: Fixed, sample: Any, count: int | None = None) -> Array:
         """Return a sample (or ``count`` stacked samples) as an array of the leaf's dtype and shape.
 
-        Casts may lose precision only: NumPy's same_kind casts, and Python numbers that fit the dtype. If lenient, a
-        shape that differs only by axes of length 1 is reshaped. Raises SpaceError for all other samples.
+        The dtype may be cast if only precision is lost: by NumPy's same_kind rule, or from Python numbers that fit. If
+        lenient, a shape that differs only by axes of length 1 is reshaped. Raises SpaceError for all other samples.
         """
         shape = leaf.shape if count is None else (count, *leaf.shape)
         try:

@@ -165,7 +165,7 @@ def sampled(leaf: Fixed, view: Any) -> Any:
 
 
 def acted(leaf: Fixed, view: Any) -> Any:
-    """Return a copy of a leaf's action like ``sampled``, but Discrete as a plain int, which environments expect."""
+    """Copy a leaf of an action like ``sampled``, except that a Discrete becomes the int that environments expect."""
     return int(view) if isinstance(leaf.space, spaces.Discrete) and view.ndim == 0 else sampled(leaf, view)
 
 
@@ -189,7 +189,7 @@ class ActionPart:
             )
 
     def restore(self, component: Any) -> Any:
-        """Return the leaf's value from its component, after ``start`` has been added.
+        """Return the leaf's value from its component; a discrete one must already include ``start``.
 
         Integers are rounded and clipped. A value equal to the float32 approximation of a bound becomes the exact bound.
         Values beyond the bounds stay, except that float16 clips them to its range. Raises SpaceError for NaN in an
@@ -210,11 +210,10 @@ class ActionPart:
 
 
 def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
-    """Compile ``unpack(discrete, box)``, which returns the action in a row's components, and return it.
+    """Return a compiled ``unpack(discrete, box)``, which returns the action in a row's components.
 
-    The discrete component is 1-D int64, and start is added to it; the box component is 1-D float32. A component that
-    rows lack is None. It is compiled, like the writer, because it also runs at every step. Leaves may be views of one
-    new array.
+    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack it. The function
+    is compiled, like the writer, because it also runs at every step. The action's leaves may be views of one new array.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
     scope.update(START=start, FLOAT32=np.float32)
@@ -287,7 +286,7 @@ def unpacking_plan(tree: Node, action_parts: Sequence[ActionPart]) -> tuple[Any,
 
 
 def lone_plan(leaf: Fixed) -> tuple[Any, ...]:
-    """Return the plan for ``_native.pack.Unpacker`` of a space that is a single leaf."""
+    """Return the ``_native.pack.Unpacker`` plan for a space that is a single leaf."""
     dtype = np.dtype(leaf.space.dtype)
     kind = "lone"
     if isinstance(leaf.space, spaces.Discrete):

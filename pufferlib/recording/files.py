@@ -5,9 +5,9 @@ pickled, and equal recordings give the same file, to the byte. ``header`` is a J
 
     {"format": "pufferlib recording", "version": 1, "env": "ocean/squared", "env_args": "()", …}
 
-The other arrays hold one environment after another, with ``lengths`` rows for each. Row 0 is the first reset's, row n
-that of the n-th step after it, in whichever batch it arrived; ``actions_0`` (and ``actions_1`` if an action is a pair)
-is the action sent after that row. Later versions of pufferlib read earlier files.
+The other arrays hold one environment after another, with ``lengths`` rows for each. Row 0 comes from the first reset,
+row n from the n-th step after it, in whichever batch it arrived; ``actions_0`` (and ``actions_1`` if an action is a
+pair) is the action sent after that row. Later versions of pufferlib read earlier files.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class Failure(NamedTuple):
 class Tape:
     """One environment's part of a recording; arrays have one entry per row."""
 
-    actions: tuple[Array, ...]  # each (rows, agents, …): the actions sent after each row; none were after the last one
+    actions: tuple[Array, ...]  # each (rows, agents, …): the actions after each row; those after the last were not sent
     hashes: Array  # (rows, agents, leaves) uint64
     rewards: Array  # (rows, agents) float32
     terminations: Array  # (rows, agents) bool
     truncations: Array  # (rows, agents) bool
     masks: Array  # (rows, agents) bool
     episodes: dict[int, tuple[Episode, ...]]  # by the row in which they ended
-    observations: Array | None  # (rows, agents, …), if they were kept
+    observations: Array | None  # (rows, agents, …); None if they were not kept
 
     @classmethod
     @renamed_arguments(face="row_spec")
@@ -141,7 +141,7 @@ class Recording:
 
     @property
     def face(self) -> RowSpec:
-        """The old name of ``row_spec``, for one release."""
+        """The old name of ``row_spec``, kept for one release."""
         warnings.warn("Recording.face is now Recording.row_spec", DeprecationWarning, stacklevel=2)
         return self.row_spec
 

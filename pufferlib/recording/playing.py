@@ -1,4 +1,4 @@
-"""Play each environment of a VecEnv by its own script, in whatever order batches bring them."""
+"""Play the environments of a VecEnv by a script, in whatever order their batches arrive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Arrival(NamedTuple):
 
 
 class Part(Protocol):
-    """A script that chooses the actions of environments and takes their rows."""
+    """A script that chooses the actions of environments and receives their rows."""
 
     def is_done(self, env_id: int) -> bool:
         """Return whether this environment needs no further steps."""
@@ -50,9 +50,9 @@ class Part(Protocol):
 def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after: After) -> None:
     """Reset all environments and play them until all are done.
 
-    vec: a VecEnv with on_error="restart", so that every action and reset is answered by rows. If a batch needs an
-    environment that is done, that environment is reset, which is always allowed and takes no action. after: called with
-    the number of steps so far and the total number.
+    vec: a VecEnv with on_error="restart", so that every action and reset yields rows. If a batch needs an environment
+    that is done, that environment is reset, which is always allowed and takes no action. after: called with the number
+    of steps so far and the total number.
     """
     batch_size = vec.agents_per_batch // vec.agents_per_env
     disabled = vec.autoreset_mode == "disabled"

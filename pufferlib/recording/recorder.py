@@ -61,14 +61,14 @@ def record(
         env is a list.
     seed: the seed of the environments, as for ``make``, and of the actions, which obey action masks.
     keep: also store the observations, so that ``replay`` can show both values of a difference.
-    backend, num_workers, batch_size, context: as for ``make``. If the environment is deterministic, the recording is
-        the same for all values, to the bit.
+    backend, num_workers, batch_size, context: as for ``make``. A deterministic environment gives the same recording
+        with any of them, to the bit.
     after: called from time to time with the number of steps so far and the total number.
 
     If an environment raises or ends its worker, the recording ends there, with all earlier steps and the error as its
     ``failure``; a replay should end in the same way. Raises PlanError if num_steps is below 1, RecordingError if the
-    file's folder does not exist, WorkerError if a worker died and no environment can be blamed, and the errors of
-    ``make``.
+    file's folder does not exist, WorkerError if a worker failed for a reason that names no environment, and the errors
+    of ``make``.
     """
     if num_steps < 1:
         raise PlanError(f"num_steps={num_steps} leaves nothing to record; use 1 or more")
@@ -205,7 +205,7 @@ def versions_of(env: Any) -> dict[str, str]:
         try:
             versions.setdefault(package, metadata.version(package))
         except (metadata.PackageNotFoundError, ValueError):
-            continue  # a module of the user's, in no package
+            continue  # the user's own module, which is in no package
     return versions
 
 

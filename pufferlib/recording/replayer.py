@@ -41,7 +41,7 @@ class Replay:
 
     @property
     def identical(self) -> bool:
-        """Whether the replay matched the recording in everything."""
+        """Whether the replay is identical to the recording."""
         return self.difference is None
 
     @property
@@ -87,7 +87,7 @@ def replay(
 
     recording: a Recording, or the path of its file.
     backend, num_workers, batch_size, context: as for ``pufferlib.make``. They may differ from the recording's, because
-        each environment is compared by its own steps.
+        environments are compared one by one, step by step.
     env, env_args, env_kwargs, wrap_kwargs: replacements for those in the file, such as a new version of an environment.
     after: called from time to time with the number of steps so far and the total number.
 
@@ -159,7 +159,7 @@ def _arrays_text(arrays: Sequence[tuple[str, str, tuple[int, ...]]]) -> str:
 
 
 class _Replayer:
-    """A script that plays the recorded actions and compares each row."""
+    """A script that sends the recorded actions and compares each row."""
 
     def __init__(self, recording: Recording, vec: VecEnv) -> None:
         self.difference: Difference | None = None
@@ -169,8 +169,8 @@ class _Replayer:
         self._targets = [tape.num_rows for tape in recording.tapes]  # one more if a failure is expected
         failure = recording.failure
         if failure is not None:
-            # It may end its worker's other environments too. As a rule these have finished their tapes by then: none is
-            # longer, and a worker processes messages in the order of sending.
+            # The failure may end other environments of its worker. They have usually finished their tapes by then: none
+            # is longer, and a worker processes messages in the order in which they were sent.
             self._targets[failure.env_id] += 1
         self.lost = ""  # what could not be compared
 
@@ -190,7 +190,7 @@ class _Replayer:
             self._num_rows[env_id] = self._targets[env_id]
             if self.difference is None or difference.order < self.difference.order:
                 self.difference = difference
-                # The others continue only to steps at which they could still differ first.
+                # The other environments continue only while they may still have an earlier difference.
                 self._targets = [min(target, step + (other < env_id)) for other, target in enumerate(self._targets)]
         elif row.crash is not None:
             self._num_rows[env_id] = self._targets[env_id]

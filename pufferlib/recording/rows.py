@@ -58,7 +58,7 @@ class RowSpec(NamedTuple):
 
     @property
     def num_leaves(self) -> int:
-        """The number of leaves of the agent that has most."""
+        """The largest number of leaves in any agent's observation."""
         return max(map(len, self.leaves))
 
 
@@ -154,7 +154,7 @@ class Reader:
 
 
 def _episode(agent_index: int, episode: Any) -> Episode | None:
-    """Parse the "episode" of an info; return None if it is not pufferlib's, but an environment's own value."""
+    """Parse the "episode" of an info; return None if the environment itself has put another value there."""
     try:
         return Episode(agent_index, float(np.asarray(episode["r"]).item()), int(np.asarray(episode["l"]).item()))
     except (TypeError, KeyError, ValueError, IndexError):

@@ -20,7 +20,7 @@ def folders(controller: str, root: Path = ROOT, membership: Path = MEMBERSHIP) -
     """
     try:
         lines = membership.read_text().splitlines()
-    except (OSError, ValueError):  # ValueError: names that are no UTF-8
+    except (OSError, ValueError):  # ValueError: names that are not UTF-8
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)

@@ -54,7 +54,7 @@ def _clear(target: Path) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process exists; True if the system cannot tell."""
+    """Return whether a process exists; True if that cannot be determined."""
     if os.name != "posix":
         return True
     try:

@@ -25,7 +25,7 @@ def memory_nbytes() -> int:
     while pids:
         pid = pids.pop()
         pids += parents.get(pid, [])
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):
                     total += 1024 * int(line.split()[1])
@@ -71,7 +71,7 @@ def left_by(folder: Path) -> Iterator[float]:
 
 
 def nbytes_of(amount: float | str) -> float:
-    """Return a number of bytes, or a text such as "500 MiB" or "4 GB", as a number of bytes.
+    """Convert a number of bytes, or a text such as "500 MiB" or "4 GB", to a number of bytes.
 
     Raises PlanError for any other text, and for a number that is not positive.
     """

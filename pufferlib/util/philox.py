@@ -49,7 +49,7 @@ def philox_array(
             raise ValueError(f"{name} is of {array.dtype}; use integers from 0 to 2**32 - 1")
         if array.size and (int(array.min()) < 0 or int(array.max()) > LOW):
             raise ValueError(f"{name} has numbers from {array.min()} to {array.max()}; use 0 to 2**32 - 1")
-    # 64 bits hold a product of two words. Stacked in rows, because NumPy 1 would turn scalars into floats.
+    # 64 bits hold a product of two words. Arrays are stacked, because NumPy 1 turns scalars into floats.
     wide = np.stack(np.broadcast_arrays(*(array.astype(np.uint64) for array in arrays)))
     words = np.stack(_rounds(*wide.reshape(6, -1)))
     return words.astype(np.uint32).reshape(4, *wide.shape[1:])

@@ -14,7 +14,7 @@ __all__ = ["meant", "near", "not_one_of", "says_what_was_meant"]
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-LONG = 5  # with as many shared letters, even a short rest may have one slip
+LONG = 5  # with this many shared letters, even a short rest may have one slip
 LEAST_START, LEAST_END = 0.43, 0.5  # shares of a name: "nash" suffices for "nash_conv", "size" not for "batch_size"
 
 
@@ -122,9 +122,9 @@ def _abbreviates(one: str, other: str) -> bool:
 
 
 def _slips(one: str, other: str, least_most: int) -> int | None:
-    """Count the letters that differ, are missing, superfluous or swapped; return None if these are too many for a slip.
+    """Count the letters that differ, are missing, superfluous or swapped; return None if there are too many for a slip.
 
-    The limit is 1 in names of 3 or 4 letters, 2 in names of up to 9, else 3, and never below least_most. In names of up
+    The limit is 1 in names of 3 or 4 letters, 2 in names of 5 to 9, else 3, and never below least_most. In names of up
     to 3 letters, and from the second slip on, the first letter must be right.
     """
     longest = max(len(one), len(other))

@@ -58,7 +58,7 @@ def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> d
 
 
 def _as(hint: Any, value: Any) -> Any:
-    """Convert a JSON or TOML value to a type; return it unchanged for types that are not plain.
+    """Convert a JSON or TOML value to a type; return it unchanged if the type is not a plain one.
 
     Raises TypeError if the value does not fit the type.
     """
@@ -82,7 +82,7 @@ def _as(hint: Any, value: Any) -> Any:
         fits = isinstance(value, (int, float)) and not isinstance(value, bool)
         value = float(value) if fits else value
     elif hint is int:
-        value = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e5
+        value = int(value) if isinstance(value, float) and value.is_integer() else value  # such as 1e5
         fits = isinstance(value, int) and not isinstance(value, bool)
     elif hint in (str, bool, types.NoneType):
         fits = isinstance(value, hint)
