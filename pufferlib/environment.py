@@ -59,8 +59,8 @@ class PufferEnv:
     of ``num_agents`` dicts.
 
     ``pufferlib.wrap(env)`` converts it to a Gymnasium environment or, if it has several agents, to a PettingZoo one.
-    Without ``wrap``, ``step`` raises CallError for actions of another shape than (num_agents, …), and ``reset`` returns
-    an empty dict in place of None, which raises CallError when it is unpacked.
+    Without ``wrap``, ``step`` raises CallError unless the actions' shape is (num_agents, …), and ``reset`` returns an
+    empty dict in place of None, which raises CallError when it is unpacked.
     """
 
     single_observation_space: gymnasium.Space[Any]  # of one agent

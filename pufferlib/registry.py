@@ -431,7 +431,10 @@ def _of_family(stem: str, family: Family, name: str) -> Entry:
 
 
 def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
-    """Yield entries for a family's environments that match a pattern: modules, listed members, or ids."""
+    """Yield entries for a family's environments that match a pattern.
+
+    The environments are the modules in the family's folder, its listed members, or the ids registered with Gymnasium.
+    """
     if family.folder:
         files = (file.stem for folder in _folders(family.folder) for file in folder.glob("*.py"))
         known = [pattern.replace("*", module) for module in sorted(files) if _MODULE_NAME.fullmatch(module)]

@@ -219,7 +219,7 @@ class Bounds:
                     raise SpaceError(f"{prefix}{name}={value!r}; expected a whole number, 0 or more")
 
     def find(self, path: Path, kind: str, name: str, default: int | None = None) -> int:
-        """Return the bound ``name`` for the space at a path: the path's own bound, the default, or the general bound.
+        """Return the bound ``name`` for the space at a path: the path's, else the default, else the general one.
 
         kind: the space's class, for the error. default: the bound that the space itself defines. Raises SpaceError if
         there is no bound.

@@ -106,7 +106,7 @@ def _read_graph(node: Graph, views: Sequence[Any], finish: Finish) -> Any:
 
 
 def nest(node: Node, views: Sequence[Any]) -> Any:
-    """Nest the views of a node's leaves like the space, with variable lengths in padded form."""
+    """Nest the views of a node's leaves like the space, with variable-length parts in padded form."""
     if isinstance(node, Fixed):
         return views[0]
     values, start = {}, 0

@@ -116,7 +116,7 @@ def record(
 
 
 class _Recorder:
-    """A script that plays random actions and records the rows."""
+    """A script that sends random actions and records the rows."""
 
     def __init__(self, vec: VecEnv, row_spec: RowSpec, seed: int, num_rows: int, keep: bool) -> None:
         self.row_spec = row_spec

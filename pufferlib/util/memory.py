@@ -35,7 +35,7 @@ def memory_nbytes() -> int:
 def memory_there() -> tuple[float, float]:
     """Return the machine's memory and the limit of the tightest control group, in bytes.
 
-    The memory is inf if unknown; the limit is inf if there is none below the memory.
+    The memory is inf if unknown; the limit is inf unless it is below the memory.
     """
     system, limits = float("inf"), [float("inf")]
     with suppress(OSError, ValueError, AttributeError):
