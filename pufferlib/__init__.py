@@ -1,4 +1,4 @@
-"""pufferlib: wrap any environment in one line, run many on the backend that one argument names.
+"""pufferlib: wrap any environment in one line, and run many of them on a backend of your choice.
 
 env = pufferlib.wrap(raw_env)
 vec = pufferlib.make("ocean/squared", backend="pool", num_envs=64, num_workers=8, batch_size=16, seed=1)
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pufferlib.tuning.autotune import autotune, load_plan
     from pufferlib.vectorization import Batch, VecEnv
 
-# Imported on first use, so that importing pufferlib costs little.
+# Imported on first use, so that importing pufferlib is fast.
 _MODULE_OF = {
     "Batch": "vectorization",
     "PufferEnv": "environment",
@@ -49,7 +49,7 @@ _MODULES = ("adapters", "construct", "emulation", "environment", "environments",
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name or module; a name is stored, so that this is called once for it."""
+    """Import a public name or module on first use; names are then stored in the module."""
     if name in _MODULES:
         return importlib.import_module(f"pufferlib.{name}")
     if name not in _MODULE_OF:

@@ -1,4 +1,4 @@
-"""make: any number of environments of any kind, on the backend that one argument names."""
+"""``make``: vectorize any number of environments of any kind on any backend."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pufferlib.vectorization.core.arguments import misplaced
 
 __all__ = ["BACKENDS", "known_backends", "make"]
 
-BACKENDS = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}  # for any environment, on this machine
+BACKENDS = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}  # each runs any environment on this machine
 KINDS = {backend: kind.__name__ for backend, kind in BACKENDS.items()} | {"ray": "Ray", "cuda": "CUDA"}
 
 
 def known_backends() -> tuple[str, ...]:
-    """Return the backends for any environment that are available: "ray" only where Ray is installed."""
+    """Return the names of the available backends that run any environment: "ray" only if Ray is installed."""
     return (*BACKENDS, *["ray"] * (find_spec("ray") is not None))
 
 
@@ -48,42 +48,46 @@ def make(
     reset_timeout: float | None = None,
     backend_kwargs: Mapping[str, Any] | None = None,
 ) -> VecEnv:
-    """Return a VecEnv of many copies of an environment.
+    """Return a VecEnv that runs ``num_envs`` environments.
 
-    env: a callable that makes one environment (Gymnasium, PettingZoo or PufferEnv), called in its worker; a registered
-        name such as "ocean/squared" or a Gymnasium id; or a list of either, one an environment. A callable with a
-        parameter ``env_index`` receives the environment's number.
+    env: a callable that makes one environment (Gymnasium, PettingZoo or PufferEnv) and is called in its worker; a
+        registered name such as "ocean/squared" or a Gymnasium id; or a list of these, one per environment. A callable
+        with a parameter ``env_index`` receives the environment's index.
     backend: "serial" (this process), "multiprocessing" (worker processes), "pool" (worker processes; batches hold the
-        first environments to finish), "ray" (the same, in Ray actors on the machines of a cluster), "cuda" (one kernel
-        on a GPU plays all; for environments that have one).
-    num_envs: environments, 1 unless ``env`` is a list. num_workers: processes, by default one for each available CPU.
-    batch_size: environments in what ``recv`` returns, by default all. No count need divide another.
-    seed: seeds the first reset of all environments; None draws one.
-    env_args, env_kwargs: arguments of the callable; env_kwargs may be a list, one dict an environment.
-    wrap_kwargs: arguments of ``pufferlib.wrap``: bounds of variable-length spaces, ``max_agents``.
-    autoreset_mode: "next_step": the step after an episode's end ignores its action and returns the next episode's
-        first observation; "same_step": the ending step returns it, and infos hold ``final_obs`` and ``final_info``;
-        "disabled": the user resets. A ``gymnasium.vector.AutoresetMode``, as in ``vec.metadata``, also works.
-    context: how processes start, "fork", "spawn" or "forkserver"; by default fork where it is safe.
-    copy: True makes ``recv`` return arrays that stay valid, rather than until the second ``recv`` after it.
-    as_torch: True returns torch tensors over the same memory, False NumPy arrays. None, the default, returns tensors
-        where ``device`` is set and on backend "cuda", else arrays.
-    device: of the tensors: "cuda", "cuda:1", "mps", … (copies, asynchronous on CUDA, valid as long as arrays would be);
-        "host" or "cpu" (over the same memory). On backend "cuda", the device that plays: a GPU ("cuda", "cuda:1") or
-        the CPU ("host").
-    check: "first" checks the first reset and step of each environment fully, later ones by shape and dtype; "always"
-        checks all fully.
-    debug: fill expired batches with NaN or absurd numbers.
+        first environments to finish), "ray" (like "pool", but with Ray actors on the machines of a cluster), "cuda"
+        (one GPU kernel steps all environments; only for environments that have a kernel).
+    num_envs: the number of environments, 1 unless ``env`` is a list. num_workers: the number of workers, by default one
+        for each available CPU.
+    batch_size: the number of environments in each batch that ``recv`` returns, by default all. The counts need not
+        divide each other.
+    seed: the seed for the first reset of all environments; None draws one at random.
+    env_args, env_kwargs: arguments for the callable; env_kwargs may be a list of dicts, one per environment.
+    wrap_kwargs: arguments for ``pufferlib.wrap``, such as bounds of variable-length spaces and ``max_agents``.
+    autoreset_mode: "next_step": the step after an episode's end ignores its action and returns the next episode's first
+        observation; "same_step": the step that ends an episode returns that observation, and infos hold ``final_obs``
+        and ``final_info``; "disabled": the caller resets environments. A ``gymnasium.vector.AutoresetMode``, as in
+        ``vec.metadata``, also works.
+    context: the start method of processes, "fork", "spawn" or "forkserver"; by default fork where it is safe.
+    copy: True makes ``recv`` return arrays that stay valid; by default they expire at the second ``recv`` after it.
+    as_torch: True returns torch tensors over the same memory, False NumPy arrays. None, the default, returns tensors if
+        ``device`` is set or the backend is "cuda", else arrays.
+    device: the tensors' device. "cuda", "cuda:1", "mps", …: tensors are copies (asynchronous on CUDA), valid as long as
+        arrays would be; "host" or "cpu": they share the arrays' memory. On backend "cuda", the device that runs the
+        kernel: a GPU ("cuda", "cuda:1") or the CPU ("host").
+    check: "first" fully checks each environment's first reset and step, and only shapes and dtypes after that; "always"
+        fully checks every reset and step.
+    debug: fill expired batches with NaN or implausible numbers.
     on_error: the response to an environment that raises or a worker that dies. "raise": ``recv`` raises WorkerError; a
-        reset goes on. "restart": the environment is made again, or all of a worker that died. Each open episode then
-        ends in a *crash row*: observation and reward 0, truncated, mask False, ``info["restarted"]`` with the
-        cause; the environment's next row is the first of a new episode, in every autoreset mode.
-    max_restarts: restarts of one environment in total before ``recv`` raises; None: no limit.
-    step_timeout, reset_timeout: seconds that one step, or one reset, may take while ``recv`` waits for it; then its
-        worker is killed and handled as one that died. On "serial" the step is refused when it returns, as if it had
-        raised.
-    backend_kwargs: arguments of one backend alone: ``worker_threads`` and ``spin`` of processes; ``address``,
-        ``resources``, ``placement``, ``local_workers``, ``start_timeout`` of "ray"; ``threads`` and ``checked`` of
+        reset restarts what failed. "restart": the environment, or every environment of a worker that died, is made
+        again. Each open episode then ends in a *crash row*: observation and reward 0, truncated, mask False,
+        ``info["restarted"]`` with the cause; the environment's next row is the first of a new episode, in every
+        autoreset mode.
+    max_restarts: the total number of restarts allowed per environment before ``recv`` raises; None: no limit.
+    step_timeout, reset_timeout: the seconds that one step, or one reset, may take while ``recv`` waits for it. A worker
+        that takes longer is killed and treated as one that died. On "serial", a late step or reset counts as having
+        raised, once it returns.
+    backend_kwargs: arguments that not every backend takes: ``worker_threads`` and ``spin`` for processes; ``address``,
+        ``resources``, ``placement``, ``local_workers``, ``start_timeout`` for "ray"; ``threads`` and ``checked`` for
         "cuda" on the host; and ``telemetry``, False to record nothing for ``stats``.
 
     Raises PlanError for impossible counts or arguments, RegistryError for unknown names, SpaceError for spaces that

@@ -1,4 +1,4 @@
-"""PufferEnv: an environment that reads its actions and writes its rows in place."""
+"""``PufferEnv``: the base class of environments that write their rows in place."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class PufferEnv:
-    """An environment of a fixed number of rows, one an agent, which it writes in place.
+    """The base class of environments that write a fixed number of rows in place, one row per agent.
 
-    A subclass sets ``single_observation_space`` and ``single_action_space`` (of one agent; any space but Dict, Tuple
-    and those of variable length), ``num_agents`` where it is not 1, and defines ``reset`` and ``step``:
+    A subclass sets ``single_observation_space`` and ``single_action_space`` (for one agent; any space except Dict,
+    Tuple and spaces of variable length), sets ``num_agents`` if it is not 1, and defines ``reset`` and ``step``:
 
         class Countdown(pufferlib.PufferEnv):
             single_observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
@@ -37,14 +37,14 @@ class PufferEnv:
                 self.rewards[:] = actions == 0
                 self.terminations[:] = self.left == 0
 
-    Before each call ``rewards``, ``terminations`` and ``truncations`` are zeroed, and before ``reset`` all agents are
-    set ``alive``; after a step, agents that terminated or were truncated no longer are. The episode is over when no
-    agent is alive. An environment whose agents come and go also writes ``alive``; rows of absent agents are zeroed for
-    it.
+    Before each ``reset`` or ``step``, ``rewards``, ``terminations`` and ``truncations`` are zeroed; before ``reset``,
+    all agents are also marked ``alive``. After a step, agents that terminated or were truncated are no longer alive.
+    The episode is over when no agent is alive. An environment whose agents come and go also writes ``alive``;
+    pufferlib then zeroes the rows of absent agents.
 
-    An environment may step many copies of a game with a few NumPy calls, one row each. A copy that ended in one step
-    starts again in the next; that step ignores its action, reward and flags. ``reset`` starts all copies, and is called
-    automatically where all have ended in the same step:
+    An environment may step many copies of a game with a few NumPy calls, one row per copy. A copy that ended in one
+    step restarts in the next; its action, reward and flags in that step are ignored. ``reset`` starts all copies; it is
+    called automatically if all of them ended in the same step:
 
             def step(self, actions):
                 fresh = ~self.alive
@@ -55,26 +55,27 @@ class PufferEnv:
                 self.rewards[:] = actions == 0
                 self.terminations[:] = self.left == 0
 
-    ``reset`` and ``step`` return None, one dict (the environment's; with one agent, that agent's), or a sequence of
-    ``num_agents`` dicts.
+    ``reset`` and ``step`` return infos: None, one dict (the environment's; with one agent, that agent's), or a sequence
+    of ``num_agents`` dicts.
 
-    ``pufferlib.wrap(env)`` returns it as a Gymnasium environment or, with several agents, as a PettingZoo one. Without
-    ``wrap``, ``step`` raises CallError for anything but an array of ``num_agents`` actions; and where ``reset`` would
-    return None it returns an empty dict, which raises CallError when it is unpacked.
+    ``pufferlib.wrap(env)`` converts it to a Gymnasium environment or, if it has several agents, to a PettingZoo one.
+    Without ``wrap``, ``step`` raises CallError unless the actions' shape is (num_agents, …), and ``reset`` returns an
+    empty dict in place of None, which raises CallError when it is unpacked.
     """
 
     single_observation_space: gymnasium.Space[Any]  # of one agent
     single_action_space: gymnasium.Space[Any]  # of one agent
-    num_agents: int = 1  # rows
+    num_agents: int = 1  # the number of rows
     metadata: ClassVar[Mapping[str, Any]] = {"render_modes": []}  # as in Gymnasium
-    render_mode: str | None = None  # what ``render`` returns
-    spec: Any = None  # Gymnasium's EnvSpec, of a registered environment
+    render_mode: str | None = None  # the format that ``render`` returns
+    spec: Any = None  # Gymnasium's EnvSpec, if the environment is registered
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PufferEnv:
-        """Return an environment whose ``reset`` and ``step`` guide callers of Gymnasium's API by their errors.
+        """Create an environment whose ``reset`` and ``step`` are guarded: errors guide callers of Gymnasium's API.
 
-        Both are attributes of the instance, which ``hold`` deletes, so that they cost nothing in environments that
-        pufferlib steps. Classes that define how they are copied get none: a copy might hold methods of the original.
+        The guards are attributes of the instance. ``hold`` deletes them, so that they cost nothing in environments that
+        pufferlib steps. Classes that define how they are copied get no guards: a copy might hold methods bound to the
+        original.
         """
         env = super().__new__(cls)
         if not any(hasattr(cls, name) for name in ("__setstate__", "__copy__", "__deepcopy__")):
@@ -83,7 +84,7 @@ class PufferEnv:
         return env
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the state for copies and pickles, without the methods bound to this environment."""
+        """Return the state for copies and pickles, without the guards, which are bound to this environment."""
         reduced = super().__reduce_ex__(protocol)
         if not isinstance(reduced, tuple) or len(reduced) < 3:
             return reduced
@@ -94,48 +95,48 @@ class PufferEnv:
 
     @cached_property
     def observations(self) -> np.ndarray[Any, Any]:
-        """Observations of the agents, (num_agents, \\*single_observation_space.shape); unchanged between steps."""
+        """The agents' observations, (num_agents, \\*single_observation_space.shape); kept between steps."""
         space = self.single_observation_space
         assert space.shape is not None
         return np.zeros((self.num_agents, *space.shape), space.dtype)
 
     @cached_property
     def rewards(self) -> np.ndarray[Any, Any]:
-        """Rewards of the last step, (num_agents,) float64, zero before each call."""
+        """The agents' rewards in the last step, (num_agents,) float64, zeroed before each call."""
         return np.zeros(self.num_agents, np.float64)
 
     @cached_property
     def terminations(self) -> np.ndarray[Any, Any]:
-        """Agents that ended in this step for good, (num_agents,) bool, False before each call."""
+        """Whether each agent terminated in the last step, (num_agents,) bool, set to False before each call."""
         return np.zeros(self.num_agents, np.bool_)
 
     @cached_property
     def truncations(self) -> np.ndarray[Any, Any]:
-        """Agents cut off in this step though they could go on, (num_agents,) bool, False before each call."""
+        """Whether each agent was truncated in the last step, (num_agents,) bool, set to False before each call."""
         return np.zeros(self.num_agents, np.bool_)
 
     @cached_property
     def alive(self) -> np.ndarray[Any, Any]:
-        """Agents whose next action counts, (num_agents,) bool."""
+        """Whether each agent is alive, so that its next action counts, (num_agents,) bool."""
         return np.ones(self.num_agents, np.bool_)
 
     @cached_property
     def np_random(self) -> np.random.Generator:
-        """This environment's own generator; ``super().reset(seed=seed)`` seeds it."""
+        """The environment's random number generator; ``super().reset(seed=seed)`` seeds it."""
         return np.random.default_rng()
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Infos:
-        """Start an episode; a subclass calls this first, to seed ``np_random`` unless seed is None."""
+        """Start an episode. A subclass calls this method first: it seeds ``np_random`` unless seed is None."""
         if seed is not None:
             self.np_random = np.random.default_rng(seed)
         return None
 
     def step(self, actions: np.ndarray[Any, Any]) -> Infos:
-        """Play one step. actions: (num_agents, \\*single_action_space.shape), valid during the call."""
+        """Play one step. actions: (num_agents, \\*single_action_space.shape), valid only during the call."""
         raise NotImplementedError(f"{type(self).__name__} must write step(actions)")
 
     def render(self) -> Any:
-        """Return a picture as ``render_mode`` asks: str for "ansi", uint8 (height, width, 3) for "rgb_array"."""
+        """Return a picture in the format of ``render_mode``: str ("ansi") or uint8 (height, width, 3) ("rgb_array")."""
         return None
 
     def close(self) -> None:
@@ -154,7 +155,7 @@ class PufferEnv:
 
 
 class _NoObservation(dict[str, Any]):
-    """The empty infos that ``reset`` of an unwrapped PufferEnv returns; unpacking them raises CallError."""
+    """An empty dict that ``reset`` of an unwrapped PufferEnv returns; unpacking it raises CallError."""
 
     def __init__(self, advice: str) -> None:
         super().__init__()
@@ -178,9 +179,9 @@ class _NoObservation(dict[str, Any]):
 
 
 def hold(env: PufferEnv) -> None:
-    """Make ``env.reset`` and ``env.step`` the class's methods; called by code that steps env as PufferEnv documents.
+    """Remove the guards on ``reset`` and ``step``, for code that steps the environment as PufferEnv documents.
 
-    The same for the PufferEnvs among its attributes and in lists, tuples and dicts among them.
+    Also removes the guards of PufferEnvs among its attributes, and in lists, tuples and dicts among these.
     """
     was_guarded = False
     for name in ("reset", "step"):

@@ -1,4 +1,4 @@
-"""The errors that pufferlib raises on purpose.
+"""The exceptions that pufferlib raises on purpose.
 
 PufferError
 ├── SpaceError (TypeError)          a space cannot be flattened, or a sample does not fit its space
@@ -6,18 +6,18 @@ PufferError
 ├── ActionError (ValueError)        actions of a wrong shape, dtype, number of rows, or value
 ├── CallError (RuntimeError)        a call out of order; nothing has changed
 │   └── ClosedError                 the object has been closed
-├── RecvTimeout (TimeoutError)      no batch within recv(timeout=…); calling recv again is fine
+├── RecvTimeout (TimeoutError)      no batch within recv(timeout=…); calling recv again is safe
 ├── PopulationError (RuntimeError)  more agents than rows, or an agent that came back
 ├── RegistryError (LookupError)     no environment of that name
 ├── RecordingError (ValueError)     a file is not a recording, or cannot be read here
 ├── CheckpointError (ValueError)    a file holds no policy, or one that cannot be loaded
 ├── KernelError (RuntimeError)      a kernel does not compile, or does not fit its schema or its reference
 ├── MissingExtra (ImportError)      an optional package is not installed
-├── PlatformError (OSError)         the operating system refuses what is needed
+├── PlatformError (OSError)         the operating system refuses a necessary request
 └── WorkerError (RuntimeError)      an environment raised, or a worker process died
 
-Each message states what happened, with which values, and the way out. Each class is also the builtin that callers would
-catch.
+Each message states what happened, the values involved, and the way out. Each class is also a subclass of the builtin
+exception that callers would catch.
 """
 
 from __future__ import annotations
@@ -45,76 +45,76 @@ __all__ = [
 
 
 class PufferError(Exception):
-    """The root of all errors raised by pufferlib."""
+    """The base class of all errors that pufferlib raises on purpose."""
 
     _for_make = ""
 
     def speak_of_make(self) -> None:
-        """Rewrite arguments of ``wrap`` in the message, if any, as ``make`` takes them."""
+        """Rewrite the arguments of ``wrap`` that the message names, if any, as arguments of ``make``."""
         if self._for_make:
             self.args = (self._for_make,)
 
 
 class SpaceError(PufferError, TypeError):
-    """A space cannot be flattened, or a sample does not fit its space."""
+    """Raised if a space cannot be flattened, or a sample does not fit its space."""
 
 
 class PlanError(PufferError, ValueError):
-    """Counts or arguments of ``make`` that cannot work together."""
+    """Raised if counts or arguments, such as those of ``make``, are impossible or cannot work together."""
 
 
 class ActionError(PufferError, ValueError):
-    """Actions of a wrong shape, dtype or number of rows. Nothing was sent."""
+    """Raised if actions have a wrong shape, dtype, number of rows or value. Nothing was sent."""
 
 
 class CallError(PufferError, RuntimeError):
-    """A call out of order, such as ``recv`` before ``async_reset``. Nothing has changed."""
+    """Raised if a call is out of order, such as ``recv`` before ``async_reset``. Nothing has changed."""
 
 
 class ClosedError(CallError):
-    """The object has been closed."""
+    """Raised if the object has been closed."""
 
 
 class RecvTimeout(PufferError, TimeoutError):
-    """No batch within ``recv(timeout=…)``; nothing is lost, and ``recv`` may be called again."""
+    """Raised if no batch arrives within ``recv(timeout=…)``. Nothing is lost, and ``recv`` may be called again."""
 
 
 class PopulationError(PufferError, RuntimeError):
-    """More agents alive than rows for them, or an agent that came back after its end."""
+    """Raised if more agents are alive than there are rows, or if an agent comes back after its end."""
 
 
 class RegistryError(PufferError, LookupError):
-    """No environment of that name is registered."""
+    """Raised if no environment of that name is registered."""
 
 
 class RecordingError(PufferError, ValueError):
-    """A file is not a recording, cannot be read by this version, or lacks what a replay needs."""
+    """Raised if a file is not a recording, cannot be read by this version, or lacks data that a replay needs."""
 
 
 class CheckpointError(PufferError, ValueError):
-    """A file holds no complete policy of a pufferlib trainer, or one that cannot be loaded here."""
+    """Raised if a file holds no complete policy of a pufferlib trainer, or one that cannot be loaded here."""
 
 
 class KernelError(PufferError, RuntimeError):
-    """A kernel does not compile, or does not fit its schema or its reference."""
+    """Raised if a kernel does not compile, or does not match its schema or its reference."""
 
 
 class MissingExtra(PufferError, ImportError):
-    """An optional package is not installed; the message holds the command that installs it."""
+    """Raised if an optional package is not installed; the message gives the command that installs it."""
 
 
 class PlatformError(PufferError, OSError):
-    """The operating system refuses a request that pufferlib depends on; the message names the way out."""
+    """Raised if the operating system refuses a request that pufferlib depends on; the message gives the way out."""
 
 
 Kind = TypeVar("Kind", bound=PufferError)
 
 
 def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., str], str], str]) -> Kind:
-    """Return an error whose message names arguments of ``wrap`` as callers of ``wrap`` or of ``make`` write them.
+    """Return an error about arguments of ``wrap`` whose message can be rewritten for callers of ``make``.
 
-    kind: the error class. text(written, within): returns the message; written(max_length="…") formats an argument, and
-    ``within`` follows the bare name of one.
+    kind: the error class. text(written, within): a function that returns the message. ``written(max_length="…")``
+    formats an argument as the caller writes it; ``within`` is the text to put after an argument's bare name.
     """
 
     def to_wrap(**values: str) -> str:
@@ -129,11 +129,11 @@ def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., st
 
 
 class WorkerError(PufferError, RuntimeError):
-    """An environment raised, or the worker process that ran it died.
+    """Raised if an environment raises an exception, or the worker process that runs it dies.
 
-    env_id: the environment's number; for a dead worker, the one that it was stepping or resetting, or None.
-    worker: the worker's number. exitcode: of a dead worker, negative for a signal; None for an exception.
-    remote_traceback: the traceback as printed in the worker; "" for a dead worker.
+    env_id: the environment's index; for a dead worker, that of the environment that it was stepping or resetting, or
+    None. worker: the worker's index. exitcode: the exit code of a dead worker, negative for a signal; None if the
+    environment raised. remote_traceback: the traceback as printed in the worker; "" for a dead worker.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The old place of pufferlib.util.philox, for one release."""
+"""The former location of ``pufferlib.util.philox``, kept for one release."""
 
 from pufferlib.util.renamed import moved_module
 

@@ -1,4 +1,4 @@
-"""The old place of pufferlib.tuning.plans, for one release."""
+"""The former location of ``pufferlib.tuning.plans``, kept for one release."""
 
 from pufferlib.util.renamed import moved_module
 

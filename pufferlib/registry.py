@@ -1,14 +1,14 @@
-"""The registry: the creators of names such as "ocean/squared", "MiniGrid-Empty-8x8-v0" and "my_game:make_env".
+"""The registry of environments: find one by a name such as "ocean/squared" or "my_game:make_env".
 
     ocean/squared                            a file of the ``ocean`` package; adding a file adds a name
     tag/grid, tag/continuous, classic/cartpole
-                                             a kernel of ``cuda_ext``, by its reference; adding the files adds a name
-    mpe/…, MiniGrid-…, atari/…               a family of ``pufferlib.environments``; adding a file adds it
-    my_game:Maze-v0                          any other id of Gymnasium
-    my_game:make_env                         a callable of yours, on the module search path
+                                             the reference of a kernel in ``cuda_ext``; adding both files adds a name
+    mpe/…, MiniGrid-…, atari/…               a family in ``pufferlib.environments``; adding a file adds a family
+    my_game:Maze-v0                          any other Gymnasium id
+    my_game:make_env                         your own callable, on the module search path
 
-``creator`` imports what a name stands for; third-party packages are imported only by the creator's call, in the worker.
-Except: for a name that a family does not list, its package is imported at once.
+``creator`` imports the module that a name stands for, but third-party packages are imported only when the creator is
+called, in the worker. One exception: a name that its family does not list makes ``find`` import the family's package.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Entry", "creator", "find", "installed", "load", "missing", "named", 
 
 @dataclass(frozen=True)
 class Entry:
-    """One environment, or a family whose members share the part before "…" of its name."""
+    """An environment, or a family whose members share the part of its name before "…"."""
 
     name: str
     target: str  # "module:attribute" of the creator, or the id in Gymnasium's registry
@@ -59,7 +59,7 @@ _FOR_CUDA = (
 )
 _VERSION = re.compile(r"[-_]v(\d+)$")
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as in Gymnasium
-_FILE = re.compile(r"(.+)\.py(?::(.*))?")  # file.py:function, a slip for module:function
+_FILE = re.compile(r"(.+)\.py(?::(.*))?")  # file.py:function, written in place of module:function
 # The pip names of the packages in our extras, and of their dependencies, by module.
 _OF_EXTRAS = """lbforaging magent2 matplotlib minigrid mpe2 optuna pettingzoo pygame rich scipy tensorboard torch tyro
     wandb"""
@@ -74,10 +74,10 @@ _PIP_NAMES = {
 
 
 def names(members: bool = True) -> list[Entry]:
-    """Return an entry for each known environment and for each pattern of a family without known members.
+    """Return an entry for each known environment, and for each pattern of a family without known members.
 
-    members: list the members of families as far as they are known without an import (modules in a folder, ids
-    registered with Gymnasium); else list each family by its patterns.
+    members: list the members of families that are known without an import (modules in a folder, ids registered with
+    Gymnasium); otherwise list only each family's patterns.
     """
     entries = [*_ocean(), *_kernels()]
     for stem, family in environments.families().items():
@@ -88,9 +88,9 @@ def names(members: bool = True) -> list[Entry]:
 
 
 def find(name: str) -> Entry:
-    """Return the entry of a name, even if its package is not installed (see ``installed``).
+    """Return the entry for a name, even if its package is not installed (see ``installed``).
 
-    Raises RegistryError, with similar names, for an unknown name.
+    Raises RegistryError, which suggests similar names, for an unknown name.
     """
     _refuse_file(name)
     entry = next(itertools.chain(_ocean(name), _kernels(name)), None)
@@ -110,9 +110,9 @@ def find(name: str) -> Entry:
 
 
 def installed(entry: Entry) -> bool:
-    """Return whether all packages of an entry's extra can be imported, without importing them.
+    """Return whether all packages that an entry may need are installed, without importing them.
 
-    Some environments can be made without all of them.
+    Some environments can be made without some of these packages.
     """
     needs = environments.families()[entry.family].needs if entry.family else ()
     return all(map(_is_there, (entry.package, *needs)))
@@ -123,11 +123,11 @@ def _is_there(package: str) -> bool:
 
 
 def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
-    """Return whether a family, whose package is installed, has an environment, or may have it.
+    """Return whether a family whose package is installed has an environment, or may have it.
 
     Imports the package if the family lists names and this is not one of them.
     """
-    packages = {family.package, family.registers}  # without Gymnasium, only the package knows its ids
+    packages = {family.package, family.registers}  # ids outside Gymnasium's registry are known only to the package
     if family.folder or family.members or "gymnasium" in packages:
         return entry in _members(stem, family, pattern)
     if family.listed is None:
@@ -142,10 +142,11 @@ def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
 
 
 def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Return the ``env_creator`` of a name; a callable is returned unchanged.
+    """Return the ``env_creator`` for a name; return a callable unchanged.
 
-    The creator can be pickled with cloudpickle, also to a process that has registered nothing. Raises RegistryError
-    for an unknown name and MissingExtra, with the command to type, where a package is not installed.
+    The creator can be pickled with cloudpickle, and works in a process that has registered nothing. Raises
+    RegistryError for an unknown name or a value that is neither a name nor a callable, and MissingExtra, with the
+    command that installs it, if a package is missing.
     """
     if not isinstance(env, str):
         value: Any = env
@@ -175,10 +176,10 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryError | None:
-    """Return the error to raise for an environment that failed because a package is missing; None for other failures.
+    """Return the error to raise for an environment that failed for lack of a package; None for other failures.
 
-    env: the environment's name, or a creator. A MissingExtra holds the command to type. An unknown module, which may be
-    misspelt or lie on another path, gives a RegistryError.
+    env: the environment's name or its creator. A MissingExtra gives the command that installs the package. A
+    RegistryError reports an unknown module, which may be misspelt or lie on another path.
     """
     label = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     extra = _extra(env) if isinstance(env, str) else ""
@@ -199,7 +200,7 @@ def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryErr
 
 
 def _extra(name: str) -> str:
-    """Return the extra that installs an environment's packages; "" where there is none."""
+    """Return the extra that installs an environment's packages; "" if there is none."""
     try:
         match = _family_of(name.removeprefix("gymnasium.envs:"))
         return match[1].extra if match else find(name).extra
@@ -220,7 +221,7 @@ def _explain_missing(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _FromGymnasium:
-    """The creator of an environment registered with Gymnasium, by its spec: workers may have registered nothing."""
+    """A creator that makes a Gymnasium environment from its spec, because a worker may not have registered its id."""
 
     spec: Any  # gymnasium's EnvSpec
 
@@ -232,11 +233,11 @@ class _FromGymnasium:
 
 @dataclass(frozen=True)
 class _OfFamily:
-    """The creator of an environment of a family; imports the family's file when called."""
+    """A creator that makes a family's environment; it imports the family's file when called."""
 
     family: str
     name: str
-    spec: Any  # gymnasium's EnvSpec of an id registered in this process, perhaps by the user: a worker may not know it
+    spec: Any  # the EnvSpec of an id registered in this process, perhaps by the user, which a worker may lack; or None
 
     def __call__(self, **kwargs: Any) -> Any:
         with _explain_missing(self.name):
@@ -251,7 +252,7 @@ class _OfFamily:
 
 @dataclass(frozen=True)
 class _Later:
-    """The creator "module:attribute", imported when called."""
+    """A creator that imports its target, "module:attribute", when called."""
 
     name: str
     target: str
@@ -262,7 +263,7 @@ class _Later:
 
 
 def _import(module_name: str, name: str) -> Any:
-    """Import the module in an environment's name. Raises RegistryError if it does not exist."""
+    """Import the module that an environment's name refers to. Raises RegistryError if it does not exist."""
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -272,7 +273,11 @@ def _import(module_name: str, name: str) -> Any:
 
 
 def _class_in_ocean(entry: Entry) -> Callable[..., Any]:
-    """Return the class of a file of ``ocean``. Raises RegistryError, which names the file, if it has none."""
+    """Return the environment class in a file of ``ocean``.
+
+    Raises RegistryError, which names the file, if it cannot be imported or lacks the class, and MissingExtra if it
+    needs a package that is not installed.
+    """
     module_name, _, class_name = entry.target.partition(":")
     file = f"{module_name.replace('.', '/')}.py"
     try:
@@ -296,12 +301,15 @@ def _class_in_ocean(entry: Entry) -> Callable[..., Any]:
 def _error_text(error: Exception, file: str) -> str:
     """Describe an error from reading or importing a file, with the line in that file if known."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
-    where = f" (line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""  # its text has the line
+    where = f" (line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""  # whose text has the line
     return f"{type(error).__name__}: {error}{where}"
 
 
 def load(target: str) -> Callable[..., Any]:
-    """Return the callable that "module:attribute" names. Raises RegistryError."""
+    """Return the callable that "module:attribute" refers to.
+
+    Raises RegistryError if it does not exist, is a kernel, or is not callable.
+    """
     value = named(target)
     if _is_kernel(value):
         raise RegistryError(f'"{target}" {_FOR_CUDA}')
@@ -311,11 +319,11 @@ def load(target: str) -> Callable[..., Any]:
 
 
 def _is_kernel(value: Any) -> bool:
-    return type(value).__name__ == "KernelEnv"  # by name: cuda_ext is imported for kernels alone
+    return type(value).__name__ == "KernelEnv"  # compared by name, because cuda_ext is imported only for kernels
 
 
 def named(target: str) -> Any:
-    """Return the object that "module:attribute" names. Raises RegistryError if it does not exist."""
+    """Return the object that "module:attribute" refers to. Raises RegistryError if it does not exist."""
     _refuse_file(target)
     module_name, _, path = target.partition(":")
     value = _import(module_name, target)
@@ -329,7 +337,7 @@ def named(target: str) -> Any:
 
 
 def _refuse_file(name: str) -> None:
-    """Raise RegistryError, with what to type, for a file in place of a module."""
+    """Raise RegistryError, which suggests how to name the module, if a name is that of a file."""
     match = _FILE.fullmatch(name)
     if match is None:
         return
@@ -342,7 +350,10 @@ def _refuse_file(name: str) -> None:
 
 
 def _spec(name: str) -> Any:
-    """Return Gymnasium's EnvSpec of an id; imports the module that the id names, if any."""
+    """Return Gymnasium's EnvSpec for an id; first import the module that the id names, if any.
+
+    Raises RegistryError if the module or the id does not exist.
+    """
     module_name, colon, env_id = name.rpartition(":")
     if colon:
         _import(module_name, name)
@@ -355,7 +366,7 @@ def _spec(name: str) -> Any:
 def _ocean(name: str | None = None) -> Iterator[Entry]:
     """Yield an entry for each file of the ``ocean`` package: squared.py holds the class Squared.
 
-    name: of the one environment to read; None reads all.
+    name: read only this environment's file; None reads all files.
     """
     for folder in _folders("ocean"):
         for file in sorted(folder.glob("[a-z]*.py")):
@@ -366,9 +377,9 @@ def _ocean(name: str | None = None) -> Iterator[Entry]:
 
 
 def _kernels(name: str | None = None) -> Iterator[Entry]:
-    """Yield an entry for each kernel of ``cuda_ext`` with a reference: tag_grid.cuh, and TagGrid in its file.
+    """Yield an entry for each kernel of ``cuda_ext`` with a reference: tag_grid.cuh with references/tag_grid.py.
 
-    name: of the one kernel to read; None reads all.
+    name: read only this kernel's reference; None reads all references.
     """
     for folder in _folders("cuda_ext"):
         for file in sorted((folder / "references").glob("[a-z]*.py")):
@@ -384,25 +395,28 @@ def _kernels(name: str | None = None) -> Iterator[Entry]:
 
 
 def _described(file: Path, label: str) -> tuple[str, str]:
-    """Return the class name of an environment's file, by the file's name, and the first line of its docstring."""
+    """Return an environment's class name, derived from its file's name, and the first line of the file's docstring."""
     status = file.stat() if file.exists() else None
     return _read(file, label, status and (status.st_mtime_ns, status.st_size))
 
 
 @functools.cache
 def _read(file: Path, label: str, state: tuple[int, int] | None) -> tuple[str, str]:
-    """Return the same, cached by the state of the file: a hundred names would parse all files a hundred times."""
+    """Implement ``_described``, cached by the file's state, so that a hundred lookups parse each file once."""
     class_name = "".join(part.capitalize() for part in file.stem.split("_"))
     try:
         docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"), file.name)) or ""
         return class_name, docstring.partition("\n")[0]
-    except (OSError, SyntaxError, ValueError) as error:  # the other files still count
+    except (OSError, SyntaxError, ValueError) as error:  # a broken file must not hide the others
         return class_name, f"{label} cannot be read: {_error_text(error, file.name)}"
 
 
 def _family_of(name: str) -> tuple[str, Family, str] | None:
-    """Return the family that makes an environment; None for names that a pattern matches by chance: a callable of the
-    user's, or an id that the user has registered while the family's package is not installed."""
+    """Return an environment's family, with the family's stem and the matching pattern; None if it belongs to none.
+
+    Also returns None if a pattern matches only by chance: for the user's own callables, and for ids that the user has
+    registered while the family's package is not installed.
+    """
     match = None if _CALLABLE.fullmatch(name) else environments.family_of(name)
     if match is None or name not in gymnasium.registry or _is_there(match[1].package):
         return match
@@ -417,7 +431,10 @@ def _of_family(stem: str, family: Family, name: str) -> Entry:
 
 
 def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
-    """Yield the environments of a family that match a pattern: those it lists, its folder's, or Gymnasium's ids."""
+    """Yield entries for a family's environments that match a pattern.
+
+    The environments are the modules in the family's folder, its listed members, or the ids registered with Gymnasium.
+    """
     if family.folder:
         files = (file.stem for folder in _folders(family.folder) for file in folder.glob("*.py"))
         known = [pattern.replace("*", module) for module in sorted(files) if _MODULE_NAME.fullmatch(module)]
@@ -449,12 +466,12 @@ def _unknown(name: str) -> RegistryError:
 
 def _alternatives(name: str) -> str:
     known = sorted({entry.name for entry in names()} | {*_listed()} | set(gymnasium.registry))
-    by_key: dict[str, list[str]] = {}  # without versions, in full and without the part before a slash
+    by_key: dict[str, list[str]] = {}  # keys: names without versions, with and without the part before a slash
     for full in sorted(known, key=_version, reverse=True):
         for key in dict.fromkeys((_unversioned(full), _unversioned(full).rpartition("/")[2])):
             same = by_key.setdefault(key, [])
-            same += [full] * (_unversioned(full) not in map(_unversioned, same))  # of several versions the newest
-    patterns = _patterns(name, by_stem=True)  # a family's name, with which its members' names begin
+            same += [full] * (_unversioned(full) not in map(_unversioned, same))  # only the newest of several versions
+    patterns = _patterns(name, by_stem=True)  # if the name is that of a family
     close = patterns or [full for key in near(_unversioned(name), by_key, 3) for full in by_key[key]] or _patterns(name)
     meant = "; did you mean " + " or ".join([*dict.fromkeys(close)][:3]) + "?" if close else ";"
     return f"{meant} `puffer envs` lists all, and module:callable names one of your own"
@@ -477,9 +494,10 @@ def _version(name: str) -> int:
 
 
 def _patterns(name: str, by_stem: bool = False) -> list[str]:
-    """Return the patterns of the family that a name resembles: its case differs, or it begins with the extra.
+    """Return up to three patterns of the family that a name resembles.
 
-    by_stem: only if the whole name is that of a family or of its extra.
+    A name resembles a family if its first part is the family's stem or extra, or if it matches a pattern except for
+    case. by_stem: only if the whole name is the stem or the extra.
     """
     lower, first = name.lower(), re.split(r"[/-]", name.lower())[0]
     for stem, family in environments.families().items():

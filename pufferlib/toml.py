@@ -1,4 +1,4 @@
-"""The old place of pufferlib.util.toml, for one release."""
+"""The former location of ``pufferlib.util.toml``, kept for one release."""
 
 from pufferlib.util.renamed import moved_module
 

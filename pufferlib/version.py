@@ -1,4 +1,4 @@
-"""The version: the one place where it is written; pyproject.toml reads it from here."""
+"""The version of pufferlib; pyproject.toml reads it from here."""
 
 __all__ = ["__version__"]
 

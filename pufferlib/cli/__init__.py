@@ -1,6 +1,6 @@
 """The command `puffer`: list, check, measure, tune, train, evaluate, record and replay environments.
 
-tyro parses the arguments and rich draws; both come with the extra "train" and are imported on use.
+tyro parses the arguments and rich formats the output; both come with the extra "train" and are imported when used.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status: 0, 1 if it failed, 2 for wrong arguments."""
+    """Run one command and return its exit status: 0, 1 if it failed, 2 for wrong arguments, 130 after Ctrl-C."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -129,7 +129,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _explain(error: Exception) -> None:
-    """Print a sentence about an error, with its line if it is not pufferlib's."""
+    """Print an error as one sentence, with the line that raised it unless it is one of pufferlib's errors."""
     if isinstance(error, WorkerError) and isinstance(error.__cause__, PufferError):
         error = error.__cause__  # pufferlib's error in a worker: its message is complete
     if isinstance(error, PufferError):
@@ -144,7 +144,7 @@ def _explain(error: Exception) -> None:
 
 
 def envs(arguments: list[str]) -> int:
-    """puffer envs [FILTER]"""
+    """Run ``puffer envs [FILTER]``: list the named environments."""
     require("rich")
     from rich.markup import escape
     from rich.table import Table
@@ -174,7 +174,7 @@ def envs(arguments: list[str]) -> int:
 
 
 def check(arguments: list[str]) -> int:
-    """puffer check ENV"""
+    """Run ``puffer check ENV``: find an environment's faults."""
     require("rich")
     from rich.markup import escape
     from rich.table import Table
@@ -240,7 +240,7 @@ def check(arguments: list[str]) -> int:
 
 
 def _check_kernel(options: Check, console: Any) -> int:
-    """puffer check ENV --backend cuda"""
+    """Run ``puffer check ENV --backend cuda``: compare a kernel with its reference, or report its resources."""
     from pufferlib.testing import check_kernel
 
     if options.backend != "cuda":
@@ -276,7 +276,7 @@ def _check_kernel(options: Check, console: Any) -> int:
 
 
 def bench(arguments: list[str]) -> int:
-    """puffer bench ENV"""
+    """Run ``puffer bench ENV``: measure steps per second on each backend."""
     require("rich")
     from rich.markup import escape
     from rich.table import Table
@@ -334,7 +334,7 @@ def bench(arguments: list[str]) -> int:
 
 
 def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None:
-    """Print the stats of each backend, and draw them."""
+    """Print each backend's statistics, and draw them."""
     from pufferlib.tuning.bench import profile_text
     from pufferlib.vectorization.device.vecenv import KernelStats
 
@@ -351,7 +351,7 @@ def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None
 
 
 def autotune(arguments: list[str]) -> int:
-    """puffer autotune ENV"""
+    """Run ``puffer autotune ENV``: find the fastest plan, and explain it."""
     require("rich")
     from rich.live import Live
     from rich.table import Table
@@ -411,7 +411,7 @@ def autotune(arguments: list[str]) -> int:
 
 
 def doctor(arguments: list[str]) -> int:
-    """puffer doctor"""
+    """Run ``puffer doctor``: describe this machine, and find what is broken."""
     from pufferlib.cli.doctor import diagnose
     from pufferlib.cli.ray_doctor import STEP_MS, diagnose_ray
 
@@ -438,7 +438,7 @@ def doctor(arguments: list[str]) -> int:
 
 
 def record(arguments: list[str]) -> int:
-    """puffer record ENV"""
+    """Run ``puffer record ENV``: play an environment at random, and save the trajectories."""
     from pufferlib.cli.recordings import recorded
 
     options: Record = parse(Record, "record", arguments)
@@ -451,7 +451,7 @@ def record(arguments: list[str]) -> int:
 
 
 def replay(arguments: list[str]) -> int:
-    """puffer replay FILE"""
+    """Run ``puffer replay FILE``: replay a recording, and show the first difference."""
     from pufferlib.cli.recordings import replayed
 
     options: Replay = parse(Replay, "replay", arguments, "FILE", "a file saved by `puffer record`", "file")
@@ -480,7 +480,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 
 def _entries(text_filter: str) -> list[registry.Entry]:
-    """Return the registry's entries that contain a text; with a text, also the members of families."""
+    """Return the registry's entries that contain a text; include families' members unless the text is empty."""
     for entry in registry.names() if text_filter else ():
         if not entry.target and registry.installed(entry):
             with contextlib.suppress(Exception):  # a failing import must not prevent listing the others
@@ -490,7 +490,7 @@ def _entries(text_filter: str) -> list[registry.Entry]:
 
 
 def _flags(text: str) -> list[str]:
-    """Return the flags for the sizes that an error message mentions."""
+    """Return the command-line flags for the size limits that an error message mentions."""
     sizes = (field.name for field in dataclasses.fields(Wrap) if field.name.startswith("max_"))
     return [
         f"--wrap.{name.replace('_', '-')}" for name in sizes if re.search(rf"\b{name}(=|'?:| in wrap_kwargs)", text)

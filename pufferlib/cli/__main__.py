@@ -1,4 +1,4 @@
-"""`python -m pufferlib.cli`, for environments whose scripts are not on the path."""
+"""Run the command as `python -m pufferlib.cli`, where the `puffer` script is not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""puffer doctor: report the features of this machine, their use in pufferlib, and anything that is broken."""
+"""`puffer doctor`: report this machine's features, how pufferlib uses them, and anything that is broken."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SELF_TEST = "ocean/squared"
 
 
 class Finding(NamedTuple):
-    """One line of the report. fine: whether this part of pufferlib works."""
+    """A line of the report. fine: whether this part of pufferlib works."""
 
     name: str
     text: str
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 def diagnose() -> Iterator[Finding]:
-    """Yield the findings line by line, the self test last."""
+    """Yield the findings about this machine, ending with the self test."""
     system = f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {platform.machine()}"
     yield Finding("pufferlib", f"{pufferlib.__version__}, {_installed()}; {system}")
     yield Finding("packages", ", ".join(_versions(NEEDED)))
@@ -52,7 +52,7 @@ def diagnose() -> Iterator[Finding]:
     yield Finding("memory", f"{_memory()}{_shm()}")
     yield Finding("processes", _processes())
     yield _kernel()
-    kernels: Any = import_module("cuda_ext.report")  # by name: a higher layer
+    kernels: Any = import_module("cuda_ext.report")  # by name, because it is in a higher layer
     yield Finding("kernels", kernels.built())
     yield Finding("compiler", kernels.compiler())
     yield Finding("CUDA", f"{_cuda()}; {kernels.device()}")
@@ -61,7 +61,7 @@ def diagnose() -> Iterator[Finding]:
 
 
 def _installed() -> str:
-    """Return the kind of installation; in an editable one, sources may be newer than compiled files."""
+    """Describe how pufferlib is installed; in an editable installation, compiled files may be older than sources."""
     try:
         url = metadata.distribution("pufferlib").read_text("direct_url.json")
     except metadata.PackageNotFoundError:
@@ -95,7 +95,7 @@ def _memory() -> str:
 
 
 def _shm() -> str:
-    """Return the size of /dev/shm, which is small in containers."""
+    """Describe the space left in /dev/shm, which is small in containers."""
     with suppress(OSError, AttributeError):
         usage = os.statvfs("/dev/shm")
         note = " (not needed: batches are in a memfd)" if hasattr(os, "memfd_create") else ""
@@ -114,7 +114,7 @@ def _processes() -> str:
 
 
 def _kernel() -> Finding:
-    """Test the kernel's features for fast sharing, waiting and watching; each has a slower substitute."""
+    """Test for the system's features for fast sharing, waiting and watching; each has a slower substitute."""
     features = {"memfd": False, "pidfd": False, "futex": sys.platform.startswith("linux")}
     with suppress(OSError, AttributeError):
         os.close(os.memfd_create("pufferlib-doctor"))
@@ -128,7 +128,7 @@ def _kernel() -> Finding:
 
 
 def _cuda() -> str:
-    """Return the driver's version and the devices that torch sees."""
+    """Describe the NVIDIA driver and the devices that torch sees."""
     driver = "no driver"
     with suppress(OSError):
         lines = Path("/proc/driver/nvidia/version").read_text().split("\n")
@@ -143,7 +143,7 @@ def _cuda() -> str:
 
 
 def _self_test() -> Finding:
-    """Play two environments in a worker process."""
+    """Step two environments in a worker process, and report the result."""
     start_s = perf_counter()
     try:
         with pufferlib.make(SELF_TEST, backend="multiprocessing", num_envs=2, num_workers=1, seed=0) as vec:

@@ -1,4 +1,4 @@
-"""puffer eval: run an evaluation by the options, and print its result."""
+"""`puffer eval`: run the evaluation that the options describe, and format its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ SNAPSHOT_STEPS = (0, 50, 150, 300)
 
 
 def evaluated(evaluation: Any, options: Eval, console: Console, after: Callable[[int, int], None] | None) -> Any:
-    """Run the evaluation of the options and return it. evaluation: the module, which is in a higher layer."""
+    """Run the evaluation that the options describe, and return it.
+
+    evaluation: the module ``cleanrl_demo.evaluation``, which the caller passes because it is in a higher layer. after:
+    called with the numbers of finished episodes and steps.
+    """
     subject = evaluation.Subject.of(
         options.target,
         options.policy,
@@ -53,7 +57,7 @@ def evaluated(evaluation: Any, options: Eval, console: Console, after: Callable[
 
 
 def lines(evaluation: Any) -> Iterator[RenderableType]:
-    """Yield the text of an Evaluation: policy and environment, the table of numbers, and notes."""
+    """Yield an Evaluation's output: a heading, a table of statistics, and notes."""
     num = len(evaluation.episodes)
     how = "" if evaluation.policy == "random" else ", most likely actions" if evaluation.greedy else ", sampled actions"
     played = f"{num:,} episode{'s' * (num != 1)}, seed {evaluation.seed}{how}"

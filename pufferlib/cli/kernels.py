@@ -1,4 +1,4 @@
-"""puffer check ENV --backend cuda --report: the resources that a kernel needs, for authors of kernels."""
+"""`puffer check ENV --backend cuda --report`: report the resources that a kernel needs, for its author."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["kernel_report"]
 
 
 def kernel_report(options: Check, console: Console) -> int:
-    """Compile the kernel for all launches of backend "cuda", by architecture, and print a table."""
+    """Compile the kernel for each launch and GPU architecture of backend "cuda"; print a table of its resources."""
     from rich.table import Table
 
     from pufferlib.testing.kernel_usage import HIDDEN, LAUNCHES, architectures, kernel_usage
@@ -25,7 +25,7 @@ def kernel_report(options: Check, console: Console) -> int:
     for name in ("registers", "shared", "stack", "spilled", "blocks", "threads"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("limit", no_wrap=True)
-    usage: Any = None  # any of them: the values shown are equal
+    usage: Any = None  # of the last compilation; the values printed from it are equal in all
     with cleared(console):
         for launch in LAUNCHES:
             table.add_row(launch)

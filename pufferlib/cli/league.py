@@ -1,4 +1,4 @@
-"""puffer league: the arguments and the output of run, show and play. pufferlib.population does the work."""
+"""`puffer league`: the arguments and output of run, show and play. pufferlib.population does the work."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ puffer league: grow populations; each policy responds to a mixture of the earlie
 `puffer league run --help` shows the options of run; the others have --help too.
 """
 NUM_EPISODES, NUM_WATCHED = 1000, 3
-WIDE = 64  # columns; with fewer, the table leaves some out
+WIDE = 64  # the console's width in characters below which the table leaves out columns
 PICTURES = ("payoffs.png", "nash_conv.png", "mixture.png")
 
 
 def league(arguments: list[str]) -> int:
-    """puffer league run|show|play"""
+    """Run ``puffer league run``, ``show`` or ``play``: grow, show or play a population."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0 if arguments else 2
@@ -58,7 +58,7 @@ def league(arguments: list[str]) -> int:
 
 
 def run(arguments: list[str]) -> int:
-    """puffer league run FILE"""
+    """Run ``puffer league run FILE``: grow a population."""
     from rich.live import Live
 
     from pufferlib.population import League, Ratings, Settings
@@ -99,7 +99,7 @@ def run(arguments: list[str]) -> int:
 
 
 def show(arguments: list[str]) -> int:
-    """puffer league show FOLDER"""
+    """Run ``puffer league show FOLDER``: show a league's table, and draw pictures of it."""
     from pufferlib.population.pictures import draw_mixtures, draw_nash_conv, draw_payoffs
 
     options: LeagueShow = parse(LeagueShow, "league show", arguments, "FOLDER", "a league's folder", "folder")
@@ -124,7 +124,7 @@ def show(arguments: list[str]) -> int:
 
 
 def play(arguments: list[str]) -> int:
-    """puffer league play FOLDER [WHO WHO …]"""
+    """Run ``puffer league play FOLDER [WHO WHO …]``: play a league's policies against each other."""
     from pufferlib.population.league import make_env
     from pufferlib.population.playing import play as played_by
     from pufferlib.population.playing import watch
@@ -167,7 +167,10 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {"run": run, "show": show, "pl
 
 
 def opened(folder: str, trust: bool) -> League:
-    """Return a league for reading. Raises PlanError if there is none, CallError if it has no results yet."""
+    """Open the league in a folder for reading.
+
+    Raises PlanError if there is none, CallError if it has no results yet, CheckpointError if it is damaged.
+    """
     from pufferlib.population import League
 
     if not folder:
@@ -178,7 +181,7 @@ def opened(folder: str, trust: bool) -> League:
 
 
 def line(current: League) -> str:
-    """Return an iteration as one line."""
+    """Format a league's last iteration as one line."""
     row = current.rows[-1]
     sizes = " × ".join(map(str, row["sizes"]))
     nash_conv = "" if row["nash_conv"] is None else f"  NashConv {row['nash_conv']:.3f}"
@@ -187,7 +190,7 @@ def line(current: League) -> str:
 
 
 def drawn(current: League, console: Console, top: int) -> RenderableType:
-    """Return a league's progress, and a table of the policies with the highest ratings, as wide as the console."""
+    """Return a league's progress and a table of its ``top`` policies by rating, as wide as the console."""
     from rich.console import Group
     from rich.text import Text
 
@@ -229,7 +232,7 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
 
 
 def _asked(current: League, arguments: Sequence[str]) -> tuple[Mixture, list[str]]:
-    """Return the mixture of the named policies, one per seat, and their names."""
+    """Return the mixture of the policies that the arguments name, one per seat, and their names."""
     from pufferlib.population import product
 
     mixture, names = current.mixture, [seat.name for seat in current.seats]

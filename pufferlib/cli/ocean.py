@@ -1,4 +1,4 @@
-"""puffer ocean: its arguments and its output. cleanrl_demo does the work."""
+"""`puffer ocean`: its arguments and output. cleanrl_demo does the work."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pufferlib.vectorization.core.plan import available_cpus
 
 __all__ = ["num_jobs", "ocean", "require_numbers"]
 
-MOST_JOBS = 2  # by default: each training also has worker processes
+MOST_JOBS = 2  # the default limit, because each training also has worker processes
 
 
 def ocean(arguments: list[str]) -> int:
-    """puffer ocean"""
+    """Run ``puffer ocean``: test a learner on all of Ocean."""
     if any(argument.startswith("--mutant") for argument in arguments):
         raise PlanError(
             "`puffer ocean --mutants` is now `python -m tests.mutants`, from the root of a checkout of the repository"
@@ -28,13 +28,13 @@ def ocean(arguments: list[str]) -> int:
     options: Ocean = parse(Ocean, "ocean", arguments, name=None)
     require_numbers(options.seeds, options.seed, options.jobs, options.timeout)
     wrong = {} if options.env else _suite("tasks").faults()
-    for sentence in wrong.values():  # the others continue
+    for sentence in wrong.values():  # the other environments are still tested
         print(f"puffer: {sentence}", file=sys.stderr)
     return max(1 if wrong else 0, _examined(options))
 
 
 def _examined(options: Ocean) -> int:
-    """Train the learner on each environment; the exit code is 0 if it fails none."""
+    """Train the learner on each environment; return the exit status, which is 0 if it fails none."""
     examining, table, console = _suite("examining"), _suite("table"), new_console()
     seeds = range(options.seed, options.seed + options.seeds)
     tasks = list(_suite("tasks").tasks(options.env, options.backend, seeds))
@@ -61,7 +61,7 @@ def _examined(options: Ocean) -> int:
 
 
 def require_numbers(seeds: int, seed: int, jobs: int | None, timeout_s: float) -> None:
-    """Raise PlanError for options with which nothing could be learnt."""
+    """Raise PlanError for options that are out of range."""
     if seeds < 1:
         raise PlanError(f"--seeds {seeds} is impossible; use 1 or more")
     if seed < 0:
@@ -73,12 +73,12 @@ def require_numbers(seeds: int, seed: int, jobs: int | None, timeout_s: float) -
 
 
 def num_jobs(jobs: int | None) -> int:
-    """Return the number of concurrent trainings: by default two, but at most the number of cores."""
+    """Return the number of concurrent trainings: ``jobs`` or, by default, one per core, but at most two."""
     return min(MOST_JOBS, available_cpus()) if jobs is None else jobs
 
 
 def _watched(tasks: list[Any], train: Any, console: Any) -> int:
-    """Train in this process, and show the learnt behaviour."""
+    """Train in this process, and show the learnt behaviour; return the exit status."""
     if not console.is_terminal:
         raise PlanError("--watch needs a terminal")
     passed = []
@@ -96,5 +96,5 @@ def _watched(tasks: list[Any], train: Any, console: Any) -> int:
 
 
 def _suite(name: str) -> Any:
-    """Return a module of the suite, imported by name because it is in a higher layer."""
+    """Import a module of the suite by name, because it is in a higher layer."""
     return importlib.import_module(f"cleanrl_demo.suite.{name}")

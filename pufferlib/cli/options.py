@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Wrap:
-    """Arguments of pufferlib.wrap."""
+    """Arguments for pufferlib.wrap."""
 
     max_length: int | None = None
     """the longest text or sequence"""
@@ -54,7 +54,7 @@ class Wrap:
     """sizes of single leaves, as JSON: '{"mission": {"max_length": 40}}'"""
 
     def kwargs(self) -> dict[str, Any]:
-        """Return the arguments of ``wrap``. Raises PlanError for bounds that are not JSON."""
+        """Return the arguments for ``wrap``. Raises PlanError if bounds are not JSON."""
         arguments = self.changed()
         if self.bounds is not None:
             try:
@@ -64,7 +64,7 @@ class Wrap:
         return arguments
 
     def changed(self) -> dict[str, Any]:
-        """Return the values that differ from the defaults, as typed."""
+        """Return the options that differ from their defaults, unconverted."""
         values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {field.name: value for field, value in values if value != field.default}
 
@@ -191,7 +191,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw a scalar of runs over their steps: one line, with its interval, for runs that differ only in their seeds."""
+    """Plot a scalar of runs over their steps; runs that differ only in their seeds share a line and its interval."""
 
     runs: tuple[str, ...] = ()
     out: str = "curves.png"
@@ -204,7 +204,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Resuming:
-    """The flag --resume in the help of a training. ``Resume`` parses a command line that has it."""
+    """The flag --resume for the help of `puffer train`; ``Resume`` parses a command line that uses it."""
 
     resume: str | None = None
     """continue the run in this folder, or from newest.pt in it, with its settings; takes only --total-steps and
@@ -226,7 +226,7 @@ class Resume:
 
 @dataclass(frozen=True)
 class Eval:
-    """Play complete episodes of a policy, with other seeds than in training, and report its results."""
+    """Play complete episodes of a policy, with seeds other than those of training, and report its results."""
 
     target: str
     policy: str | None = None
@@ -274,7 +274,7 @@ class Eval:
 
 @dataclass(frozen=True)
 class Ocean:
-    """Train on each environment of Ocean, and report which the learner passes: the exit code is 0 if it fails none."""
+    """Train on each Ocean environment, and report which the learner passes; the exit code is 0 if it fails none."""
 
     env: tuple[str, ...] = ()
     """names, with or without ocean/, separated by spaces or commas; default: all that can be learnt"""
@@ -297,7 +297,7 @@ class Ocean:
 
 @dataclass(frozen=True)
 class LeagueRun:
-    """Grow a population in a folder, with the settings of a TOML file; Ctrl-C or a crash lose at most an iteration."""
+    """Grow a population in a folder, with a TOML file's settings; Ctrl-C or a crash loses one iteration at most."""
 
     file: str = ""
     folder: str | None = None
@@ -361,7 +361,10 @@ class Envs:
 
 
 def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
-    """Return a command line with the environment, ``more``, and the arguments of make and wrap, without some flags."""
+    """Format a command line of the environment, ``more``, and the options for make and wrap.
+
+    without: the flags to leave out.
+    """
     arguments = [options.env, *more]
     for name, value in options.wrap.changed().items():
         flag = f"--wrap.{name.replace('_', '-')}"
@@ -373,7 +376,10 @@ def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) 
 
 
 def keywords(arguments: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
-    """Return name=value arguments as keyword arguments; a value that is not a Python literal is a string."""
+    """Parse name=value arguments into keyword arguments; a value that is not a Python literal is a string.
+
+    Raises PlanError, which names the option, for an argument that is not name=value.
+    """
     kwargs: dict[str, Any] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")

@@ -29,9 +29,10 @@ def require(*packages: str) -> None:
 
 
 def whole_numbers(kind: type[Any], arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with integers such as 1e5 written out, after flags that take integers.
+    """Return the arguments with the integers after flags written in full, such as 100000 for 1e5.
 
-    kind: the dataclass whose fields are the flags. Raises PlanError for another value after a flag that takes one.
+    kind: the dataclass whose fields are the flags. Raises PlanError if a flag for one integer is followed by another
+    value.
     """
     hints = _flags_of(kind)
     results, flag = [], ""
@@ -49,7 +50,7 @@ def whole_numbers(kind: type[Any], arguments: Sequence[str]) -> list[str]:
 
 
 def _flags_of(kind: type[Any], prefix: str = "--") -> dict[str, Any]:
-    """Return the types of the flags that take integers, one or many."""
+    """Return the flags that take one or more integers, with their types."""
     flags: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(kind).items():
         flag = prefix + name.replace("_", "-")
@@ -81,7 +82,8 @@ def parse(
 ) -> Any:
     """Parse arguments into an instance of kind, a dataclass whose field ``name`` is positional.
 
-    name: None for flags only. shape: that field's type. defaults: of all fields, in place of kind's.
+    name: None if all fields are flags. metavar, text: the positional argument's name and help. shape: its type.
+    defaults: the defaults of all fields, in place of kind's. Exits with status 2 for wrong arguments.
     """
     require("tyro", "rich")
     import tyro

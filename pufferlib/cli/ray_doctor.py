@@ -1,4 +1,4 @@
-"""puffer doctor --ray: the nodes of a cluster, whether their versions match, and the cost of a call to each."""
+"""`puffer doctor --ray`: report a cluster's nodes, whether their versions match, and the cost of a call to each."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from pufferlib.vectorization.ray.connection import Connection
 __all__ = ["STEP_MS", "diagnose_ray"]
 
 STEP_MS = 1.0
-SHARE = 0.1  # of an actor's time, the limit for calls in the advice
+SHARE = 0.1  # the advised limit of calls, as a share of an actor's time
 NUM_CALLS = 100
 NUM_TRANSFERS = 3
 NUM_BYTES = 32 << 20  # takes a network of 10 Gbit/s fifty times as long as a call
-ANSWER_S = 30.0  # a node's first answer: a process starts there
+ANSWER_S = 30.0  # enough for a node's first answer, for which it starts a process
 
 
 def diagnose_ray(address: str | None = None, step_ms: float = STEP_MS) -> Iterator[Finding]:
-    """Yield the findings about a cluster: that of ``address``, else the one that ``backend="ray"`` finds or starts.
+    """Yield findings about the cluster at ``address``; by default, the one that ``backend="ray"`` finds or starts.
 
-    step_ms: milliseconds of an environment's step, for the advice. A Ray that this function started ends with it.
+    step_ms: the milliseconds that an environment's step takes, for the advice. If this function starts Ray, it also
+    stops it.
     """
     try:
         connection = Connection(address)
@@ -86,7 +87,7 @@ def _on(ray: Any, node_id: str) -> Any:
 
 
 def _probe_of(ray: Any) -> Any:
-    """Return the actor class that examines a node. It is pickled by value, because a node may have no pufferlib."""
+    """Return an actor class that examines a node. It is pickled by value, because nodes may lack pufferlib."""
 
     class Probe:
         def __init__(self, num_bytes: int) -> None:
@@ -129,7 +130,7 @@ def _resources(resources: Mapping[str, float]) -> str:
 
 
 def _fit(versions: Mapping[str, str], remote: Mapping[str, str]) -> Finding:
-    """Compare a node's versions with those of this process."""
+    """Return a finding on whether a node's versions match those of this process."""
     others = [f"{name} {remote[name]}, here {version}" for name, version in versions.items() if remote[name] != version]
     if others:
         return Finding("", f"has other versions: {'; '.join(others)}", fine=False)
@@ -137,7 +138,7 @@ def _fit(versions: Mapping[str, str], remote: Mapping[str, str]) -> Finding:
 
 
 def _costs(ray: Any, probe: Any) -> tuple[list[float], list[float], list[float]]:
-    """Return the seconds of calls, and of sending NUM_BYTES forth and back through the object store."""
+    """Measure the seconds that calls take, and that NUM_BYTES take each way through the object store."""
     array = np.ones(NUM_BYTES, np.uint8)
     for _ in range(NUM_CALLS // 10):
         ray.get(probe.nothing.remote(), timeout=ANSWER_S)
@@ -167,7 +168,7 @@ def _rate(seconds: list[float]) -> str:
 
 
 def _advice(costs: list[tuple[list[float], list[float], list[float]]], step_s: float) -> str:
-    """Return the advised number of environments per actor on the slowest node, and the cost of their rows."""
+    """Return advice on the number of environments per actor, based on the slowest node's costs."""
     call_s = max(median(calls) for calls, _, _ in costs)
     byte_s = max(median(back) for _, _, back in costs) / NUM_BYTES
     num = math.ceil(call_s * (1 - SHARE) / (SHARE * step_s))

@@ -1,4 +1,4 @@
-"""puffer record and puffer replay: run them by the options, and return their output."""
+"""`puffer record` and `puffer replay`: run them, and return the lines to print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ After = Callable[[int, int], None]
 
 
 def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
-    """Record; return the exit status and the lines to print. name: of the file, if the options have none."""
+    """Make the recording that the options describe; return the exit status and the lines to print.
+
+    name: the file's name if the options have none. Raises RecordingError if the file exists and --overwrite is not set.
+    """
     path = Path(options.save or name)
     if path.exists() and not options.overwrite:
         raise RecordingError(f"{path} already exists; --overwrite replaces it, --save FILE chooses another")
@@ -46,7 +49,7 @@ def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
 
 
 def replayed(options: Replay, after: After) -> tuple[int, list[str]]:
-    """Replay; return the exit status and the lines to print."""
+    """Replay a recording as the options describe; return the exit status and the lines to print."""
     recording = Recording.load(options.file)
     report = replay(
         recording,

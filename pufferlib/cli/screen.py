@@ -1,4 +1,4 @@
-"""The console of commands, their progress line on a terminal, and names of files that they write."""
+"""The commands' console, its progress line on a terminal, and names for the files that commands write."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SHOWN_S", "cleared", "counting", "file_name", "new_console", "passing"]
 
-SHOWN_S = 0.2  # between two updates of the progress
+SHOWN_S = 0.2  # between two updates of the progress line
 
 
 def new_console() -> Console:
-    """Return a console. Raises MissingExtra without rich."""
+    """Create a console. Raises MissingExtra if rich is not installed."""
     require("rich")
     from rich.console import Console
 
@@ -27,7 +27,10 @@ def new_console() -> Console:
 
 
 def passing(console: Console, text: str) -> None:
-    """Show a line on a terminal that the next output replaces. Without a thread, with which workers could not fork."""
+    """Show a line on a terminal until the next output replaces it.
+
+    It is drawn without a thread, because a process with threads cannot fork workers safely.
+    """
     if console.is_terminal:
         console.file.write(f"\r\x1b[K{text}")
         console.file.flush()
@@ -43,7 +46,7 @@ def cleared(console: Console) -> Iterator[None]:
 
 
 def counting(console: Console) -> Callable[[int, int], None]:
-    """Return a function that shows the number of steps done, at most every SHOWN_S."""
+    """Return a function that shows the number of finished steps, at most once every SHOWN_S."""
     next_s = time.monotonic() + SHOWN_S
 
     def after(done: int, of: int) -> None:
@@ -56,5 +59,5 @@ def counting(console: Console) -> Callable[[int, int], None]:
 
 
 def file_name(text: str) -> str:
-    """Return a text as the name of a file, without a suffix."""
+    """Convert a text to a file name without a suffix."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")

@@ -1,4 +1,4 @@
-"""puffer train, puffer eval and puffer plot: their arguments and their output. cleanrl_demo does the work."""
+"""`puffer train`, `puffer eval` and `puffer plot`: their arguments and output. cleanrl_demo does the work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALGORITHMS = ("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "ppo_cuda", "a2c_cuda", 
 
 
 def train(arguments: list[str]) -> int:
-    """puffer train ENV"""
+    """Run ``puffer train ENV``: train a policy."""
     require("torch", "tensorboard", "tyro", "rich")
     if any(argument.partition("=")[0] == "--resume" for argument in arguments):
         return _resumed(arguments)
@@ -57,7 +57,7 @@ def train(arguments: list[str]) -> int:
 
 
 def _algorithm(arguments: Sequence[str]) -> str:
-    """Return the trainer that the arguments name; its settings are needed to parse the other arguments."""
+    """Return the algorithm that the arguments select; its settings are needed to parse the other arguments."""
     values: dict[str, str] = {}
     for argument, next_argument in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = argument.partition("=")
@@ -69,7 +69,7 @@ def _algorithm(arguments: Sequence[str]) -> str:
 
 
 def _resumed(arguments: list[str]) -> int:
-    """Continue a run."""
+    """Resume a run; return the exit status."""
     text = "the run's environment, as module:function, if it has no name"
     options: Resume = parse(Resume, "train", arguments, "ENV", text)
     folder = Path(options.resume)  # or a file in the folder
@@ -80,7 +80,7 @@ def _resumed(arguments: list[str]) -> int:
 
 
 def evaluate(arguments: list[str]) -> int:
-    """puffer eval RUN"""
+    """Run ``puffer eval RUN``: evaluate a run's policy."""
     require("torch", "tyro", "rich")
     from pufferlib.cli.evaluations import evaluated, lines
 
@@ -106,7 +106,7 @@ def evaluate(arguments: list[str]) -> int:
 
 
 def plot(arguments: list[str]) -> int:
-    """puffer plot RUN…"""
+    """Run ``puffer plot RUN…``: draw the curves of runs."""
     require("tensorboard")
     text = "folders of runs, or globs of them"
     options: Plot = parse(Plot, "plot", arguments, "RUN", text, "runs", tuple[str, ...])
@@ -119,5 +119,5 @@ def plot(arguments: list[str]) -> int:
 
 
 def _demo(name: str) -> Any:
-    """Return a module of cleanrl_demo, imported by name because it is in a higher layer."""
+    """Import a module of cleanrl_demo by name, because it is in a higher layer."""
     return importlib.import_module(f"cleanrl_demo.{name}")

@@ -1,9 +1,9 @@
-"""Layouts: where each leaf of a nested space lies in a flat row, and conversions in both directions.
+"""Layouts: the position of each leaf of a nested space in a flat row, and conversions in both directions.
 
 leaves         a space as a tree of leaves
 layout         the offset of each leaf in a row: ``observation_layout``, ``action_layout``
 pack, unpack   samples to rows, rows to samples
-action_values  the values that an action may hold
+action_values  checks of an action's values
 """
 
 from pufferlib.layout.layout import ActionLayout, Layout, Leaf, action_layout, observation_layout

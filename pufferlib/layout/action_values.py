@@ -1,4 +1,4 @@
-"""The values that an action may hold: discrete values inside their space and finite numbers."""
+"""Check the values of actions: discrete values must lie in their space, numbers must be finite."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pufferlib.errors import ActionError
 __all__ = ["ActionValues"]
 
 Array = np.ndarray[Any, Any]
-MOST_PRINTED = 8  # elements of an action in an error
+MOST_PRINTED = 8  # the most elements of an action that an error prints
 
 
 class ActionValues:
-    """The values that actions of one array may hold. space: a Discrete, MultiDiscrete, MultiBinary or Box.
+    """A check of the values in arrays of actions. space: the actions' Discrete, MultiDiscrete, MultiBinary or Box.
 
-    A discrete value must be in its space; a number must be finite, also after a cast to the space's dtype. A float Box
-    takes finite values beyond its bounds, an integer Box any value of its dtype.
+    A discrete value must lie in its space; a number must be finite, also after a cast to the space's dtype. A float Box
+    accepts finite values beyond its bounds, an integer Box any value of its dtype.
     """
 
-    check: Any  # the compiled ``fit``, a ``_native.pack.ValueCheck``; None without one
+    check: Any  # the compiled ``fit``, a ``_native.pack.ValueCheck``; None if not available
 
     def __init__(self, space: Space[Any]) -> None:
         self.space = space
         self._shape = space.shape or ()
         self._dtype = np.dtype(space.dtype)
-        self._low: Any = None  # the least value, one or one an element; None for a Box
+        self._low: Any = None  # the least value, a scalar or one per element; None for a Box
         self._high: Any = None
         low: Array | None = None
         high: Array | None = None
@@ -47,15 +47,15 @@ class ActionValues:
         if _native.available:
             try:
                 self.check = _native.pack.ValueCheck(self._dtype, self._shape, low, high)
-            except TypeError:  # a rare dtype
+            except TypeError:  # a dtype that the compiled check lacks
                 pass
 
     def fit(self, values: Array) -> bool:
-        """Return whether all values may be sent. values: any number of actions, (…, \\*space.shape)."""
+        """Return whether all values are valid. values: any number of actions, (…, \\*space.shape)."""
         return (self.check is not None and self.check.fit(values)) or self._wrong(values) is None
 
     def refuse(self, values: Array, env_ids: Sequence[int]) -> None:
-        """Raise ActionError for the first row that may not be sent; values: (len(env_ids), agents, \\*space.shape)."""
+        """Raise ActionError for the first row with an invalid value. values: (len(env_ids), agents, \\*space.shape)."""
         if self.fit(values):
             return
         wrong = self._wrong(values)
@@ -66,7 +66,7 @@ class ActionValues:
         self.refuse_one(values[env_index, agent], f" of row {env_index * num_agents + agent} ({whose})")
 
     def refuse_one(self, action: Any, whose: str = "") -> None:
-        """Raise ActionError for one action that may not be sent. whose: follows the action in the message."""
+        """Raise ActionError if one action has an invalid value. whose: text that follows the action in the message."""
         values = np.asarray(action)
         if self.fit(values):
             return
@@ -78,7 +78,7 @@ class ActionValues:
         raise ActionError(f"action{printed}{whose} is not in {self.space}{element}; {self._way_out(where)}")
 
     def _wrong(self, values: Array) -> Array | None:
-        """Return a bool mask of the wrong values, of their shape; None if all are right."""
+        """Return a bool mask of the invalid values, with the shape of values; None if all are valid."""
         if self._low is not None:
             wrong = (values < self._low) | (values > self._high)
         elif self._dtype.kind == "f":

@@ -1,4 +1,4 @@
-"""Layouts: where each leaf of a nested space lies in a flat row, and conversions in both directions."""
+"""Layouts: the position of each leaf of a nested space in a flat row, and conversions in both directions."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ SMALL_NBYTES = 4096  # up to this size, zeroing a whole row is faster than zeroi
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of a nested space as stored in a row, in native byte order."""
+    """An array of a nested space, as stored in a row in native byte order."""
 
-    path: Path  # keys and indices from the space down
+    path: Path  # keys and indices, from the whole space down
     dtype: np.dtype[Any]  # in the row
-    shape: tuple[int, ...]  # of one sample; for variable lengths the largest
+    shape: tuple[int, ...]  # of one sample; the largest one if its length varies
     offset: int  # bytes from the row's start
 
     @property
@@ -64,7 +64,7 @@ class Leaf:
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes."""
+        """The leaf's size in bytes."""
         return _size(self.shape) * self.dtype.itemsize
 
 
@@ -78,9 +78,9 @@ def observation_layout(
 ) -> Layout:
     """Return the layout of a space's observations in flat rows.
 
-    max_length bounds each Sequence and each text without a bound of its own, max_nodes and max_edges each Graph;
-    bounds overrides these by path: ``{"a.b": {"max_length": 5}}``. A path may also be a tuple of keys.
-    Raises SpaceError for spaces without a bound and for spaces that cannot be stored in rows.
+    max_length bounds each Sequence, and each text whose space does not bound it; max_nodes and max_edges bound each
+    Graph. bounds overrides these by path: ``{"a.b": {"max_length": 5}}``. A path may also be a tuple of keys. Raises
+    SpaceError for a variable-length space without a bound, and for a space that cannot be stored in rows.
     """
     return Layout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
 
@@ -95,13 +95,13 @@ def action_layout(
 ) -> ActionLayout:
     """Return the layout of a space's actions in flat rows.
 
-    max_length, max_nodes, max_edges, bounds: as in ``observation_layout``, with the same errors.
+    max_length, max_nodes, max_edges, bounds: as for ``observation_layout``, which raises the same errors.
     """
     return ActionLayout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
 
 
 class _Base:
-    """The common part of the layouts of observations and actions."""
+    """The base class of ``Layout`` and ``ActionLayout``."""
 
     space: Space[Any]  # the original one
     flat_space: Space[Any]  # of one flat row
@@ -119,7 +119,7 @@ class _Base:
         self._strict = Writer(self._tree, self._warned, strict=True, lenient=not actions)
 
     def check(self, sample: Any, whose: str = "") -> None:
-        """Check structure, shapes, dtypes, lengths and values of a sample.
+        """Check a sample's structure, shapes, dtypes, lengths and values.
 
         whose: the prefix of warnings, such as "agent 'a': ".
 
@@ -130,7 +130,7 @@ class _Base:
         self._write_natural(sample)
 
     def _write_natural(self, sample: Any) -> list[Array]:
-        """Return the leaves of a sample, each in the dtype of its space, after full checks."""
+        """Check a sample fully; return its leaves, each in the dtype of its space."""
         views: list[Array] = [np.zeros(stored.shape, stored.leaf.dtype) for stored in self._stored]
         self._strict(sample, views)
         return views
@@ -142,11 +142,11 @@ class _Base:
         pack: Callable[[Any, Any], Any],
         unpack: Callable[[Any, Any], Any],
     ) -> None:
-        """Register a class of spaces, with its subclasses, for all layouts, to be stored as another space.
+        """Register a class of spaces, including subclasses, that all layouts store as samples of another space.
 
-        space_type: the class, or its dotted name where importing it is too expensive.
-        leaves(space) returns the space that stores it; pack(space, sample) converts a sample to that space, and
-        unpack(space, stored) back:
+        space_type: the class, or its dotted name if importing it is too expensive. leaves(space) returns the space that
+        stores it; pack(space, sample) converts a sample to one of that space, and unpack(space, stored) converts it
+        back:
 
             Layout.register(Word, lambda space: Text(space.longest), lambda _, word: word.text, lambda _, s: Word(s))
 
@@ -192,22 +192,24 @@ def _restore(kind: Any, space: Space[Any], bounds: dict[str, Any], codecs: dict[
 
 
 class Layout(_Base):
-    """The layout of one space's observations in flat rows; made by ``observation_layout``.
+    """The layout of one space's observations in flat rows; created by ``observation_layout``.
 
-    A Box, Discrete, MultiDiscrete or MultiBinary stays unchanged. Of any other space, a row is 1-D: of the dtype of its
-    leaves or, where their dtypes differ, of uint8, laid out like a C struct: each leaf at a multiple of its itemsize,
-    the row padded to the largest itemsize, padding zero, native byte order.
+    A row of a Box, Discrete, MultiDiscrete or MultiBinary is the unchanged sample. A row of any other space is 1-D. If
+    all leaves have the same dtype, that is the row's dtype. Otherwise the row is uint8, laid out like a C struct: each
+    leaf starts at a multiple of its itemsize, the row is padded to a multiple of the largest itemsize, padding is zero,
+    and the byte order is native.
 
-    Text, Sequence, Graph and OneOf are stored padded with zeros: ``{"data", "length"}`` (text as code points);
-    ``{"nodes": {"data", "length"}, "edges": {"data", "length"}, "edge_links"}``, where a length of edges of -1 means
-    None; ``{"index", "options"}``, where options is a tuple and all but the chosen one are zero.
+    Text, Sequence, Graph and OneOf are padded with zeros. Text and Sequence are stored as ``{"data", "length"}``, text
+    as code points; Graph as ``{"nodes": {"data", "length"}, "edges": {"data", "length"}, "edge_links"}``, where an edge
+    length of -1 stands for None; OneOf as ``{"index", "options"}``, where options is a tuple in which all but the
+    chosen option are zero.
     """
 
     shape: tuple[int, ...]  # of one flat row
     dtype: np.dtype[Any]  # of one flat row
     nbytes: int  # of one flat row
     pack_into: Callable[[Any, Views], None]
-    # pack_into(sample, views): write a sample through the ``views`` of a row, all of its bytes. Fastest where the same
+    # pack_into(sample, views): write a sample into all bytes of a row, through its ``views``. Fastest if the same
     # rows are packed repeatedly, with views made once. Raises SpaceError; the row's content is then undefined.
     packer: Any  # the compiled pack_into, a ``_native.pack.Packer``; None without the compiled path
 
@@ -248,7 +250,7 @@ class Layout(_Base):
             self.packer = _native.pack.Packer(plan, self.shape, self.dtype, gaps, is_scalar)
 
     def repeated(self, num_samples: int) -> Layout:
-        """Return the layout of a Tuple of ``num_samples`` samples; its rows join that many rows of this layout."""
+        """Return the layout of a Tuple of ``num_samples`` such spaces; it joins that many rows of this layout."""
         bounds = dict(self._bounds)
         if "bounds" in bounds:
             bounds["bounds"] = {
@@ -269,9 +271,10 @@ class Layout(_Base):
         return spaces.Box(low.reshape(shape), high.reshape(shape), dtype=dtype.type)
 
     def views(self, row: Array) -> Views:
-        """Return the views through which ``pack_into`` writes: of each leaf of one row, then of its padding.
+        """Return the views through which ``pack_into`` writes one row: one per leaf, then the row's padding.
 
-        row: ``self.shape`` of ``self.dtype``, contiguous; for a Discrete space a 0-d array. Takes half a µs a leaf.
+        row: a contiguous array of shape ``self.shape`` and dtype ``self.dtype``, 0-d for a Discrete space. Takes half a
+        µs per leaf. Raises SpaceError for any other row.
         """
         if row.shape != self.shape or row.dtype != self.dtype:
             raise SpaceError(f"expected a row of {self.dtype} of shape {self.shape}, got {describe(row)}")
@@ -283,12 +286,18 @@ class Layout(_Base):
             raise SpaceError("a row must be contiguous in memory; pack into a copy") from error
 
     def pack(self, sample: Any, row: Array) -> None:
-        """Write a sample into a row, all of its bytes: ``pack_into(sample, views(row))``. Raises SpaceError."""
+        """Write a sample into all bytes of a row, like ``pack_into(sample, views(row))``.
+
+        Raises SpaceError if the sample does not fit the space, or the row does not fit the layout.
+        """
         if self.packer is None or not self.packer.pack(sample, row):
             self.pack_into(sample, self.views(row))
 
     def flatten(self, sample: Any) -> Any:
-        """Return a new row that holds the sample (a NumPy scalar for a Discrete space). Raises SpaceError."""
+        """Return a new row that holds a sample, a NumPy scalar for a Discrete space.
+
+        Raises SpaceError if the sample does not fit the space.
+        """
         flat = None if self.packer is None else self.packer.flatten(sample)
         if flat is not None:
             return flat
@@ -297,19 +306,21 @@ class Layout(_Base):
         return row[()] if isinstance(self.space, spaces.Discrete) else row
 
     def unflatten(self, rows: Any) -> Any:
-        """Return the nested structure as views that share the memory of rows.
+        """Return views that share the rows' memory, nested like the space.
 
         rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape): one row, a batch, a rollout.
-        Dicts and tuples hold arrays of shape (..., \\*leaf.shape), in padded form where the length varies. Rows of one
-        dtype may have been cast to another; rows of bytes must still be bytes. Rows of a leaf space are returned
-        unchanged. Raises SpaceError where no view is possible: torch lacks the dtype, or rows are not contiguous.
+        Dicts and tuples hold arrays of shape (..., \\*leaf.shape), padded where the length varies. Rows whose leaves
+        share a dtype may have been cast to another one; rows of bytes must still be bytes. Rows of a space that is one
+        leaf are returned unchanged. Raises SpaceError for rows of another shape, and if no view is possible because
+        torch lacks the dtype or the rows are not contiguous.
         """
         return rows if self.is_leaf else nest(self._tree, self._slices(rows))
 
     def decode(self, row: Any) -> Any:
-        """Return the sample that one row (NumPy, or torch on any device) holds, by copy.
+        """Return a copy of the sample in one row (NumPy, or torch on any device).
 
-        The types are those of samples of the space: ``decode(flatten(x)) == x``. Raises SpaceError for a batch.
+        The copy has the types of the space's samples: ``decode(flatten(x)) == x``. Raises SpaceError for a row of
+        another shape or dtype, and for a batch.
         """
         row = np.asarray(row.detach().cpu() if hasattr(row, "detach") else row)
         if row.shape != self.shape or row.dtype != self.dtype:
@@ -319,22 +330,23 @@ class Layout(_Base):
         return read(self._tree, views, sampled)
 
     def _slices(self, rows: Any) -> list[Any]:
-        """Return a view of each leaf of rows."""
+        """Return a view of each leaf in the rows. Raises SpaceError for rows of another length."""
         if tuple(rows.shape[-1:]) != self.shape:
             raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
         return slices(rows, self._cuts, self._mixed)
 
 
 class ActionLayout(_Base):
-    """The layout of one space's actions in flat rows; made by ``action_layout``.
+    """The layout of one space's actions in flat rows; created by ``action_layout``.
 
-    A single Box, Discrete, MultiDiscrete or MultiBinary stays unchanged. Of any other space, the discrete leaves become
-    one MultiDiscrete (int64, zero-based) and the Box leaves one float32 Box; with both, ``flat_space`` is the Tuple of
-    the two and a flat row a pair of arrays. Text is stored as indices into its sorted charset, and leaves of variable
-    length are padded, as in ``Layout``. A leaf's offset is within its component (its dtype identifies which).
+    A row of a Box, Discrete, MultiDiscrete or MultiBinary is the unchanged action. In any other space, the discrete
+    leaves become one MultiDiscrete (int64, zero-based) and the Box leaves one float32 Box. If there are both,
+    ``flat_space`` is the Tuple of the two, and a flat row is a pair of arrays. Text is stored as indices into its
+    sorted charset, and leaves of variable length are padded, as in ``Layout``. A leaf's offset is relative to its
+    component, which its dtype identifies.
     """
 
-    components: tuple[Space[Any], ...]  # one flat space an array: one, or MultiDiscrete and Box
+    components: tuple[Space[Any], ...]  # the flat space of each array in a row: one, or MultiDiscrete and Box
     unpacker: Any  # the compiled unpack, a ``_native.pack.Unpacker``; None without the compiled path
 
     def __init__(self, space: Space[Any], **bounds: Any) -> None:
@@ -374,13 +386,13 @@ class ActionLayout(_Base):
             )
 
     def _joined(self, values: Sequence[Array], is_box: bool) -> Array:
-        """Concatenate the values of one component's leaves, 1-D."""
+        """Return the values of one component's leaves as one 1-D array."""
         kind = np.float32 if is_box else np.int64
         flat = [value.ravel().astype(kind) for value, p in zip(values, self._parts, strict=True) if p.is_box == is_box]
         return np.concatenate([np.zeros(0, kind), *flat])
 
     def _pair(self, row: Any) -> tuple[Any, Any]:
-        """Return a flat row's discrete and continuous component; None for a missing one."""
+        """Return a flat row's discrete and continuous components; None for a component that the layout lacks."""
         if len(self.components) == 2:
             if not isinstance(row, (tuple, list)) or len(row) != 2:
                 raise SpaceError(f"expected a pair of arrays (MultiDiscrete, Box), got {describe(row)}")
@@ -388,11 +400,11 @@ class ActionLayout(_Base):
         return (row, None) if isinstance(self.components[0], spaces.MultiDiscrete) else (None, row)
 
     def unpack(self, row: Any) -> Any:
-        """Return a copy of the action in one flat row, as the environment takes it; Discrete as a Python int.
+        """Return a copy of the action in one flat row, in the environment's format; a Discrete is a Python int.
 
-        Box values are cast to the leaf's dtype. Those of integer Boxes are rounded and clipped to its bounds; those of
-        float Boxes may lie beyond them. Raises SpaceError for a row of another shape or kind and for NaN in an integer
-        Box; ``refuse`` checks the values.
+        Box values are cast to the leaf's dtype. In integer Boxes they are rounded, and clipped to the bounds; in float
+        Boxes they may lie beyond the bounds. Raises SpaceError for a row of another shape or kind of number, and for
+        NaN in an integer Box; ``refuse`` checks the values.
         """
         action = NotImplemented if self.unpacker is None else self.unpacker.unpack(row)
         if action is not NotImplemented:
@@ -411,9 +423,9 @@ class ActionLayout(_Base):
     decode = unpack
 
     def unpack_checked(self, row: Any, whose: str = "") -> Any:
-        """Unpack a row, or anything that ``np.asarray`` makes one, after a check of its values.
+        """Check the values of a row, or of anything that ``np.asarray`` converts to a row, and unpack it.
 
-        Raises SpaceError as ``unpack`` does and ActionError as ``refuse`` does. whose: as in ``refuse``.
+        Raises SpaceError like ``unpack`` and ActionError like ``refuse``. whose: as in ``refuse``.
         """
         checks = self._checks
         action = NotImplemented if checks is None else self.unpacker.unpack_fit(row, checks)
@@ -433,20 +445,23 @@ class ActionLayout(_Base):
         return None if self.unpacker is None or None in checks else checks
 
     def refuse(self, row: Any, whose: str = "") -> None:
-        """Raise ActionError if a flat row holds a discrete value outside of its space or a number that is not finite.
+        """Raise ActionError if a flat row holds a discrete value outside its space or a number that is not finite.
 
-        row: as in ``unpack``. whose: follows the action in the message, such as " of agent 'a'".
+        row: as in ``unpack``. whose: text that follows the action in the message, such as " of agent 'a'".
         """
         parts = row if len(self.components) == 2 else (row,)
         for part, values in zip(parts, self._values, strict=True):
             values.refuse_one(part, whose)
 
     def flatten(self, sample: Any) -> Any:
-        """Return the flat row (an array or a pair of them) of a sample; ``unpack`` reverses it. Raises SpaceError."""
+        """Return a sample as a flat row, an array or a pair of arrays; ``unpack`` reverses this.
+
+        Raises SpaceError if the sample does not fit the space.
+        """
         values = self._write_natural(sample)
         if self.is_leaf:
             return values[0][()] if isinstance(self.space, spaces.Discrete) else values[0]
-        # Padding is zero; where a leaf may not hold zero, use the nearest value that it may.
+        # Padding is zero or, where the leaf's space excludes zero, the nearest value in it.
         values = [np.clip(value, part.low, part.high) for value, part in zip(values, self._parts, strict=True)]
         discrete, box = self._joined(values, False) - self._start, self._joined(values, True)
         if len(self.components) == 2:
@@ -454,9 +469,10 @@ class ActionLayout(_Base):
         return discrete if isinstance(self.components[0], spaces.MultiDiscrete) else box
 
     def unflatten(self, rows: Any) -> Any:
-        """Return the nested structure as views of flat rows: zero-based int64 and unclipped float32, padded.
+        """Return views of flat rows, nested like the space: zero-based int64 and unclipped float32, padded.
 
-        rows: NumPy or torch, (..., \\*shape) of the flat space, or a pair of such. Rows of a leaf space stay unchanged.
+        rows: a NumPy array or torch tensor of shape (..., \\*shape), where shape is the flat space's, or a pair of
+        these. Rows of a space that is one leaf are returned unchanged. Raises SpaceError for rows of another shape.
         """
         if self.is_leaf:
             return rows
@@ -473,7 +489,7 @@ class ActionLayout(_Base):
 
 
 def _below(index: int, path: Any) -> Any:
-    """Return a leaf's path, as written in bounds, within a Tuple that has its space at this index."""
+    """Prepend the index of a Tuple's element to a path from ``bounds``."""
     if isinstance(path, tuple):
         return (index, *path)
     return f"{index}.{path}" if path != name_of(()) else str(index)

@@ -1,4 +1,4 @@
-"""Spaces as trees of leaves: the arrays that a space needs, without their offsets."""
+"""Trees of leaves: the arrays that a nested space needs, without their offsets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
 
 class _WholeAction(tuple[Any, ...]):
-    """The path of a whole action: (), like that of an observation; a class of its own, so that messages differ."""
+    """The empty path of a whole action; a separate class, so that messages can distinguish it from an observation's."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ OneOf: Any = getattr(spaces, "OneOf", ())  # Gymnasium 0.29 has none; isinstance
 
 @dataclass(frozen=True)
 class _Nest:
-    """The common part of nodes with children."""
+    """The base class of nodes with children."""
 
     path: Path
 
@@ -69,7 +69,7 @@ class _Nest:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A leaf: one array of a fixed shape. dtype: the space's, in native byte order."""
+    """A leaf: one array of a fixed shape. dtype: the space's dtype in native byte order."""
 
     path: Path
     space: Space[Any]
@@ -80,7 +80,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Record(_Nest):
-    """A Dict (keys in gymnasium's order) or, where keys is None, a Tuple."""
+    """A Dict, with keys in Gymnasium's order, or, if keys is None, a Tuple."""
 
     keys: tuple[Any, ...] | None
     children: tuple[Node, ...]
@@ -93,7 +93,7 @@ class Record(_Nest):
 
 @dataclass(frozen=True)
 class Text(_Nest):
-    """A string as its characters and their number: code points or, with an alphabet, indices into it."""
+    """A string, stored as its length and its characters: code points or, with an alphabet, indices into it."""
 
     space: Space[Any] = field(compare=False)
     data: Fixed
@@ -107,14 +107,14 @@ class Text(_Nest):
 
 @dataclass(frozen=True)
 class Items(_Nest):
-    """At most max_length elements of one kind and their number; a length of -1 stands for None."""
+    """Up to max_length elements of one kind, and their number; a length of -1 stands for None."""
 
     element: Node
     length: Fixed
     max_length: int
     stacked: bool
     bound: str  # the name of the argument that bounds it
-    owner: Path  # of the space to which the argument applies
+    owner: Path  # the path of the space to which the argument applies
 
     @property
     def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
@@ -123,7 +123,10 @@ class Items(_Nest):
 
 @dataclass(frozen=True)
 class Graph(_Nest):
-    """Nodes, and edges with their pairs of nodes. clamp: on reading, links to missing nodes become valid."""
+    """A graph's nodes, its edges, and the pair of nodes that each edge links.
+
+    clamp: when reading, replace links to missing nodes with links to the last node.
+    """
 
     nodes: Items
     edges: Items | None
@@ -140,7 +143,7 @@ class Graph(_Nest):
 
 @dataclass(frozen=True)
 class Choice(_Nest):
-    """One of several options: its index, and storage for every option; all but the chosen one are zero."""
+    """One of several options: its index, and storage for every option, zero except for the chosen one."""
 
     index: Fixed
     options: Record
@@ -160,7 +163,7 @@ class Codec(NamedTuple):
 
 @dataclass(frozen=True)
 class Custom(_Nest):
-    """A space of the user's, stored as a sample of another space."""
+    """A space of a registered class, stored as a sample of another space."""
 
     space: Space[Any] = field(compare=False)
     kind: type | str
@@ -183,7 +186,7 @@ def register(
     pack: Callable[[Any, Any], Any],
     unpack: Callable[[Any, Any], Any],
 ) -> None:
-    """Register a class of spaces; see ``Layout.register``."""
+    """Register a class of spaces; see ``Layout.register``. Raises SpaceError for Gymnasium's own classes."""
     name = space_type if isinstance(space_type, str) else f"{space_type.__module__}.{space_type.__qualname__}"
     if name.startswith("gymnasium.spaces."):
         raise SpaceError(f"{name} is gymnasium's own and has its layout; register a subclass of it instead")
@@ -191,7 +194,7 @@ def register(
 
 
 class Bounds:
-    """Bounds of variable lengths: for a whole layout and, by path, for single leaves."""
+    """The bounds of variable lengths: for a whole layout and, by path, for individual spaces."""
 
     def __init__(
         self,
@@ -216,9 +219,10 @@ class Bounds:
                     raise SpaceError(f"{prefix}{name}={value!r}; expected a whole number, 0 or more")
 
     def find(self, path: Path, kind: str, name: str, default: int | None = None) -> int:
-        """Return a bound of the space at a path: the one for the path, or the default, or the one for all.
+        """Return the bound ``name`` for the space at a path: the path's, else the default, else the general one.
 
-        default: the space's own bound.
+        kind: the space's class, for the error. default: the bound that the space itself defines. Raises SpaceError if
+        there is no bound.
         """
         for key, limits in self.by_path.items():
             if key in (path, name_of(path), ".".join(map(str, path))) and limits.get(name) is not None:
@@ -238,9 +242,10 @@ class Bounds:
 
 
 def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()) -> Node:
-    """Return the tree of a space. Raises SpaceError, naming the path, for what cannot be stored in rows.
+    """Return the tree of a space.
 
-    actions: text is stored as indices into its charset, and every leaf's space contains the values it may hold.
+    actions: store text as indices into its charset, and give every leaf a space that contains its valid values. Raises
+    SpaceError, which names the path, for a space that cannot be stored in rows.
     """
 
     def below(child: Any, *keys: Any) -> Node:
@@ -298,7 +303,7 @@ def _items(path: Path, element: Node, max_length: int, stacked: bool) -> Items:
 
 
 def _graph_items(path: Path, what: str, space: Any, bounds: Bounds, below: Callable[..., Node]) -> Items:
-    bound, least = f"max_{what}", -(what == "edges")  # -1 edges: None
+    bound, least = f"max_{what}", -(what == "edges")  # -1 edges stand for None
     most = bounds.find(path, "Graph", bound)
     length = _fixed(spaces.Discrete(most + 1 - least, start=least), (*path, what, "length"))
     return Items((*path, what), below(space, what, "data"), length, most, True, bound, path)
@@ -306,7 +311,7 @@ def _graph_items(path: Path, what: str, space: Any, bounds: Bounds, below: Calla
 
 def _links(path: Path, max_nodes: int, actions: bool) -> Fixed:
     last = max(max_nodes - 1, 0)
-    # int32 as gymnasium samples them
+    # int32, like Gymnasium's samples
     pair: Any = spaces.MultiDiscrete([last + 1] * 2, np.int32) if actions else spaces.Box(0, last, (2,), np.int32)
     return _fixed(pair, (*path, "edge_links"))
 
@@ -318,7 +323,7 @@ def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
     data, length = (*path, "data"), (*path, "length")
     if not actions:
         # Code points rather than indices into the charset: fast to encode, and text outside the charset survives. One
-        # byte each where the charset allows it; torch supports little of uint16.
+        # byte each where the charset allows it; torch barely supports uint16.
         narrow = charset is not None and max(map(ord, charset), default=0) < 256
         codes: Any = spaces.Box(0, 255 if narrow else sys.maxunicode, (max_length,), np.uint8 if narrow else np.int32)
         return Text(path, space, _fixed(codes, data), _fixed(spaces.Discrete(max_length + 1), length), None)
@@ -333,7 +338,7 @@ def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
 
 
 class Stored(NamedTuple):
-    """A leaf as stored: with ``leading`` dimensions before its own; elements of a ``padded`` one may be zero."""
+    """A leaf as stored, with ``leading`` dimensions before its own; elements of a ``padded`` leaf may be zero."""
 
     leaf: Fixed
     leading: Shape
@@ -344,7 +349,7 @@ class Stored(NamedTuple):
         return self.leading + self.leaf.shape
 
     def value_range(self) -> tuple[Array, Array]:
-        """Return the least and greatest value of each element, of the leaf's dtype and the stored shape."""
+        """Return the least and greatest value of each element, in the leaf's dtype and the stored shape."""
         low, high = value_range(self.leaf)
         if self.padded:
             zero = low.dtype.type(0)
@@ -353,7 +358,7 @@ class Stored(NamedTuple):
 
 
 def walk(node: Node, leading: Shape = (), padded: bool = False) -> Iterator[Stored]:
-    """Yield the leaves in storage order."""
+    """Yield the leaves of a tree in storage order."""
     if isinstance(node, Fixed):
         yield Stored(node, leading, padded)
         return
@@ -363,7 +368,7 @@ def walk(node: Node, leading: Shape = (), padded: bool = False) -> Iterator[Stor
 
 
 def value_range(leaf: Fixed) -> tuple[Array, Array]:
-    """Return the least and greatest value of each element, of the leaf's dtype and shape."""
+    """Return the least and greatest value of each element, in the leaf's dtype and shape."""
     space: Any = leaf.space
     low: Any = 0
     high: Any = 1
@@ -394,5 +399,5 @@ def name_of(path: Path) -> str:
 
 
 def where(path: Path) -> str:
-    """Return the name of the part of an observation or action at a path, for messages."""
+    """Return the name of the part at a path, or of the whole observation or action, for error messages."""
     return name_of(path) or ("the action" if isinstance(path, _WholeAction) else "the observation")

@@ -1,4 +1,4 @@
-"""Samples to bytes: writes the leaves of one sample into the views of a row."""
+"""Write the leaves of samples into the views of rows."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of fi
 
 
 class Writer:
-    """The careful writer: takes all that fits and reports the rest. ``compile_writer`` makes the fast one.
+    """A careful writer: it writes every sample that fits and explains why others do not fit.
 
-    strict: also check values, and raise for those outside their space. lenient: only warn about values outside a Box or
-    Text, which can still be stored (rounding errors often move observations out of their bounds), and about shapes that
-    differ by axes of length 1.
+    ``compile_writer`` makes a fast one. strict: also check values, and raise SpaceError for those outside their space.
+    lenient: only warn about values outside a Box or Text, which can still be stored (rounding errors often move
+    observations out of their bounds), and about shapes that differ only by axes of length 1.
     """
 
     def __init__(self, tree: Node, warned: set[str], *, strict: bool = False, lenient: bool = True) -> None:
@@ -51,13 +51,16 @@ class Writer:
         self.whose = ""  # the prefix of warnings
 
     def __call__(self, sample: Any, views: Views) -> None:
-        """Write a sample into the views of its leaves and zeros into the remaining views. Raises SpaceError."""
+        """Write a sample into the views of its leaves, and zeros into the remaining views.
+
+        Raises SpaceError if the sample does not fit.
+        """
         for padding in views[self.tree.num_leaves :]:
             padding[...] = ZERO
         self.write(self.tree, sample, views[: self.tree.num_leaves])
 
     def write(self, node: Node, sample: Any, views: Views) -> None:
-        """Write a sample of one node into the views of its leaves, all of their elements."""
+        """Write a node's sample into all elements of the views of its leaves."""
         if isinstance(node, Fixed):
             views[0][...] = self.fit(node, sample)
         elif isinstance(node, Record):
@@ -77,10 +80,10 @@ class Writer:
             self.write(node.inner, node.codec.pack(node.space, sample), views)
 
     def fit(self, leaf: Fixed, sample: Any, count: int | None = None) -> Array:
-        """Return a sample (or count of them, stacked) as an array of the leaf's dtype and shape.
+        """Return a sample (or ``count`` stacked samples) as an array of the leaf's dtype and shape.
 
-        It is cast where only precision is lost: by same_kind, and from Python numbers where they fit. An observation
-        whose shape differs only by axes of length 1 is reshaped.
+        The dtype may be cast if only precision is lost: by NumPy's same_kind rule, or from Python numbers that fit. If
+        lenient, a shape that differs only by axes of length 1 is reshaped. Raises SpaceError for all other samples.
         """
         shape = leaf.shape if count is None else (count, *leaf.shape)
         try:
@@ -106,7 +109,7 @@ class Writer:
         return array
 
     def cast(self, leaf: Fixed, sample: Any, array: Array, plain: bool) -> Array:
-        """Return an array of another dtype in the leaf's dtype, if both are of the same kind."""
+        """Cast an array to the leaf's dtype. Raises SpaceError for another kind of number or an integer overflow."""
         integers = array.dtype.kind in "biu" and leaf.dtype.kind in "biu"
         if not (np.can_cast(array.dtype, leaf.dtype, "same_kind") or (plain and integers)):
             raise _mismatch(leaf, array.shape, sample)
@@ -132,13 +135,13 @@ class Writer:
         self.stray(message)
 
     def stray(self, message: str) -> None:
-        """Raise SpaceError, or warn if lenient, for a value outside its space that can be stored."""
+        """Raise SpaceError, or only warn if lenient, about a value that is outside its space but can be stored."""
         if not self.lenient:
             raise SpaceError(message)
         self.warn("range", f"{message}; it is passed on as it is")
 
     def warn(self, kind: str, message: str) -> None:
-        """Warn once a kind, for all leaves of this layout."""
+        """Issue a warning, once per kind for all leaves of a layout."""
         if kind not in self.warned:
             self.warned.add(kind)
             warnings.warn(f"{self.whose}{message}", stacklevel=2)
@@ -182,7 +185,7 @@ class Writer:
         length[...] = count
 
     def write_alike(self, element: Node, sample: Any, data: Views, count: int) -> bool:
-        """Write all elements at once if all are arrays of the leaf's shape and dtype; return whether they are."""
+        """Write all elements at once if all are arrays of the leaf's shape and dtype; return whether it did."""
         if not isinstance(element, Fixed) or self.strict or not count:
             return False
         shape, dtype = element.shape, element.dtype
@@ -192,7 +195,7 @@ class Writer:
         return True
 
     def write_stack(self, node: Node, sample: Any, views: Views, count: int) -> None:
-        """Write count elements of one node, batched as in Gymnasium."""
+        """Write ``count`` elements of a node, batched as in Gymnasium."""
         if isinstance(node, Fixed):
             views[0][:count] = self.fit(node, sample, count)
         elif isinstance(node, Record):
@@ -255,7 +258,7 @@ class Writer:
 
 
 def fills(actual: tuple[int, ...], shape: tuple[int, ...], count: int | None = None) -> bool:
-    """Return whether two shapes differ only by axes of length 1. count: the length of one more first axis of actual."""
+    """Return whether two shapes differ only by axes of length 1. count: the length of an extra first axis of actual."""
     if count is not None:
         if actual[:1] != (count,):
             return False
@@ -275,7 +278,7 @@ def _elements(path: Path, sample: Any) -> Any:
 
 
 def _true_length(sample: Sequence[Any] | Array) -> Sequence[Any] | Array:
-    """Return a tuple, list or array with a correct length; a subclass may report a wrong one."""
+    """Return a tuple, list or array with a correct length; convert subclasses, which may report a wrong one."""
     if type(sample) in (tuple, list, np.ndarray):
         return sample
     return np.asarray(sample) if isinstance(sample, np.ndarray) else tuple(iter(sample))
@@ -294,7 +297,7 @@ def _require_room(path: Path, what: str, size: int, units: str, most: int, bound
 
 
 def describe(sample: Any) -> str:
-    """Describe a sample in a few words, for errors."""
+    """Describe a sample briefly, for error messages."""
     try:
         if hasattr(sample, "dtype") and hasattr(sample, "shape"):
             return f"{sample.dtype} of shape {tuple(sample.shape)}"
@@ -305,7 +308,10 @@ def describe(sample: Any) -> str:
 
 
 def split(node: Record, sample: Any) -> Sequence[Any] | Array:
-    """Return the parts of a Dict's or Tuple's sample in the order of the node's children."""
+    """Return the parts of a Dict's or Tuple's sample in the order of the node's children.
+
+    Raises SpaceError if the sample is of another type, or lacks or adds parts.
+    """
     path, keys = node.path, node.keys
     if keys is None:
         elements = _true_length(sample) if isinstance(sample, (tuple, list, np.ndarray)) else None
@@ -342,7 +348,7 @@ def stack_length(node: Node, sample: Any) -> int:
 
 
 def parts(node: Record, views: Sequence[Any]) -> list[Sequence[Any]]:
-    """Return the views of each child's leaves."""
+    """Return, for each child, the views of its leaves."""
     result, start = [], 0
     for child in node.children:
         result.append(views[start : start + child.num_leaves])
@@ -351,11 +357,11 @@ def parts(node: Record, views: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], None]:
-    """Return the fast writer of a tree: equivalent to the careful one, as straight-line source compiled once.
+    """Compile a tree's fast writer: straight-line code that is equivalent to the careful writer.
 
-    Source, because walking the tree takes six times as long (a Dict of 12 leaves: 15 µs against 2.4 µs). All checks
-    come first (all shapes in one comparison, all dtypes in another), and unusual samples go to the careful writer.
-    num_clears: the number of views after those of the leaves; they are zeroed before the leaves are written.
+    Walking the tree would take six times as long (a Dict of 12 leaves: 15 µs against 2.4 µs). All checks come first
+    (all shapes in one comparison, all dtypes in another), and unusual samples go to the careful writer. num_clears: the
+    number of views after those of the leaves; they are zeroed before the leaves are written.
     """
     scope: dict[str, Any] = {
         "careful": careful,
@@ -431,10 +437,10 @@ class PackedLeaf(NamedTuple):
 
 
 def packing_plan(careful: Writer, leaves: Sequence[PackedLeaf]) -> tuple[Any, ...]:
-    """Return the plan of a tree for ``_native.pack.Packer``: nested tuples. leaves: of the tree, in order.
+    """Return a tree's plan for ``_native.pack.Packer``, as nested tuples. leaves: the tree's leaves, in order.
 
-    Nodes of variable length whose elements have more than one leaf are written by the careful writer, into arrays that
-    the packer then copies.
+    Nodes other than Dicts, Tuples, texts, fixed leaves and sequences of fixed leaves are written by the careful writer
+    into arrays, which the packer then copies.
     """
     remaining = iter(leaves)
 
@@ -466,5 +472,5 @@ def packing_plan(careful: Writer, leaves: Sequence[PackedLeaf]) -> tuple[Any, ..
 
 
 def _is_int(leaf: Fixed) -> bool:
-    """Return whether samples of a leaf are integers, NumPy's or Python's, rather than arrays."""
+    """Return whether a leaf's samples are integers (NumPy's or Python's) rather than arrays."""
     return isinstance(leaf.space, spaces.Discrete) and leaf.dtype == np.int64

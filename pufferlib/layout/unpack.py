@@ -1,4 +1,4 @@
-"""Bytes to samples: rows to views of their leaves, views to samples, and flat actions to the environment's."""
+"""Turn rows into views of their leaves, views into samples, and flat actions into an environment's actions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Finish = Callable[[Fixed, Array], Any]
 def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
     """Return a copy of the sample in the views of a node's leaves.
 
-    finish: converts a view, of one sample or a batch, to the type of the space's samples.
+    finish: a function that converts a view, of one sample or a batch, to the type of the space's samples.
     """
     if isinstance(node, Fixed):
         return finish(node, views[0])
@@ -67,7 +67,7 @@ def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
 
 
 def _within(path: Path, what: str, view: Any, most: int) -> int:
-    """Return a length or index from a row. Raises SpaceError unless it is from 0 to most."""
+    """Return a length or an index that is stored in a row. Raises SpaceError unless it is from 0 to most."""
     number = int(view)
     if not 0 <= number <= most:
         raise SpaceError(f"{where(path)}: {what} {number} is not one of 0 to {most}")
@@ -79,7 +79,7 @@ def _read_each(node: Node, views: Sequence[Any], count: int, finish: Finish) -> 
 
 
 def _read_stack(node: Node, views: Sequence[Any], count: int, finish: Finish) -> Any:
-    """Return count samples of a node, batched as in Gymnasium."""
+    """Return ``count`` samples of a node, batched as in Gymnasium."""
     if isinstance(node, Fixed):
         return finish(node, views[0][:count])
     if isinstance(node, Record):
@@ -106,7 +106,7 @@ def _read_graph(node: Graph, views: Sequence[Any], finish: Finish) -> Any:
 
 
 def nest(node: Node, views: Sequence[Any]) -> Any:
-    """Return views of a node's leaves nested like the space, variable lengths in padded form."""
+    """Nest the views of a node's leaves like the space, with variable-length parts in padded form."""
     if isinstance(node, Fixed):
         return views[0]
     values, start = {}, 0
@@ -129,7 +129,10 @@ class Cut(NamedTuple):
 
 
 def slices(rows: Any, cuts: Sequence[Cut], mixed: bool) -> list[Any]:
-    """Return a view of each leaf of rows (NumPy or torch). mixed: rows are bytes that hold leaves of other dtypes."""
+    """Return a view of each leaf in rows (NumPy or torch). mixed: rows are bytes that hold leaves of several dtypes.
+
+    Raises SpaceError if mixed rows are not bytes, or if a view is not possible.
+    """
     torch = sys.modules.get("torch")  # a caller with a tensor has imported it
     tensor = torch is not None and isinstance(rows, torch.Tensor)
     if mixed and str(rows.dtype) not in ("uint8", "torch.uint8"):
@@ -143,7 +146,7 @@ def slices(rows: Any, cuts: Sequence[Cut], mixed: bool) -> list[Any]:
             if dtype is None:
                 raise SpaceError(f"{where(cut.path)}: this version of torch has no {cut.dtype}; unflatten in NumPy")
             try:
-                # torch takes no view of a row without bytes whose strides NumPy has set to 0.
+                # torch cannot view a row without bytes, whose strides NumPy has set to 0.
                 empty = tensor and cut.start == cut.stop
                 part = part.new_empty(part.shape, dtype=dtype) if empty else part.view(dtype)
             except (ValueError, RuntimeError) as error:
@@ -156,18 +159,18 @@ def slices(rows: Any, cuts: Sequence[Cut], mixed: bool) -> list[Any]:
 
 
 def sampled(leaf: Fixed, view: Any) -> Any:
-    """Return a copy of a leaf's value, or of a batch of them, with the type of its space's samples."""
+    """Return a copy of a leaf's value, or of a batch of values, with the type of its space's samples."""
     array = np.array(view, dtype=leaf.space.dtype)
     return array[()] if isinstance(leaf.space, spaces.Discrete) and array.ndim == 0 else array
 
 
 def acted(leaf: Fixed, view: Any) -> Any:
-    """Return the same for an action; Discrete as a plain int, which environments expect."""
+    """Copy a leaf of an action like ``sampled``, except that a Discrete becomes the int that environments expect."""
     return int(view) if isinstance(leaf.space, spaces.Discrete) and view.ndim == 0 else sampled(leaf, view)
 
 
 class ActionPart:
-    """One leaf of a flat action: its slice of its component, and the conversion back to its dtype."""
+    """A leaf of a flat action: its slice of a component, and the conversion back to its dtype."""
 
     where: slice
 
@@ -176,7 +179,7 @@ class ActionPart:
         self.shape = stored.shape
         self.is_box = isinstance(stored.leaf.space, spaces.Box)
         self.low, self.high = low, high = stored._replace(padded=False).value_range()
-        with np.errstate(over="ignore"):  # values beyond float32 become infinite: unbounded
+        with np.errstate(over="ignore"):  # bounds beyond float32 become infinite: no bounds
             self.near_low, self.near_high = (bound.astype(np.float32) for bound in (low, high))
         self.is_integer = self.is_box and self.leaf.dtype.kind != "f"
         if self.is_integer and low.size and not -(2**24) <= int(low.min()) <= int(high.max()) <= 2**24:
@@ -186,10 +189,11 @@ class ActionPart:
             )
 
     def restore(self, component: Any) -> Any:
-        """Return the leaf's value from its component, to which ``start`` has been added.
+        """Return the leaf's value from its component; a discrete one must already include ``start``.
 
-        Integers are rounded and clipped. A bound that float32 only approximates becomes the exact bound again; values
-        beyond it remain, but for those that a narrower float cannot hold.
+        Integers are rounded and clipped. A value equal to the float32 approximation of a bound becomes the exact bound.
+        Values beyond the bounds stay, except that float16 clips them to its range. Raises SpaceError for NaN in an
+        integer Box.
         """
         value = component[self.where].reshape(self.shape)
         if not self.is_box or value.dtype == self.leaf.dtype:
@@ -206,10 +210,10 @@ class ActionPart:
 
 
 def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
-    """Return unpack(discrete, box): the action in a row's components; None stands for a component that rows lack.
+    """Return a compiled ``unpack(discrete, box)``, which returns the action in a row's components.
 
-    start is added to the discrete component, 1-D int64; the box component is 1-D float32. Compiled like the writer,
-    because it also runs at every step. Leaves may be views of one new array.
+    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack it. The function
+    is compiled, like the writer, because it also runs at every step. The action's leaves may be views of one new array.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
     scope.update(START=start, FLOAT32=np.float32)
@@ -257,7 +261,7 @@ def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array)
 
 
 def unpacking_plan(tree: Node, action_parts: Sequence[ActionPart]) -> tuple[Any, ...]:
-    """Return the plan of a tree for ``_native.pack.Unpacker``: nested tuples."""
+    """Return a tree's plan for ``_native.pack.Unpacker``, as nested tuples."""
     remaining = iter(action_parts)
 
     def plan(node: Node) -> tuple[Any, ...] | None:
@@ -282,7 +286,7 @@ def unpacking_plan(tree: Node, action_parts: Sequence[ActionPart]) -> tuple[Any,
 
 
 def lone_plan(leaf: Fixed) -> tuple[Any, ...]:
-    """Return the plan of a space that is one leaf."""
+    """Return the ``_native.pack.Unpacker`` plan for a space that is a single leaf."""
     dtype = np.dtype(leaf.space.dtype)
     kind = "lone"
     if isinstance(leaf.space, spaces.Discrete):
@@ -291,7 +295,7 @@ def lone_plan(leaf: Fixed) -> tuple[Any, ...]:
 
 
 def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a flat action as an array. Raises SpaceError for another shape, or other kinds of numbers than dtype."""
+    """Return a flat action as an array. Raises SpaceError for another shape or an unsuitable kind of number."""
     array = np.asarray(component)
     if array.shape != shape or array.dtype.kind not in ("biu" if dtype.kind in "biu" else "fiu"):
         raise SpaceError(f"the action: expected {dtype} of shape {shape}, got {describe(component)}")

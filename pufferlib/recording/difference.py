@@ -1,4 +1,4 @@
-"""A difference between a recording and its replay, and the text of values that differ."""
+"""The first difference between a recording and its replay, and the formatting of values that differ."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["UNKNOWN", "Difference", "leaf_text", "value_texts"]
 
 Array = np.ndarray[Any, Any]
 
-SHORT = 8  # elements of an array that are written out
+SHORT = 8  # the most elements of an array that are written in full
 UNKNOWN = "not kept"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference from a recording.
+    """The first difference between a recording and its replay.
 
-    env_id, step: the environment and its step: 0 is its first reset, n the result of its n-th action. Both are None for
-    a difference of spaces. place: the agent's index, None for a single agent or a difference that concerns all.
+    env_id, step: the environment and its step: 0 is its first reset, n the result of its n-th action. Both are None if
+    the spaces differ. place: the agent's index; None if there is only one agent or the difference concerns all agents.
     field: "observation", or "observation.PATH" for one leaf; "reward", "terminated", "truncated", "mask"; "episode",
-    the return and length reported at its end; "error". recorded, now: the values, as text; "not kept" if the file has
-    only hashes. also: the other fields that differ in the same step. episode: the number of the environment's episode,
-    from 1, and the step in it; None in the first. traceback: of an exception.
+    the return and length reported at an episode's end; "error". recorded, now: both values as text; "not kept" if the
+    file has only a hash. also: the other fields that differ in the same step. episode: the number of the environment's
+    episode, from 1, and the step within it; None in the first episode. traceback: the traceback of an exception.
     """
 
     env_id: int | None
@@ -64,9 +64,9 @@ class Difference:
 
 
 def leaf_text(leaf: Any, recorded: Array | None, now: Array) -> tuple[str, str]:
-    """Return the texts of both values of one leaf of a row; for a large leaf, of the first element that differs.
+    """Format the recorded and the current value of a leaf; of a large leaf, only the first element that differs.
 
-    leaf: of a Layout. recorded: the recorded row, None if it was not kept.
+    leaf: a leaf of a Layout. recorded: the recorded row, or None if it was not kept. now: the current row.
     """
     current = _leaf_of(leaf, now)
     if recorded is None:
@@ -82,7 +82,7 @@ def leaf_text(leaf: Any, recorded: Array | None, now: Array) -> tuple[str, str]:
 
 
 def value_texts(recorded: Any, now: Any) -> tuple[str, str]:
-    """Return different texts of two different values. Adds the bytes if the texts are equal, as those of NaNs."""
+    """Format two different values as different texts; if both texts are equal, as for NaNs, add the bytes."""
     texts = array_text(np.asarray(recorded)), array_text(np.asarray(now))
     if texts[0] == texts[1]:
         return f"{texts[0]} (bytes {recorded.tobytes().hex()})", f"{texts[1]} (bytes {now.tobytes().hex()})"
@@ -90,7 +90,7 @@ def value_texts(recorded: Any, now: Any) -> tuple[str, str]:
 
 
 def array_text(array: Array) -> str:
-    """Return an array as one line, with all digits; of a large array only the ends."""
+    """Format an array on one line with all digits; show only the ends of a large array."""
     if array.ndim == 0:
         return str(array[()])
     with np.printoptions(floatmode="unique", threshold=SHORT, edgeitems=3, linewidth=10**6):

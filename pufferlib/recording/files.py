@@ -1,13 +1,13 @@
 """Recordings and their files.
 
-A file is an .npz, a zip of arrays in NumPy's format (numpy.lib.format): any NumPy opens it, nothing in it is pickled,
-and the same recording gives the same file, to the byte. ``header`` is a string of JSON:
+A file is an .npz, a zip of arrays in NumPy's format (numpy.lib.format): any version of NumPy opens it, nothing in it is
+pickled, and equal recordings give the same file, to the byte. ``header`` is a JSON string:
 
     {"format": "pufferlib recording", "version": 1, "env": "ocean/squared", "env_args": "()", …}
 
-The other arrays hold one environment after another, ``lengths`` rows of each. Row 0 is that of the first reset, row n
-that of the n-th step after it, in any batch; ``actions_0`` (and ``actions_1`` if an action is a pair) is the answer to
-that row. Later versions read files of earlier ones.
+The other arrays hold one environment after another, with ``lengths`` rows for each. Row 0 comes from the first reset,
+row n from the n-th step after it, in whichever batch it arrived; ``actions_0`` (and ``actions_1`` if an action is a
+pair) is the action sent after that row. Later versions of pufferlib read earlier files.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ ROWS = ("hashes", "rewards", "terminations", "truncations", "masks")  # (rows, a
 EPISODES = ("episode_rows", "episode_places", "episode_returns", "episode_lengths")
 ARGUMENTS = ("env_args", "env_kwargs", "wrap_kwargs")
 FAILURE = ("env_id", "step", "text")
-MISSING = object()  # an argument that is not a Python literal; files do not hold it
+MISSING = object()  # stands for an argument that is not a Python literal, which a file cannot hold
 
 
 class Origin(NamedTuple):
     """The arguments of ``pufferlib.make`` for a recording.
 
-    env: a name, or a list with one per environment; None if one has no name. env_args, env_kwargs, wrap_kwargs: MISSING
-    if they are not Python literals. seeds: of each environment's first reset. versions: of all that may matter.
+    env: a name, or a list of names, one per environment; None if any environment has no name. env_args, env_kwargs,
+    wrap_kwargs: MISSING if they are not Python literals. seeds: the seed of each environment's first reset. versions:
+    by name, the versions of everything that may affect the result.
     """
 
     env: Any
@@ -64,10 +65,10 @@ class Origin(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The place and reason of a recording's early end.
+    """The step at which a recording ended early, and the reason.
 
-    text: such as "raised in step: ValueError: …". traceback: of the exception, if it has just been recorded;
-    files do not have it because it names folders of the machine.
+    text: the reason, such as "raised in step: ValueError: …". traceback: the exception's traceback in a new recording;
+    files omit it because it names folders of the machine.
     """
 
     env_id: int
@@ -83,21 +84,21 @@ class Failure(NamedTuple):
 class Tape:
     """One environment's part of a recording; arrays have one entry per row."""
 
-    actions: tuple[Array, ...]  # each (rows, agents, …): the answer to the row; that of the last was not sent
+    actions: tuple[Array, ...]  # each (rows, agents, …): the actions after each row; those after the last were not sent
     hashes: Array  # (rows, agents, leaves) uint64
     rewards: Array  # (rows, agents) float32
     terminations: Array  # (rows, agents) bool
     truncations: Array  # (rows, agents) bool
     masks: Array  # (rows, agents) bool
     episodes: dict[int, tuple[Episode, ...]]  # by the row in which they ended
-    observations: Array | None  # (rows, agents, …), if they were kept
+    observations: Array | None  # (rows, agents, …); None if they were not kept
 
     @classmethod
     @renamed_arguments(face="row_spec")
     def blank(cls, row_spec: RowSpec, num_rows: int, observations: Array | None) -> Tape:
-        """Return a tape with space for ``num_rows`` rows of ``row_spec``.
+        """Create an empty tape for ``num_rows`` rows of ``row_spec``.
 
-        observations: the array for as many rows, or None to keep none.
+        observations: the array in which to store the rows' observations, or None to store none.
         """
         agents = (num_rows, row_spec.agents_per_env)
         return cls(
@@ -112,7 +113,7 @@ class Tape:
         )
 
     def cut(self, num_rows: int) -> Tape:
-        """Return the first ``num_rows``."""
+        """Return the tape's first ``num_rows`` rows."""
         return Tape(
             actions=tuple(array[:num_rows] for array in self.actions),
             **{name: getattr(self, name)[:num_rows] for name in ROWS},
@@ -122,15 +123,15 @@ class Tape:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows: that of the first reset, and one per step."""
+        """The number of rows: one for the first reset, and one per step."""
         return len(self.hashes)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The trajectories of some environments; made by ``record``, stored in files. Treat it as read-only.
+    """The recorded trajectories of one or more environments; returned by ``record``. Treat it as read-only.
 
-    failure: of an environment that raised or ended its worker; no environment's tape continues beyond that step.
+    failure: the failure of an environment that raised or ended its worker; no tape continues beyond its step.
     """
 
     origin: Origin  # how the environments were made
@@ -140,7 +141,7 @@ class Recording:
 
     @property
     def face(self) -> RowSpec:
-        """The old name of ``row_spec``, for one release."""
+        """The old name of ``row_spec``, kept for one release."""
         warnings.warn("Recording.face is now Recording.row_spec", DeprecationWarning, stacklevel=2)
         return self.row_spec
 
@@ -151,7 +152,7 @@ class Recording:
 
     @property
     def num_steps(self) -> int:
-        """The steps of all environments together, without first resets."""
+        """The total number of steps in all environments, not counting the first resets."""
         return sum(max(0, tape.num_rows - 1) for tape in self.tapes)
 
     @property
@@ -175,7 +176,7 @@ class Recording:
         return f"{envs} × {self.num_steps // self.num_envs:,} steps"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, replacing an existing one atomically."""
+        """Write the recording to a file, replacing an existing file atomically."""
         with written_whole(path) as part, open(part, "wb") as file:
             arrays: Any = self._arrays()
             np.savez_compressed(file, header=np.array(json.dumps(self._header())), **arrays)
@@ -218,7 +219,10 @@ class Recording:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recording:
-        """Return the recording in a file. Raises RecordingError if it is no recording, or of a later format."""
+        """Read the recording in a file.
+
+        Raises RecordingError if the file does not exist, is damaged, is not a recording, or has a later format.
+        """
         if not Path(path).is_file():
             raise RecordingError(f"there is no file {path}; `puffer record ENV` makes one")
         if not zipfile.is_zipfile(path):
@@ -296,7 +300,7 @@ def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
 
 
 def _literal(value: Any) -> str | None:
-    """Return a value as Python source; None if that source does not evaluate to an equal value."""
+    """Return a value as Python source; None if that source would not evaluate to an equal value."""
     if value is MISSING:
         return None
     text = repr(value)

@@ -1,4 +1,4 @@
-"""Play each environment of a VecEnv by its own script, in any order of batches."""
+"""Play the environments of a VecEnv by a script, in whatever order their batches arrive."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ After = Callable[[int, int], None] | None
 
 
 class Arrival(NamedTuple):
-    """The rows of one environment that have just arrived.
+    """One environment's rows that have just arrived.
 
-    batch_index: the environment's, in the batch. is_last: the episode is over and will be reset, without an action.
+    batch_index: the environment's index in the batch. is_last: the episode is over, and the environment will be reset
+    without an action.
     """
 
     env_id: int
@@ -31,27 +32,27 @@ class Arrival(NamedTuple):
 
 
 class Part(Protocol):
-    """The script that environments follow."""
+    """A script that chooses the actions of environments and receives their rows."""
 
     def is_done(self, env_id: int) -> bool:
-        """Whether this environment needs no further steps."""
+        """Return whether this environment needs no further steps."""
 
     def take(self, arrival: Arrival) -> None:
         """Take the next rows of an environment that is not done."""
 
     def action(self, env_id: int) -> Action:
-        """Return the answer to the last rows of an environment that is not done."""
+        """Return the action that follows the last rows of an environment that is not done."""
 
     def progress(self) -> tuple[int, int]:
-        """Return the numbers of rows: taken so far, and in all."""
+        """Return the number of rows taken so far and the total number."""
 
 
 def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after: After) -> None:
     """Reset all environments and play them until all are done.
 
-    vec: has on_error="restart", so that rows answer everything that is sent. If an environment that is done is needed
-    to fill a batch, it is reset, which is always allowed and takes no action. after: called with the steps so far and
-    in all.
+    vec: a VecEnv with on_error="restart", so that every action and reset yields rows. If a batch needs an environment
+    that is done, that environment is reset, which is always allowed and takes no action. after: called with the number
+    of steps so far and the total number.
     """
     batch_size = vec.agents_per_batch // vec.agents_per_env
     disabled = vec.autoreset_mode == "disabled"

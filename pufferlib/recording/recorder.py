@@ -1,4 +1,4 @@
-"""record: play environments with random actions and store their trajectories."""
+"""``record``: play environments with random actions and store their trajectories."""
 
 from __future__ import annotations
 
@@ -49,24 +49,26 @@ def record(
     context: str | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Recording:
-    """Play environments with random actions; return the recording, and save it.
+    """Play environments with random actions; save and return the recording.
 
-    For each environment and step it has the action, the reward, the flags, the mask, the returns and lengths of
-    episodes that ended, and a hash of each leaf of the observation: 64 bits of BLAKE2b over its bytes.
+    For each environment and step, the recording holds the action, the reward, the flags, the mask, the returns and
+    lengths of episodes that ended, and a hash of each leaf of the observation: 64 bits of BLAKE2b over its bytes.
 
-    env, env_args, env_kwargs, wrap_kwargs, autoreset_mode: those of ``pufferlib.make``. An env without a name and
-    arguments that are not Python literals are not in the file; pass them to ``replay`` again.
-    path: of the file, an .npz; None saves nothing.
-    num_steps: of each environment, including the steps in which it resets itself. num_envs: 4 unless env is a list.
-    seed: of the environments, as in make, and of the actions, which obey action masks.
-    keep: also keep the observations, so that ``replay`` can show both values of a difference.
-    backend, num_workers, batch_size, context: those of make. The recording is the same on all, to the bit, if the
-        environment is deterministic.
-    after: called now and then with the numbers of steps: done so far, and in all.
+    env, env_args, env_kwargs, wrap_kwargs, autoreset_mode: as for ``pufferlib.make``. The file cannot hold an env
+        without a name, or arguments that are not Python literals; pass these to ``replay`` again.
+    path: the path of the file, an .npz; None saves nothing.
+    num_steps: the number of steps of each environment, including those in which it resets itself. num_envs: 4 unless
+        env is a list.
+    seed: the seed of the environments, as for ``make``, and of the actions, which obey action masks.
+    keep: also store the observations, so that ``replay`` can show both values of a difference.
+    backend, num_workers, batch_size, context: as for ``make``. A deterministic environment gives the same recording
+        with any of them, to the bit.
+    after: called from time to time with the number of steps so far and the total number.
 
-    If an environment raises or ends its worker, the recording ends there, with all steps before it and the error as its
-    ``failure``; a replay should end in the same way. Raises what make raises, and RecordingError if there is no folder
-    for the file.
+    If an environment raises or ends its worker, the recording ends there, with all earlier steps and the error as its
+    ``failure``; a replay should end in the same way. Raises PlanError if num_steps is below 1, RecordingError if the
+    file's folder does not exist, WorkerError if a worker failed for a reason that names no environment, and the errors
+    of ``make``.
     """
     if num_steps < 1:
         raise PlanError(f"num_steps={num_steps} leaves nothing to record; use 1 or more")
@@ -103,7 +105,7 @@ def record(
         dict(kwargs) if isinstance(kwargs, Mapping) else [dict(one_env_kwargs) for one_env_kwargs in kwargs],
         dict(wrap_kwargs or {}),
         checked_mode(autoreset_mode),
-        int(seed),  # a file's header takes none of NumPy's
+        int(seed),  # a file's header cannot hold NumPy's integers
         seeds,
         versions_of(env),
     )
@@ -114,7 +116,7 @@ def record(
 
 
 class _Recorder:
-    """The script of a recording: random actions."""
+    """A script that sends random actions and records the rows."""
 
     def __init__(self, vec: VecEnv, row_spec: RowSpec, seed: int, num_rows: int, keep: bool) -> None:
         self.row_spec = row_spec
@@ -159,7 +161,7 @@ class _Recorder:
         return sum(self._num_rows), sum(self._targets)
 
     def _fail(self, env_id: int, step: int, crash: Crash) -> None:
-        """End the recording where the first environment fails."""
+        """End the recording at the first step at which an environment failed."""
         self._targets[env_id] = 0
         if crash.env_id is None:
             raise WorkerError(f"nothing was recorded: {crash.text}", env_id=env_id)
@@ -170,7 +172,7 @@ class _Recorder:
             self._targets = [min(step, target) for target in self._targets]
 
     def recording(self, origin: Origin) -> Recording:
-        """Return the recording."""
+        """Return the recording, which ends at the failure, if any."""
         row_spec, failure = self.row_spec, self._failure
         limits = self._num_rows if failure is None else [min(failure.step, num) for num in self._num_rows]
         tapes = [tape.cut(num) for tape, num in zip(self._tapes, limits, strict=True)]
@@ -190,7 +192,7 @@ def _name(env: Any) -> str | None:
 
 
 def versions_of(env: Any) -> dict[str, str]:
-    """Return the versions that trajectories may depend on: interpreter, machine, packages."""
+    """Return the versions of everything that trajectories may depend on: interpreter, machine, packages."""
     versions = {
         "Python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -203,7 +205,7 @@ def versions_of(env: Any) -> dict[str, str]:
         try:
             versions.setdefault(package, metadata.version(package))
         except (metadata.PackageNotFoundError, ValueError):
-            continue  # a module of the user's, in no package
+            continue  # the user's own module, which is in no package
     return versions
 
 

@@ -1,4 +1,4 @@
-"""replay: send the recorded actions again and find the first difference."""
+"""``replay``: send the recorded actions again and find the first difference."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Replay:
-    """The result of a replay. Print it.
+    """The result of a replay; print it to see the report.
 
-    recording: the one that was replayed. difference: the first, by step and then by environment; None if there is none.
-    versions: (recorded, now) of all that has changed. backend, num_workers, batch_size: those of the replay.
+    recording: the replayed recording. difference: the first one, by step and then by environment; None if there is
+    none. versions: the versions that have changed, as (recorded, now). backend, num_workers, batch_size: the replay's.
     """
 
     recording: Recording
@@ -41,7 +41,7 @@ class Replay:
 
     @property
     def identical(self) -> bool:
-        """Whether everything was as recorded."""
+        """Whether the replay is identical to the recording."""
         return self.difference is None
 
     @property
@@ -55,7 +55,7 @@ class Replay:
 
     @property
     def shows_values(self) -> bool:
-        """Whether both values of the difference are known, and not only a hash of one."""
+        """Whether both values of the difference are known, rather than only a hash of the recorded one."""
         return self.difference is not None and self.difference.recorded != UNKNOWN
 
     def __str__(self) -> str:
@@ -83,20 +83,20 @@ def replay(
     wrap_kwargs: Mapping[str, Any] | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Replay:
-    """Replay the recorded seeds and actions and return a report with the first difference.
+    """Replay the recorded seeds and actions, and return a report with the first difference.
 
-    recording: one, or the path of its file.
-    backend, num_workers, batch_size, context: those of ``pufferlib.make``. They may differ from those of the recording,
-        because each environment is compared by its own steps.
-    env, env_args, env_kwargs, wrap_kwargs: in place of those in the file, such as a new version of an environment.
-    after: called now and then with the numbers of steps: done so far, and in all.
+    recording: a Recording, or the path of its file.
+    backend, num_workers, batch_size, context: as for ``pufferlib.make``. They may differ from the recording's, because
+        environments are compared one by one, step by step.
+    env, env_args, env_kwargs, wrap_kwargs: replacements for those in the file, such as a new version of an environment.
+    after: called from time to time with the number of steps so far and the total number.
 
-    Everything is compared by its bytes: 0.0 differs from -0.0, and a NaN equals only the same NaN. Nothing in a file is
-    unpickled, but a replay runs the environment that the file names, which may be any function that can be imported.
-    Trust a file before you replay it, as you would a program.
+    All values are compared by their bytes: 0.0 differs from -0.0, and a NaN equals only the same NaN. Nothing in a file
+    is unpickled, but a replay runs the environment that the file names, which may be any function that can be imported.
+    Replay only files that you would also run as programs.
 
-    Raises RecordingError for a file that is no recording or does not name its environment; WorkerError if rows to
-    compare were lost with a worker; what make raises.
+    Raises RecordingError if the file is not a recording, or if it lacks the environment or its arguments and they are
+    not passed; WorkerError if a worker lost rows that had to be compared; and the errors of ``make``.
     """
     stored = recording if isinstance(recording, Recording) else Recording.load(recording)
     origin = stored.origin
@@ -139,7 +139,7 @@ def replay(
 
 
 def _spec_difference(recorded: RowSpec, now: RowSpec) -> Difference | None:
-    """Return a difference of the spaces themselves, if there is one."""
+    """Return a difference between the recorded and the current spaces, if any."""
     if recorded.agents_per_env != now.agents_per_env:
         return Difference(None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env))
     for agent_index in range(now.agents_per_env):
@@ -159,7 +159,7 @@ def _arrays_text(arrays: Sequence[tuple[str, str, tuple[int, ...]]]) -> str:
 
 
 class _Replayer:
-    """The script of a replay: the recorded actions, with a comparison of each row."""
+    """A script that sends the recorded actions and compares each row."""
 
     def __init__(self, recording: Recording, vec: VecEnv) -> None:
         self.difference: Difference | None = None
@@ -169,8 +169,8 @@ class _Replayer:
         self._targets = [tape.num_rows for tape in recording.tapes]  # one more if a failure is expected
         failure = recording.failure
         if failure is not None:
-            # It may end its worker's other environments too. As a rule these have finished their tapes by then: none is
-            # longer, and a worker processes messages in the order of sending.
+            # The failure may end other environments of its worker. They have usually finished their tapes by then: none
+            # is longer, and a worker processes messages in the order in which they were sent.
             self._targets[failure.env_id] += 1
         self.lost = ""  # what could not be compared
 
@@ -190,7 +190,7 @@ class _Replayer:
             self._num_rows[env_id] = self._targets[env_id]
             if self.difference is None or difference.order < self.difference.order:
                 self.difference = difference
-                # The others continue only to steps at which they could still differ first.
+                # The other environments continue only while they may still have an earlier difference.
                 self._targets = [min(target, step + (other < env_id)) for other, target in enumerate(self._targets)]
         elif row.crash is not None:
             self._num_rows[env_id] = self._targets[env_id]
@@ -199,7 +199,7 @@ class _Replayer:
         return sum(self._num_rows), sum(self._targets)
 
     def _compared(self, env_id: int, step: int, tape: Tape, row: Row) -> Difference | None:
-        """Return the first difference in an environment's rows of a step."""
+        """Compare an environment's rows of a step with the recorded ones; return the first difference, if any."""
         failure, crash = self._recording.failure, row.crash
         if step == tape.num_rows:
             assert failure is not None
@@ -246,7 +246,7 @@ class _Replayer:
         )
 
     def _differing(self, env_id: int, step: int, tape: Tape, row: Row) -> Iterator[tuple[int | None, str, str, str]]:
-        """Yield agent, field and both values of each difference."""
+        """Yield the agent, the field and both values, as text, of each difference."""
         for agent_index, index in np.argwhere(tape.hashes[step] != row.hashes).tolist():
             leaf = self._recording.row_spec.leaves_of(agent_index)[index]
             now_leaf = self._layouts[agent_index].leaves[index]
@@ -276,7 +276,7 @@ def _episode_text(episode: Any) -> str:
 
 
 def _episode(recording: Recording, env_id: int, step: int) -> tuple[int, int] | None:
-    """Return the number of an environment's episode at a step, and the step in it; None in the first episode."""
+    """Return the number of an environment's episode at a step, and the step within it; None in the first episode."""
     multi_agent = recording.row_spec.agents_per_env > 1
     ends = [
         row

@@ -1,4 +1,4 @@
-"""The recorded part of an environment's rows: small values as they are, and a hash of each observation leaf."""
+"""The recorded data of an environment's rows: small values unchanged, and a hash of each observation leaf."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ENV", "Crash", "Episode", "Leaf", "Reader", "Row", "RowSpec"]
 
 Array = np.ndarray[Any, Any]
 
-ENV = -1  # in place of an agent's index: the environment
+ENV = -1  # in place of an agent's index: the whole environment
 HASH_NBYTES = 8
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")  # an object's address, which changes from run to run
 _RAISED = re.compile(r"environment (?P<env_id>\d+) \(worker \d+\) (?P<what>raised in .*)")
@@ -26,7 +26,7 @@ _DIED = re.compile(
 
 
 class Leaf(NamedTuple):
-    """One array of a nested observation. name: its path, "" if the observation is one array."""
+    """An array of a nested observation. name: its path, or "" if the observation is one array."""
 
     name: str
     dtype: str  # as NumPy writes it, such as "<f4"
@@ -34,7 +34,7 @@ class Leaf(NamedTuple):
 
 
 class RowSpec(NamedTuple):
-    """The arrays of a row. leaves: of each agent's observation, or of one if all agents have equal leaves."""
+    """The arrays of a row. leaves: those of each agent's observation, or of only one if all agents' are equal."""
 
     agents_per_env: int
     leaves: tuple[tuple[Leaf, ...], ...]  # one per agent, or one for all
@@ -58,12 +58,12 @@ class RowSpec(NamedTuple):
 
     @property
     def num_leaves(self) -> int:
-        """The largest number of leaves of any agent."""
+        """The largest number of leaves in any agent's observation."""
         return max(map(len, self.leaves))
 
 
 class Episode(NamedTuple):
-    """An episode that ended in a row. place: the agent's index, or ENV."""
+    """An episode that ended in a row. place: the agent's index, or ENV for the environment."""
 
     place: int
     total: float  # the sum of its rewards
@@ -71,10 +71,10 @@ class Episode(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """The reason why an environment has no row, in a text that is the same on every backend.
+    """The reason why an environment has no row, as text that is the same on every backend.
 
-    env_id: the environment at fault, which may be another one of the same worker; None if none was.
-    traceback: of the exception; "" for a dead worker.
+    env_id: the environment that caused it, which may be another one in the same worker; None if it is unknown.
+    traceback: the exception's traceback; "" for a dead worker.
     """
 
     env_id: int | None
@@ -83,7 +83,7 @@ class Crash(NamedTuple):
 
     @classmethod
     def of(cls, cause: str) -> Crash:
-        """Parse ``info["restarted"]``, leaving out what depends on workers and addresses."""
+        """Parse ``info["restarted"]``, leaving out parts that depend on workers and memory addresses."""
         line, _, rest = cause.strip().partition("\n")
         match = _RAISED.match(line)
         if match is not None:
@@ -95,7 +95,7 @@ class Crash(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One environment's rows of one step: first its agents', shaped as in a Batch, then values for all agents."""
+    """One environment's rows of one step: arrays over its agents, shaped as in a Batch, then values for all agents."""
 
     observations: Array
     hashes: Array  # (agents, leaves) uint64: of the bytes of each leaf
@@ -109,7 +109,7 @@ class Row(NamedTuple):
 
 
 class Reader:
-    """Splits batches into the rows of environments."""
+    """A reader that splits batches into the rows of environments."""
 
     def __init__(self, vec: VecEnv) -> None:
         self.row_spec = RowSpec.of(vec)
@@ -119,7 +119,7 @@ class Reader:
         ]
 
     def infos(self, batch: Batch) -> dict[int, list[dict[str, Any]]]:
-        """Return a batch's infos by environment."""
+        """Group a batch's infos by environment."""
         env_infos: dict[int, list[dict[str, Any]]] = {}
         infos: Sequence[dict[str, Any]] = batch.infos
         for info in infos:
@@ -127,7 +127,7 @@ class Reader:
         return env_infos
 
     def row(self, batch: Batch, index: int, infos: Sequence[Mapping[str, Any]]) -> Row:
-        """Return the rows of environment ``index`` in a batch, as views that expire with the batch."""
+        """Return the rows of the environment at ``index`` in a batch, as views that expire with the batch."""
         mine = slice(index * self._num_agents, (index + 1) * self._num_agents)
         observations = batch.observations[mine]
         episodes, over, crash = [], False, None
@@ -155,7 +155,7 @@ class Reader:
 
 
 def _episode(agent_index: int, episode: Any) -> Episode | None:
-    """Return an episode's return and length; None for another value, such as an "episode" of the environment's own."""
+    """Parse the "episode" of an info; return None if the environment itself has put another value there."""
     try:
         return Episode(agent_index, float(np.asarray(episode["r"]).item()), int(np.asarray(episode["l"]).item()))
     except (TypeError, KeyError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""The control groups of this process, which may give it less than the machine has."""
+"""Find the control groups of this process, which may limit it to less than the machine has."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def folders(controller: str, root: Path = ROOT, membership: Path = MEMBERSHIP) -> Iterator[Path]:
-    """Yield the folders that may limit this process for a controller ("cpu", "memory"): its group and all above.
+    """Yield the folders of the control groups that limit this process: its own group and all groups above it.
 
-    Reads versions 1 and 2; yields nothing without such groups. In a container a folder may be missing while its root
-    exists.
+    controller: the limited resource, "cpu" or "memory". root: the mounted hierarchy. membership: the file that lists
+    the process's groups. Supports versions 1 and 2; yields nothing if there are no groups. In a container, a folder may
+    be missing even though its root exists.
     """
     try:
         lines = membership.read_text().splitlines()
-    except (OSError, ValueError):  # ValueError: names that are no UTF-8
+    except (OSError, ValueError):  # ValueError: names that are not UTF-8
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""Files that are complete at any time, whatever happens while they are written."""
+"""Replace files atomically, and lock folders."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["alone_in", "written_whole"]
 
 @contextlib.contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a path to write to; without an error, that file then replaces the one at ``path``.
+    """Yield a temporary path to write to; if the block raises nothing, move that file to ``path`` atomically.
 
-    Removes what killed processes left while they wrote the same file.
+    Also removes partial files for the same path that killed processes left behind.
     """
     target = Path(path)
     _clear(target)
@@ -29,7 +29,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold a lock on a folder, so that one process at a time reads a file there and writes it again."""
+    """Lock a folder, so that only one process at a time reads and rewrites a file in it."""
     import fcntl  # Windows has none
 
     descriptor = os.open(folder, os.O_RDONLY)
@@ -41,7 +41,7 @@ def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _clear(target: Path) -> None:
-    """Remove the partial files of writers that have ended."""
+    """Remove the partial files of processes that have ended."""
     parts = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\.part")
     try:
         matches = [(name, parts.fullmatch(name)) for name in os.listdir(target.parent)]
@@ -49,12 +49,12 @@ def _clear(target: Path) -> None:
         return
     for name, match in matches:
         if match is not None and not _is_alive(int(match[1])):
-            with contextlib.suppress(OSError):  # it does no harm
+            with contextlib.suppress(OSError):  # a leftover file does no harm
                 (target.parent / name).unlink()
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process exists; True where the system cannot be asked."""
+    """Return whether a process exists; True if that cannot be determined."""
     if os.name != "posix":
         return True
     try:

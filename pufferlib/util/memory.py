@@ -1,4 +1,4 @@
-"""Memory: how much the machine has, how much this process and its descendants use, and how amounts are written."""
+"""Measure the memory of the machine and of this process and its descendants; parse and format byte counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["left_by", "memory_at_hand", "memory_nbytes", "memory_text", "memory_
 
 
 def memory_nbytes() -> int:
-    """Return the memory of this process and its descendants, shared memory counted once; 0 if unknown."""
+    """Return the bytes used by this process and its descendants, with shared memory counted once; 0 if unknown."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
@@ -25,7 +25,7 @@ def memory_nbytes() -> int:
     while pids:
         pid = pids.pop()
         pids += parents.get(pid, [])
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):
                     total += 1024 * int(line.split()[1])
@@ -33,7 +33,10 @@ def memory_nbytes() -> int:
 
 
 def memory_there() -> tuple[float, float]:
-    """Return the bytes that the system has and that the tightest control group allows; inf where there is no limit."""
+    """Return the machine's memory and the limit of the tightest control group, in bytes.
+
+    The memory is inf if unknown; the limit is inf unless it is below the memory.
+    """
     system, limits = float("inf"), [float("inf")]
     with suppress(OSError, ValueError, AttributeError):
         system = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -45,7 +48,7 @@ def memory_there() -> tuple[float, float]:
 
 
 def memory_at_hand() -> float:
-    """Return the bytes still available from the system and within the control groups; inf if unknown."""
+    """Return the number of bytes available on the machine and within this process's control groups; inf if unknown."""
     amounts = [float("inf")]
     with suppress(OSError, ValueError, AttributeError):
         match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
@@ -58,17 +61,20 @@ def memory_at_hand() -> float:
 
 
 def left_by(folder: Path) -> Iterator[float]:
-    """Yield the bytes that a control group leaves, if it has a limit; its page cache counts as free."""
+    """Yield the number of bytes left in a control group, if it has a limit; its page cache counts as free."""
     files = ("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
     for limit, usage, prefix in files:
-        with suppress(OSError, ValueError):  # "max" is no number, and no limit
+        with suppress(OSError, ValueError):  # "max", which is not a number, means no limit
             left = int((folder / limit).read_text()) - int((folder / usage).read_text())
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
             yield float(left + sum(int(stat.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive")))
 
 
 def nbytes_of(amount: float | str) -> float:
-    """Return an amount of memory in bytes. Raises PlanError."""
+    """Convert a number of bytes, or a text such as "500 MiB" or "4 GB", to a number of bytes.
+
+    Raises PlanError for any other text, and for a number that is not positive.
+    """
     if isinstance(amount, str):
         match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b?\s*", amount.lower())
         with suppress(ValueError):
@@ -81,5 +87,5 @@ def nbytes_of(amount: float | str) -> float:
 
 
 def memory_text(nbytes: float) -> str:
-    """Return an amount of memory: 87 MiB, 1.2 GiB."""
+    """Format a number of bytes, such as "87 MiB" or "1.2 GiB"."""
     return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"

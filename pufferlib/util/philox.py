@@ -1,7 +1,7 @@
-"""Philox: random words as a function of the agent, the step and the purpose of the draw.
+"""Random words (Philox) as a function of the seed, the episode, the step, the agent and the purpose of the draw.
 
-No state is kept between draws, so neither their order nor the number of threads matters, and a kernel draws what its
-reference draws: ``cuda_ext/philox.cuh`` is the same function, bit for bit.
+No state is kept between draws, so neither their order nor the number of threads matters, and a kernel draws the same
+words as its reference: ``cuda_ext/philox.cuh`` computes the same function, bit for bit.
 
 The function is Philox4x32-10 with the key (seed, purpose) and the counter (agent, step, episode, block).
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
@@ -24,10 +24,11 @@ LOW = 0xFFFFFFFF  # the low 32 bits
 
 
 def philox(seed: int, episode: int, step: int, agent: int, purpose: int, block: int = 0) -> tuple[int, int, int, int]:
-    """Return four words, each uniform over 0 to 2**32 - 1.
+    """Return four random words, each uniform over 0 to 2**32 - 1.
 
-    purpose: a number that the environment chooses for each use of the words, so that two uses never share words.
-    block: 1, 2 and so on give four more words each. Raises ValueError for a number that is not a uint32.
+    purpose: a number that identifies one use of random words in an environment, so that two uses never share words.
+    block: 0 for the first four words, 1, 2, … for four further words each. Raises ValueError for a number that is not a
+    uint32.
     """
     numbers = tuple(map(index, (seed, episode, step, agent, purpose, block)))
     if min(numbers) < 0 or max(numbers) > LOW:
@@ -38,14 +39,17 @@ def philox(seed: int, episode: int, step: int, agent: int, purpose: int, block: 
 def philox_array(
     seed: ArrayLike, episode: ArrayLike, step: ArrayLike, agent: ArrayLike, purpose: ArrayLike, block: ArrayLike = 0
 ) -> NDArray[np.uint32]:
-    """Return the words of ``philox`` for integers that are broadcast against each other: uint32 (4, *shape)."""
+    """Return the words of ``philox`` for arrays of integers, broadcast against each other: uint32 (4, *shape).
+
+    Raises ValueError for other dtypes, and for numbers outside 0 to 2**32 - 1.
+    """
     arrays = [np.asarray(array) for array in (seed, episode, step, agent, purpose, block)]
     for name, array in _named(arrays).items():
         if array.dtype.kind not in "iu":
             raise ValueError(f"{name} is of {array.dtype}; use integers from 0 to 2**32 - 1")
         if array.size and (int(array.min()) < 0 or int(array.max()) > LOW):
             raise ValueError(f"{name} has numbers from {array.min()} to {array.max()}; use 0 to 2**32 - 1")
-    # 64 bits hold a product of two words. Stacked in rows, because NumPy 1 would turn scalars into floats.
+    # 64 bits hold a product of two words. Arrays are stacked, because NumPy 1 turns scalars into floats.
     wide = np.stack(np.broadcast_arrays(*(array.astype(np.uint64) for array in arrays)))
     words = np.stack(_rounds(*wide.reshape(6, -1)))
     return words.astype(np.uint32).reshape(4, *wide.shape[1:])
@@ -56,9 +60,10 @@ def below(word: int, n: int) -> int: ...
 @overload
 def below(word: NDArray[np.uint32], n: ArrayLike) -> NDArray[np.int64]: ...
 def below(word: Any, n: Any) -> Any:
-    """Return a number from 0 to n - 1 for each word: an int, or int64 for an array; 1 <= n <= 2**32.
+    """Map each random word to an integer from 0 to n - 1, an int or an int64 array; 1 <= n <= 2**32.
 
-    2**32 / n words, rounded up or down, give each number, so probabilities differ by less than a share of n / 2**32.
+    Each integer results from 2**32 / n words, rounded up or down, so its probability has a relative error below n /
+    2**32.
     """
     if isinstance(word, int):
         return (word * n) >> 32
@@ -71,14 +76,16 @@ def uniform(word: int) -> np.float32: ...
 @overload
 def uniform(word: NDArray[np.uint32]) -> NDArray[np.float32]: ...
 def uniform(word: Any) -> Any:
-    """Return a float32 in [0, 1) for each word, a multiple of 2**-24: a float32 holds 24 bits exactly."""
+    """Map each random word to a float32 in [0, 1), a multiple of 2**-24, because float32 holds 24 bits exactly."""
     return (np.asarray(word, np.uint32) >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
 
 
 def episode_of(seed: int | None, last_seed: int | None, last_episode: int) -> tuple[int, int]:
-    """Return the seed and the episode that ``reset(seed)`` begins: episode 0 of ``seed`` or, if that is None, the next.
+    """Return the seed and the index of the episode that ``reset(seed)`` begins.
 
-    last_seed: None before the first reset, which then draws a seed. Raises ValueError unless seed is a uint32.
+    With a seed, that is episode 0. If seed is None, it is the episode after last_episode, with last_seed, or, if
+    last_seed is None (before the first reset), episode 0 of a random seed. Raises ValueError unless seed is None or a
+    uint32.
     """
     if seed is not None and not 0 <= seed <= LOW:
         raise ValueError(f"seed={seed} is no uint32; use 0 to 2**32 - 1")
@@ -88,7 +95,7 @@ def episode_of(seed: int | None, last_seed: int | None, last_episode: int) -> tu
 
 
 def _rounds(seed: Any, episode: Any, step: Any, agent: Any, purpose: Any, block: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the four words, as ints or uint64 arrays."""
+    """Compute the rounds of Philox and return the four words, as ints or uint64 arrays."""
     keys = seed, purpose
     words = agent, step, episode, block
     for _ in range(NUM_ROUNDS):

@@ -1,4 +1,4 @@
-"""Old names that stay for one release: they work and warn."""
+"""Deprecated names that work for one more release, with a warning."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def renamed_members(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for a module that finds renamed members under their old names.
+    """Return a ``__getattr__`` for a module that resolves the old names of renamed members.
 
-    names: the new name of each old one. An old name warns with a DeprecationWarning at the line that uses it.
+    names: the new name for each old name. Using an old name issues a DeprecationWarning at the line that uses it; any
+    name that is not in names raises AttributeError.
     """
 
     def find(name: str) -> Any:
@@ -30,15 +31,15 @@ def renamed_members(module: str, names: Mapping[str, str]) -> Callable[[str], An
 
 
 def moved_module(old: str, new: str) -> None:
-    """Replace the module ``old``, which is being imported, by ``new``, with a DeprecationWarning."""
+    """Replace the module ``old``, while it is being imported, with ``new``, and issue a DeprecationWarning."""
     warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=3)
     sys.modules[old] = import_module(new)
 
 
 def renamed_arguments(**names: str) -> Callable[[Function], Function]:
-    """Return a decorator that takes arguments under their old names, too, with a DeprecationWarning.
+    """Return a decorator that also accepts arguments under their old names, with a DeprecationWarning.
 
-    names: the new name of each old one. A call without old names costs one more call. A call with both names of an
+    names: the new name for each old name. Each call costs one extra function call. A call with both names of an
     argument raises TypeError.
     """
 

@@ -1,4 +1,4 @@
-"""The nearest valid name for a wrong one."""
+"""Suggest the nearest valid name for a misspelt one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["meant", "near", "not_one_of", "says_what_was_meant"]
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-LONG = 5  # shared letters after which the rest, however short, may have one slip
-LEAST_START, LEAST_END = 0.43, 0.5  # of a name's letters: "nash" is enough of "nash_conv", "size" not of "batch_size"
+LONG = 5  # with this many shared letters, even a short rest may have one slip
+LEAST_START, LEAST_END = 0.43, 0.5  # shares of a name: "nash" suffices for "nash_conv", "size" not for "batch_size"
 
 
 def near(name: str, known: Iterable[str], most: int = 1, *, parts: bool = True) -> list[str]:
-    """Return at most ``most`` known names that ``name`` may be a slip for, the nearest first; often none.
+    """Return up to ``most`` known names that ``name`` may be a misspelling of, nearest first; often none.
 
-    A name is near if it differs in case and separators or in a few letters ("backnd") and, with parts, if it
-    abbreviates words ("n_envs") or is a large part of a name, at its beginning or its end ("multiproc", "workers"). A
-    word in common is not enough.
+    A name is near if it differs only in case and separators, or in a few letters ("backnd"). With parts, it is also
+    near if it abbreviates words ("n_envs"), or is a large part of a known name at its beginning or end ("multiproc",
+    "workers"). Sharing one word is not enough.
     """
     ranks = ((_distance(name, other), index, other) for index, other in enumerate(known))
     ranked = sorted((rank, index, other) for rank, index, other in ranks if rank is not None and (parts or rank[0] < 2))
@@ -31,7 +31,7 @@ def near(name: str, known: Iterable[str], most: int = 1, *, parts: bool = True) 
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return a clause that suggests the nearest known name or, without one, lists them all."""
+    """Return a clause that suggests the nearest known name or, if none is near, lists all known names."""
     known = list(known)
     suggestions = near(name, known)
     if suggestions:
@@ -40,7 +40,10 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def not_one_of(argument: str, value: object, known: Iterable[str], otherwise: str = "") -> str:
-    """Return the error text for a value that an argument does not take. otherwise: what else it takes."""
+    """Return the error text for a value that an argument does not accept.
+
+    otherwise: text about further accepted values, put after the list of known ones.
+    """
     known = list(known)
     suggestions = near(value, known) if isinstance(value, str) else []
     reprs = [repr(name) for name in known]
@@ -52,10 +55,10 @@ def not_one_of(argument: str, value: object, known: Iterable[str], otherwise: st
 def says_what_was_meant(
     nested: Callable[[], Mapping[str, Iterable[str]]] = dict, otherwise: str = ""
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Decorate a function, so that a TypeError for an unknown argument suggests the nearest one.
+    """Return a decorator that makes the TypeError for an unknown argument suggest the nearest argument.
 
-    nested: returns the arguments that go into a dict, by the argument that takes the dict. otherwise: the argument that
-    takes all others. Where nothing is near and otherwise is "", the error lists the function's arguments.
+    nested: returns the names that belong in a dict argument, keyed by that argument. otherwise: the argument that takes
+    all further names. If no name is near and otherwise is "", the error lists the function's arguments.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -88,14 +91,14 @@ def says_what_was_meant(
 
 
 def _distance(name: str, known: str) -> tuple[int, int] | None:
-    """Return the distance of a name from a known one, as a sort key; None where it is not near."""
+    """Return the distance of a name from a known one, as a sort key; None if it is not near."""
     words, known_words = _words(name), _words(known)
     one, other = "".join(words), "".join(known_words)  # without separators
     if one == other:
         return (0, 0) if one else None
     shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(words, known_words, strict=False)))
     least = int(len("".join(words[:shared])) >= LONG)
-    slips = _slips("".join(words[shared:]), "".join(known_words[shared:]), least)  # in what they do not share
+    slips = _slips("".join(words[shared:]), "".join(known_words[shared:]), least)  # in the words that they do not share
     if slips is not None:
         return (1, slips)
     share = len(one) / len(other) if other else 1.0
@@ -119,10 +122,10 @@ def _abbreviates(one: str, other: str) -> bool:
 
 
 def _slips(one: str, other: str, least_most: int) -> int | None:
-    """Return how many letters differ, are missing, superfluous or swapped; None where that is too many for a slip.
+    """Count the letters that differ, are missing, superfluous or swapped; return None if there are too many for a slip.
 
-    At most 1 in names of 3 or 4 letters, 2 up to 9, else 3, and never less than least_most. In names of 3 letters,
-    and from the second slip on, the first letter must be right.
+    The limit is 1 in names of 3 or 4 letters, 2 in names of 5 to 9, else 3, and never below least_most. In names of up
+    to 3 letters, and from the second slip on, the first letter must be right.
     """
     longest = max(len(one), len(other))
     most = max(least_most, 0 if longest < 3 else 1 if longest < 5 else 2 if longest < 10 else 3)

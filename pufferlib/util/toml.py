@@ -1,4 +1,4 @@
-"""TOML, read and written: plans and settings of trainers and leagues."""
+"""Read and write TOML: plans, and the settings of trainers and leagues."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
 
 
 def read_toml(path: str | Path, hint: str) -> dict[str, Any]:
-    """Return the values of a TOML file. hint: the end of error messages, such as what writes or describes such files.
+    """Return the values of a TOML file. Raises PlanError if the file cannot be read or is not valid TOML.
 
-    Raises PlanError if the file cannot be read or is not TOML.
+    hint: text that ends error messages, such as the command that writes these files.
     """
     if sys.version_info >= (3, 11):
         import tomllib
@@ -39,9 +39,10 @@ def read_toml(path: str | Path, hint: str) -> dict[str, Any]:
 
 
 def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> dict[str, Any]:
-    """Return values converted to the types of a dataclass's fields: lists as tuples, whole numbers as floats.
+    """Convert values to the types of a dataclass's fields: lists to tuples, whole numbers to floats.
 
-    source: where they come from, for the error. Raises PlanError for a key that is not a field and for a wrong type.
+    source: the origin of the values, for error messages. Raises PlanError for a key that is not a field, and for a
+    value of a wrong type.
     """
     type_hints = typing.get_type_hints(config_type)
     hints = {field.name: type_hints[field.name] for field in fields(config_type)}
@@ -57,7 +58,10 @@ def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> d
 
 
 def _as(hint: Any, value: Any) -> Any:
-    """Convert a value of JSON or TOML to a type; a type that is not plain takes anything. Raises TypeError."""
+    """Convert a JSON or TOML value to a type; return it unchanged if the type is not a plain one.
+
+    Raises TypeError if the value does not fit the type.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         for part in arguments:
@@ -78,7 +82,7 @@ def _as(hint: Any, value: Any) -> Any:
         fits = isinstance(value, (int, float)) and not isinstance(value, bool)
         value = float(value) if fits else value
     elif hint is int:
-        value = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e5
+        value = int(value) if isinstance(value, float) and value.is_integer() else value  # such as 1e5
         fits = isinstance(value, int) and not isinstance(value, bool)
     elif hint in (str, bool, types.NoneType):
         fits = isinstance(value, hint)
@@ -90,7 +94,7 @@ def _as(hint: Any, value: Any) -> Any:
 
 
 def _description(hint: Any) -> str:
-    """Describe the values that a type takes, for the error."""
+    """Describe the values that a type accepts, for error messages."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_description(part) for part in arguments)
@@ -105,9 +109,9 @@ def _description(hint: Any) -> str:
 
 
 def to_toml(values: Mapping[str, Any], table: str = "") -> str:
-    """Return str, bool, int and float values (also NumPy's) and lists and mappings of them as TOML; None is left out.
+    """Format str, bool, int and float values (NumPy's too), and lists and mappings of them, as TOML; omit None.
 
-    table: the name of the table that holds them, if any.
+    table: the name of the table that contains the values, if any.
     """
     lines, tables = [], []
     for key, value in values.items():
