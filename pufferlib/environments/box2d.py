@@ -1,4 +1,4 @@
-"""Landing, walking and driving in the plane, with Box2D."""
+"""Box2D environments: landing, walking and driving in two dimensions."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

@@ -18,5 +18,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return a game, an AEC environment."""
+    """Make a game as an AEC environment."""
     return from_module(FAMILY, name, "env", **kwargs)

@@ -1,4 +1,4 @@
-"""POPGym: games that need a memory."""
+"""POPGym: games that require memory."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

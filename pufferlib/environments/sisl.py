@@ -1,4 +1,4 @@
-"""Stanford's cooperative games of pursuit and balance, from PettingZoo."""
+"""PettingZoo's SISL environments: cooperative pursuit and balancing."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_module(FAMILY, name, **kwargs)
