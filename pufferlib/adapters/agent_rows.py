@@ -126,7 +126,10 @@ class AgentRows(VecEnv):
         return Infos([rows[row] for row in sorted(rows) if len(rows[row]) > 1], agent_ids, 1)
 
     def _complete_envs(self, rows: Sequence[int] | None) -> list[int] | None:
-        """Return the environments of these rows. Raises CallError unless rows lists all rows of each, in order."""
+        """Return the environments of these rows.
+
+        Raises CallError unless ``rows`` lists every row of each environment, in order.
+        """
         if rows is None:
             return None
         num, ids = self._num_agents, [int(row) for row in rows]

@@ -111,7 +111,10 @@ class GymnasiumRowsVecEnv(VectorEnv):
         return tuple(self.vec.call("render"))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call method ``name`` of each row's environment, or read the attribute, and return one result per row."""
+        """Call method ``name`` of each row's environment and return the results.
+
+        An attribute that is not callable is returned unchanged.
+        """
         return tuple(self.vec.call(name, *args, **kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:

@@ -31,7 +31,7 @@ __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "m
 
 
 class SyncVectorEnv(GymnasiumVecEnv):
-    """A replacement for Gymnasium's SyncVectorEnv: all environments run in this process, stepped one after another.
+    """A replacement for Gymnasium's SyncVectorEnv, which steps all environments in this process, one after another.
 
     ``envs`` lists the environments. env_fns: callables that make one environment each. observation_mode: "same",
     "different" or a pair of spaces, as in Gymnasium.
@@ -51,7 +51,7 @@ class SyncVectorEnv(GymnasiumVecEnv):
 
 
 class AsyncVectorEnv(GymnasiumVecEnv):
-    """A replacement for Gymnasium's AsyncVectorEnv: one process per environment, or ``max_concurrency`` shared ones.
+    """A replacement for Gymnasium's AsyncVectorEnv, with a process per environment or ``max_concurrency`` in total.
 
     env_fns, observation_mode: see SyncVectorEnv.
     context: the processes' start method; None: fork if that is safe, else spawn.

@@ -163,9 +163,9 @@ class SB3VecEnv(Base):
 
 
 class DummyVecEnv(SB3VecEnv):
-    """A replacement for Stable-Baselines3's DummyVecEnv: all environments run in this process, one after another.
+    """A replacement for Stable-Baselines3's DummyVecEnv, which steps all environments in this process.
 
-    ``envs`` lists them.
+    ``envs`` lists the environments.
     """
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
@@ -174,7 +174,7 @@ class DummyVecEnv(SB3VecEnv):
 
 
 class SubprocVecEnv(SB3VecEnv):
-    """A replacement for Stable-Baselines3's SubprocVecEnv: worker processes share the environments.
+    """A replacement for Stable-Baselines3's SubprocVecEnv, whose worker processes share the environments.
 
     start_method: "fork", "spawn" or "forkserver"; by default fork if that is safe.
     num_workers: number of processes, by default one per available CPU; Stable-Baselines3 starts one per environment.

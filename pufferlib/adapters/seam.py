@@ -168,10 +168,10 @@ def actions_for(space: spaces.Space[Any], actions: Any) -> Any:
 class LeafRows:
     """A converter of rows for libraries without nested spaces.
 
-    A row of a Dict or Tuple becomes a flat dict with one array per leaf; other rows stay unchanged. space: the space of
-    one converted row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0". Paths have no
-    dots because policies use the names as keys of torch's ModuleDict, which refuses dots. A Box without dimensions gets
-    one, because policies concatenate leaves.
+    A row of a Dict or Tuple becomes a flat dict with one array per leaf; other rows stay unchanged. ``space`` is the
+    space of one converted row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0".
+    Paths have no dots because policies use the names as keys of torch's ModuleDict, which refuses dots. A Box without
+    dimensions gets one, because policies concatenate leaves.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -192,7 +192,7 @@ class LeafRows:
             self.space = spaces.Dict(parts)
 
     def of(self, rows: Any) -> Any:
-        """Convert one row or several rows to the form of ``space``; the results are views."""
+        """Convert one or more rows to the form of ``space``; the results are views."""
         if self._layout.is_leaf:
             return rows
         nested = self._layout.unflatten(rows)

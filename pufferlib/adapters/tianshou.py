@@ -267,7 +267,7 @@ class TianshouVecEnv(BaseVectorEnv):
 
 
 class DummyVectorEnv(TianshouVecEnv):
-    """A replacement for Tianshou's DummyVectorEnv: all environments run in this process, one after another."""
+    """A replacement for Tianshou's DummyVectorEnv, which steps all environments in this process."""
 
     def __init__(
         self, env_fns: Sequence[Callable[[], Any]], wait_num: int | None = None, timeout: float | None = None
@@ -276,7 +276,7 @@ class DummyVectorEnv(TianshouVecEnv):
 
 
 class SubprocVectorEnv(TianshouVecEnv):
-    """A replacement for Tianshou's SubprocVectorEnv: a pool of worker processes shares the environments.
+    """A replacement for Tianshou's SubprocVectorEnv, with a pool of worker processes that share the environments.
 
     share_memory: ignored, because rows always go through shared memory. context: "fork" or "spawn", by default fork if
     that is safe. num_workers: number of processes, by default one per available CPU; Tianshou starts one per

@@ -77,7 +77,7 @@ def families() -> dict[str, Family]:
 
 
 def family_of(name: str) -> tuple[str, Family, str] | None:
-    """Return the (stem, family, pattern) that match an environment's name, or None if none match."""
+    """Return (stem, family, pattern) of the family that matches an environment's name, or None if none does."""
     for stem, family in families().items():
         for pattern in family.names:
             if fnmatchcase(name, pattern):

@@ -17,12 +17,12 @@ SIZE = 84  # height and width in pixels, as in DQN's preprocessing of Atari game
 
 
 class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that converts RGB images, uint8 (height, width, 3), to grayscale, uint8 (size, size).
+    """A wrapper that converts RGB images, uint8 (height, width, 3), to grayscale, uint8 (size, size), and skips frames.
 
-    An action is repeated for ``frame_skip`` frames or until the episode ends; the reward is the sum of their rewards,
-    and the image and the info are from the last frame. sticky: the probability that the first of these frames repeats
-    the previous action, drawn from the generator that ``reset(seed)`` seeds. For other observations, closes the
-    environment and raises SpaceError.
+    An action is repeated for ``frame_skip`` frames or until the episode ends. The reward is summed over them; the image
+    and the info are from the last one. sticky: the probability that the first frame repeats the previous action, drawn
+    from the generator that ``reset(seed)`` seeds. If observations are not such images, closes the environment and
+    raises SpaceError.
     """
 
     def __init__(self, env: Any, frame_skip: int = 4, size: int = SIZE, sticky: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""PettingZoo's cooperative arcade games: "butterfly/…" unchanged, "butterfly-gray/…" in small grayscale images."""
+"""PettingZoo's cooperative arcade games: "butterfly/…" unchanged, "butterfly-gray/…" with small grayscale images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Make a game: "butterfly/…" unchanged, "butterfly-gray/…" in grayscale images, uint8 (84, 84).
+    """Make a game: "butterfly/…" unchanged, "butterfly-gray/…" with grayscale images, uint8 (84, 84).
 
     These show an agent's whole image; each pixel is the mean of the area that it covers. Observations that are not
     images (in knights_archers_zombies) and the state are the same under both names.

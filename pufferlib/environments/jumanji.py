@@ -42,7 +42,7 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
 
 @shared
 def _parts(name: str, items: tuple[tuple[str, Any], ...]) -> Any:
-    """Return an environment's functions, shared by all calls with equal arguments, and its two spaces."""
+    """Return an environment's functions and its two spaces; calls with equal arguments share them."""
     jumanji, specs, jnp = load("jumanji"), load("jumanji.specs"), load("jax.numpy")
     env = jumanji.make(name, **dict(items))
     observed = specs.jumanji_specs_to_gym_spaces(env.observation_spec)

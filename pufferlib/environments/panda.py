@@ -21,7 +21,7 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Make a task. An observation is a Dict of the state of arm and objects, the goal, and the goal achieved so far.
+    """Make a task whose observations are Dicts of the arm's and objects' state, the goal, and the goal achieved so far.
 
     PyBullet keeps contacts through a reset, and even when it restores a state. The environment is therefore recreated
     for each seed; otherwise an episode would depend on earlier ones.

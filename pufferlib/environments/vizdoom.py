@@ -1,4 +1,4 @@
-"""First-person Doom: "Vizdoom…" unchanged, "doom/…" in the usual small images."""
+"""First-person Doom: "Vizdoom…" unchanged, "doom/…" with the usual small images."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ MOST = 12.5  # bound of a turn, in degrees, or of a movement, per frame
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Make a scenario: "Vizdoom…" unchanged, "doom/…" in images, uint8 (60, 80, 3), one per four frames.
+    """Make a scenario: "Vizdoom…" unchanged, "doom/…" with images, uint8 (60, 80, 3), one per four frames.
 
-    Doom draws these at twice the size, and each pixel is the mean of four. game_variables: observations are a Dict of
-    the image, "screen", and the scenario's numbers, "gamevariables", float32, such as health and ammunition. Only
-    "Vizdoom…" has a scenario's other observations (sounds, maps, notifications). Continuous turns and movements lie
-    within ±12.5; ViZDoom does not bound them. The reward is the sum over the four frames.
-    kwargs: arguments of ViZDoom; "frame_skip" and "screen_resolution" change the number of frames and the image's size.
+    Doom draws these at twice the size, and each pixel is the mean of four. Continuous turns and movements lie within
+    ±12.5; ViZDoom does not bound them. The reward is the sum over the four frames. A scenario's sounds, maps and
+    notifications are only in "Vizdoom…".
+
+    game_variables: whether observations are a Dict of the image, "screen", and the scenario's numbers, "gamevariables",
+    float32, such as health and ammunition. kwargs: arguments of ViZDoom; "frame_skip" and "screen_resolution" change
+    the number of frames and the image's size.
     """
     # Otherwise all instances in a folder share a settings file there, and start with what others left in it.
     kwargs = {"doom_config_path": os.devnull, **kwargs}
