@@ -133,7 +133,10 @@ def recv_arrays(vec: VecEnv, timeout: float | None = None) -> Batch:
 
 
 def raise_cause(error: WorkerError) -> NoReturn:
-    """Raise the environment's exception, caused by the WorkerError, or the WorkerError if it has no such cause."""
+    """Raise the environment's exception, with the WorkerError as its cause.
+
+    If no environment raised, raises the WorkerError itself.
+    """
     cause = error.__cause__
     if cause is None or isinstance(cause, PufferError):
         raise error

@@ -204,10 +204,10 @@ class ObservationRows:
 
 
 class ActionRows:
-    """An encoder of a space's actions as rows, if they fit rows.
+    """An encoder that converts a space's actions to rows where that is possible.
 
     space: the space of a row: the original space for a leaf, else a Box of the bytes of all leaves, so that nothing is
-    rounded; a placeholder if actions do not fit rows.
+    rounded; a placeholder if actions cannot be converted.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -219,9 +219,10 @@ class ActionRows:
             self.space = self._layout.flat_space
 
     def encode(self, actions: Any, num_envs: int) -> Array | None:
-        """Return one row per environment, or None if actions do not fit rows or the space's shapes and types.
+        """Return one row per environment, or None if actions cannot be converted.
 
-        actions: in Gymnasium's batched form. A type matches if it casts without loss.
+        actions: in Gymnasium's batched form, with the space's shapes and types. A type matches if it casts without
+        loss.
         """
         layout = self._layout
         if layout is None:

@@ -14,7 +14,7 @@ __all__ = ["Recreated", "recreated_parallel"]
 class _Recreated:
     """A wrapper that recreates its environment with ``env_creator`` at each seeded reset after the first reset.
 
-    draws: whether a reset without a seed draws one from the environment's generator, which the last seed started.
+    draws: whether a reset without a seed draws one from the generator that the last seed started.
     """
 
     env: Any

@@ -28,7 +28,7 @@ FAMILY = Family(
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """Make a game: "butterfly/…" unchanged, "butterfly-gray/…" with grayscale images, uint8 (84, 84).
 
-    These show an agent's whole image; each pixel is the mean of the area that it covers. Observations that are not
+    The images show an agent's whole view; each pixel is the mean of the area that it covers. Observations that are not
     images (in knights_archers_zombies) and the state are the same under both names.
     """
     make = functools.partial(from_module, FAMILY, name, **kwargs)

@@ -1,4 +1,4 @@
-"""MO-Gymnasium: environments with several objectives, weighted to a single reward."""
+"""MO-Gymnasium: environments with several objectives, combined into a single weighted reward."""
 
 from __future__ import annotations
 

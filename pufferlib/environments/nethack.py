@@ -46,7 +46,7 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     "glyphs", uint8 "chars" and uint8 "colors", each (21, 79), and of int64 "blstats" (27,) and uint8 "message" (256,):
     a twentieth of the bytes. They lack the descriptions of the map's contents, the inventory, "specials" and the
     terminal; "observation_keys" selects other keys by name. Of these five, NLE's agent (nle/agent) reads "glyphs" and
-    "blstats", and MiniHack's agents receive all.
+    "blstats", and MiniHack's agents receive all five.
     """
     if name.startswith("nethack/"):
         name, kwargs = name.replace("nethack/", "NetHack", 1), {"observation_keys": KEYS, **kwargs}
