@@ -51,7 +51,7 @@ def env_creator(
 ) -> Any:
     """Make a game: "stable-retro/…" unchanged, "retro/…" with grayscale images, uint8 (84, 84), one per four frames.
 
-    In "retro/…", the first of the four frames repeats the previous action with a probability of a quarter, because games
+    In "retro/…", the first of the four frames repeats the previous action with a probability of 1/4, because games
     are deterministic and always start the same way, and episodes have at most 4,500 actions by default. The package's
     ``examples/ppo.py`` does the same, and retro.toml has its settings.
 
