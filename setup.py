@@ -24,7 +24,7 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    found = [
+    modules = [
         Extension(
             source.removesuffix(".pyx").replace("/", "."),
             [source],
@@ -36,7 +36,7 @@ def extensions() -> list[Extension]:
         for source in sorted(glob(f"{FOLDER}/*.pyx"))
     ]
     directives = {"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True}
-    built = cythonize(found, compiler_directives=directives, build_dir="build/cython")
+    built = cythonize(modules, compiler_directives=directives, build_dir="build/cython")
     for extension in built:
         extension.optional = True  # cythonize forgets it: a compiler that fails is a warning
     return built

@@ -48,7 +48,7 @@ TESTS = tuple(
     str(next(ROOT.glob(f"tests/*/test_{name}.py")).relative_to(ROOT))
     for name in (
         *("every_kernel", "gpu", "device_kernel", "device_streams", "device_policies", "device_episodes"),
-        *("device_actions", "iterations", "ppo_cuda", "cartpole", "cells", "kernels", "cuda_calls", "kernel_example"),
+        *("device_actions", "cuda_graphs", "ppo_cuda", "cartpole", "cells", "kernels", "cuda_calls", "kernel_example"),
         *("planner", "tensors", "tag_continuous", "same_program", "crowds"),
     )
 )

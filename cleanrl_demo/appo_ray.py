@@ -441,7 +441,9 @@ class PolicyActor:
     def _opened(self) -> pufferlib.VecEnv:
         path, rest = pickle.loads(self.setup)
         sys.path += [folder for folder in path if folder not in sys.path]  # there may be what the rest is made of
-        config, env, origin = transfer.loads(rest)
+        arguments = transfer.loads(rest)
+        assert isinstance(arguments, tuple), arguments
+        config, env, origin = arguments
         self.config = config
         torch.set_num_threads(config.torch_threads)
         self.since_s = time.perf_counter()

@@ -110,7 +110,9 @@ def of_this_rank(values: Any) -> Any:
     if not several():
         return values
     if not isinstance(values, list) or len(values) != torch.distributed.get_world_size():
-        raise CheckpointError("the checkpoint has not each process's random numbers; begin anew with its config.json")
+        raise CheckpointError(
+            "the checkpoint lacks the random state of each process; start a new run with its config.json"
+        )
     return values[torch.distributed.get_rank()]
 
 

@@ -31,7 +31,8 @@ def random_actor(vec: pufferlib.VecEnv, *, seed: int = 0) -> Act:
         discrete_actions, continuous_actions = decisions.distribution(
             outputs if decisions.num_aims else outputs[0], mask
         ).sample(generator)
-        flat, sample = decisions.actions(discrete_actions, continuous_actions), space.sample()
+        flat: Any = decisions.actions(discrete_actions, continuous_actions)
+        sample: Any = space.sample()
         if not isinstance(single_space, spaces.Tuple):
             return flat
         parts = zip(single_space, flat, sample, strict=True)

@@ -371,7 +371,7 @@ def _report_resumption(session: Session, checkpoint: Path | None) -> None:
         return
     newest = later(checkpoint.parent)
     if checkpoint.name == NEWEST:
-        line = "from newest.pt: environments begin anew here, so it ends otherwise than it would have"
+        line = "from newest.pt: environments are reset here, so results differ from those of an uninterrupted run"
     elif newest is not None:
         passed = "my_module:make_env" if session.origin.env is None else ""
         line = (
@@ -507,7 +507,7 @@ def _config_of(
             f"{folder} is a run of {content['algorithm']}, not of {kind.algorithm}; resume it with that trainer"
         )
     if content["config"] is None:
-        raise CheckpointError(f"{folder} has settings that no file can keep, and begins anew only; use plain values")
+        raise CheckpointError(f"{folder} has settings that no file can keep, so it cannot be resumed; use plain values")
     if not content["named"] and env is None:
         raise CheckpointError(
             f"{folder} is a run on an environment that was passed, not named; pass it again: resume(folder, env), or "

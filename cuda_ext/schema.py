@@ -73,8 +73,8 @@ class Field:
 
     def __post_init__(self) -> None:
         _check_name("field", self.name)
-        choices = {"dtype": DTYPES, "per": PER, "role": ROLES, "reset": RESETS}
-        for name, options in choices.items():
+        allowed_values = {"dtype": DTYPES, "per": PER, "role": ROLES, "reset": RESETS}
+        for name, options in allowed_values.items():
             if getattr(self, name) not in options:
                 listed = ", ".join(map(repr, options))
                 raise ValueError(f"field {self.name}: {name}={getattr(self, name)!r} is not one of {listed}")

@@ -53,22 +53,22 @@ def sampled(
     masks: NDArray[Any] | None = None,
     greedy: bool = False,
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return choices, (rows, num_choices), and the log-probabilities and entropies of actions, (rows,).
+    """Return discrete actions, (rows, num_choices), and the log-probabilities and entropies of actions, (rows,).
 
     logits: (rows, sum of nvec). masks: of their shape, true for allowed options. nvec: the number of options of each
     choice.
     """
-    choices = np.zeros((len(logits), len(nvec)), np.int64)
+    discrete_actions = np.zeros((len(logits), len(nvec)), np.int64)
     log_probs, entropies = np.zeros((2, len(logits)), np.float32)
     first = 0
     for k, n in enumerate(nvec):
         part = slice(first, first + n)
         allowed = np.ones((len(logits), n), bool) if masks is None else masks[:, part].astype(bool)
-        choices[:, k], log_prob, entropy = _chosen(logits[:, part], allowed, words[:, k], greedy)
+        discrete_actions[:, k], log_prob, entropy = _chosen(logits[:, part], allowed, words[:, k], greedy)
         log_probs += log_prob
         entropies += entropy
         first += n
-    return choices, log_probs, entropies
+    return discrete_actions, log_probs, entropies
 
 
 def _chosen(
@@ -88,8 +88,8 @@ def _chosen(
     terms = np.where(weights > 0, weights, np.float32(0)) * np.where(weights > 0, distances, np.float32(0))
     summed = np.add.accumulate(terms, axis=1)[:, -1]
     drawn = distances == 0 if greedy else passed > (uniform(words) * total)[:, np.newaxis]
-    choices = drawn.argmax(axis=1)
+    options = drawn.argmax(axis=1)
     spoil = np.where(spoiled, np.float32(np.nan), np.float32(0))
     log_total = logarithm(total)
-    log_probs = np.take_along_axis(distances, choices[:, np.newaxis], axis=1)[:, 0] - log_total
-    return choices, spoil + log_probs, spoil + (log_total - np.divide(summed, total))
+    log_probs = np.take_along_axis(distances, options[:, np.newaxis], axis=1)[:, 0] - log_total
+    return options, spoil + log_probs, spoil + (log_total - np.divide(summed, total))

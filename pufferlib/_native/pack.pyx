@@ -670,7 +670,7 @@ cdef void free_node(Node *node) noexcept:
 
 cdef enum:
     NUMBER  # a Discrete: the element at start, as a Python int
-    CHOICES  # count elements of the discrete component from start, as an array of shape and dtype
+    DISCRETE_ARRAY  # count elements of the discrete component from start, as an array of shape and dtype
     FLOATS  # count elements of the box component likewise
     DOUBLES  # the same; low and high, which float32 may round, become the exact bounds again
     INTEGERS  # the same, clipped and rounded
@@ -681,8 +681,9 @@ cdef enum:
     BY_PYTHON  # only the Python code can read it
 
 cdef dict KINDS = {
-    "number": NUMBER, "choices": CHOICES, "floats": FLOATS, "doubles": DOUBLES, "wholes": INTEGERS, "dict": MAPPING,
-    "tuple": SEQUENCE, "lone": LONE, "lone int64": LONE_INT64, "lone item": LONE_ITEM, "careful": BY_PYTHON,
+    "number": NUMBER, "choices": DISCRETE_ARRAY, "floats": FLOATS, "doubles": DOUBLES, "wholes": INTEGERS,
+    "dict": MAPPING, "tuple": SEQUENCE, "lone": LONE, "lone int64": LONE_INT64, "lone item": LONE_ITEM,
+    "careful": BY_PYTHON,
 }
 
 
@@ -801,7 +802,7 @@ cdef object read(Unpacker unpacker, Part *part, const int64_t *discrete, const f
     if part.kind == SEQUENCE:
         return tuple([read(unpacker, &part.children[i], discrete, box) for i in range(part.count)])
     array = EMPTY(<object>part.shape, <object>part.dtype)
-    if part.kind == CHOICES:
+    if part.kind == DISCRETE_ARRAY:
         read_discrete(part, discrete + part.start, unpacker.start + part.start, puf_data(array))
     else:
         read_box(part, box + part.start, puf_data(array))

@@ -2,10 +2,10 @@
 
 import importlib
 import importlib.util
-from typing import Any
+from types import ModuleType
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> ModuleType:
     """Import an adapter on first use, so that ``import pufferlib`` suffices for ``pufferlib.adapters.sb3.make(…)``."""
     path = f"{__name__}.{name}"
     if name.startswith("_") or importlib.util.find_spec(path) is None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pufferlib.errors import CallError, SpaceError
+from pufferlib.util.annotations import Options, ResetSeed
 from pufferlib.vectorization import Batch, Infos, VecEnv
+
+if TYPE_CHECKING:
+    from pufferlib.telemetry.stats import Stats
 
 __all__ = ["AgentRows"]
 
@@ -64,15 +68,15 @@ class AgentRows(VecEnv):
     # ----------------------------------------------------------------------------------------- asynchronous use
 
     def async_reset(
-        self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
+        self, seed: ResetSeed = None, options: Options = None, env_ids: Sequence[int] | None = None
     ) -> None:
-        if seed is not None and np.ndim(seed):
+        if seed is not None and np.ndim(seed):  # type: ignore[arg-type]  # which takes a list with None, too
             seed = list(seed)[:: self._num_agents]  # type: ignore[arg-type]  # one per row
         if options is not None and not isinstance(options, Mapping):
             options = list(options)[:: self._num_agents]
         self.vec.async_reset(seed, options, self._complete_envs(env_ids))
 
-    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: object, env_ids: Sequence[int] | None = None) -> None:
         self.vec.send(actions, self._complete_envs(env_ids))
 
     def recv(self, timeout: float | None = None) -> Batch:
@@ -155,17 +159,17 @@ class AgentRows(VecEnv):
     def restarts(self) -> list[int]:
         return [count for count in self.vec.restarts for _ in range(self._num_agents)]
 
-    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, *args: object, env_ids: Sequence[int] | None = None, **kwargs: object) -> list[object]:
         envs, per_row = self._envs_of(env_ids)
         results = dict(zip(envs, self.vec.call(name, *args, env_ids=envs, **kwargs), strict=True))
         return [results[env_id] for env_id in per_row]
 
-    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[object]:
         envs, per_row = self._envs_of(env_ids)
         values = dict(zip(envs, self.vec.get_attr(name, env_ids=envs), strict=True))
         return [values[env_id] for env_id in per_row]
 
-    def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
+    def set_attr(self, name: str, values: object, env_ids: Sequence[int] | None = None) -> None:
         envs, per_row = self._envs_of(env_ids)
         if isinstance(values, (list, tuple)):
             if len(values) != len(per_row):
@@ -184,7 +188,7 @@ class AgentRows(VecEnv):
         per_row = [row // self._num_agents for row in ids]
         return list(dict.fromkeys(per_row)), per_row
 
-    def stats(self, *, reset: bool = False) -> Any:
+    def stats(self, *, reset: bool = False) -> Stats:
         return self.vec.stats(reset=reset)
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from pufferlib.adapters.gymnasium_vecenv import AutoresetMode, GymnasiumVecEnv
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError, RegistryError, SpaceError
 from pufferlib.registry import creator
+from pufferlib.util.annotations import Function
 from pufferlib.util.suggestions import not_one_of
 
 __all__ = ["FORMS", "AsyncVectorEnv", "SyncVectorEnv", "main", "play", "replaced"]
@@ -132,11 +133,11 @@ def _names(infos: str) -> Iterator[None]:
         yield
 
 
-def _in_processes(kind: Any, infos: str, **fixed: Any) -> Any:
+def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
     """Return a subclass of a vector environment that makes environments by ``_call`` and fixes some arguments."""
 
     class InProcesses(kind):  # type: ignore[misc]
-        def __init__(self, env_fns: Sequence[Callable[[], Any]], *args: Any, **kwargs: Any) -> None:
+        def __init__(self, env_fns: Sequence[Callable[[], Any]], *args: object, **kwargs: object) -> None:
             env_fns = [functools.partial(_call, env_fn, infos) for env_fn in env_fns]
             super().__init__(env_fns, *args, **{**kwargs, **fixed})
 
@@ -144,13 +145,13 @@ def _in_processes(kind: Any, infos: str, **fixed: Any) -> Any:
     return InProcesses
 
 
-def _call(env_fn: Callable[[], Any], infos: str) -> Any:
+def _call(env_fn: Callable[[], object], infos: str) -> object:
     """Make an environment while Gymnasium is patched; a spawned process does not inherit the patches."""
     with _names(infos):
         return env_fn()
 
 
-def _make(theirs: Callable[..., Any], name: Any, *args: Any, **kwargs: Any) -> Any:
+def _make(theirs: Function, name: Any, *args: object, **kwargs: object) -> object:
     try:
         return theirs(name, *args, **kwargs)
     except gymnasium.error.UnregisteredEnv as error:

@@ -16,6 +16,7 @@ from gymnasium import spaces, wrappers
 from gymnasium.vector import VectorEnv
 
 from pufferlib.errors import PlanError, SpaceError
+from pufferlib.util.annotations import Array, GymnasiumEnv
 
 __all__ = ["WRAPPERS", "named"]
 
@@ -29,7 +30,7 @@ _USE_OLD = "run this script with gymnasium 0.29: pip install gymnasium==0.29.1"
 class _AlsoOfVectors:
     """A mixin for wrappers that also accept vector environments, as in 0.29; later versions have separate classes."""
 
-    def __new__(cls, env: Any, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, env: object, *args: object, **kwargs: object) -> Any:
         if not isinstance(env, VectorEnv):
             return super().__new__(cls)
         try:
@@ -44,7 +45,7 @@ class _AlsoOfVectors:
 class RecordEpisodeStatistics(_AlsoOfVectors, wrappers.RecordEpisodeStatistics):
     """Gymnasium's RecordEpisodeStatistics with 0.29's argument ``deque_size``."""
 
-    def __init__(self, env: Any, deque_size: int = 100) -> None:
+    def __init__(self, env: GymnasiumEnv, deque_size: int = 100) -> None:
         super().__init__(env, deque_size)
 
 
@@ -59,14 +60,14 @@ class NormalizeReward(_AlsoOfVectors, wrappers.NormalizeReward):
 class TransformObservation(_AlsoOfVectors, wrappers.TransformObservation):
     """Gymnasium's TransformObservation without a space argument: ``f`` must not change the space."""
 
-    def __init__(self, env: Any, f: Callable[[Any], Any]) -> None:
+    def __init__(self, env: GymnasiumEnv, f: Callable[[Any], Any]) -> None:
         super().__init__(env, f, None)
 
 
 class TransformReward(_AlsoOfVectors, wrappers.TransformReward):
     """Gymnasium's TransformReward with 0.29's argument ``f``."""
 
-    def __init__(self, env: Any, f: Callable[[Any], Any]) -> None:
+    def __init__(self, env: GymnasiumEnv, f: Callable[[Any], Any]) -> None:
         super().__init__(env, f)
 
 
@@ -76,14 +77,14 @@ class FrameStack(getattr(wrappers, "FrameStackObservation", gymnasium.Wrapper)):
     lz4_compress is ignored.
     """
 
-    def __init__(self, env: Any, num_stack: int, lz4_compress: bool = False) -> None:
+    def __init__(self, env: GymnasiumEnv, num_stack: int, lz4_compress: bool = False) -> None:
         super().__init__(env, num_stack)
 
 
 class ResizeObservation(wrappers.ResizeObservation):
     """Gymnasium's ResizeObservation, which also accepts one integer for both height and width."""
 
-    def __init__(self, env: Any, shape: tuple[int, int] | int) -> None:
+    def __init__(self, env: GymnasiumEnv, shape: tuple[int, int] | int) -> None:
         super().__init__(env, (shape, shape) if isinstance(shape, int) else (shape[0], shape[1]))
 
 
@@ -93,7 +94,7 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     keep_dim: return (h, w, 1) rather than (h, w). Raises SpaceError unless observations are uint8 (h, w, 3).
     """
 
-    def __init__(self, env: Any, keep_dim: bool = False) -> None:
+    def __init__(self, env: GymnasiumEnv, keep_dim: bool = False) -> None:
         super().__init__(env)
         shape: tuple[int, ...] = env.observation_space.shape or ()
         if env.observation_space.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3:
@@ -101,7 +102,7 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.keep_dim = keep_dim
         self.observation_space = spaces.Box(0, 255, (*shape[:2], 1) if keep_dim else shape[:2], np.uint8)
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation: Array) -> Array:
         """Return the image in grayscale."""
         import cv2
 
@@ -112,7 +113,7 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
 class ClipAction(gymnasium.ActionWrapper[Any, Any, Any]):
     """A wrapper that clips actions to the space's bounds. Unlike later versions, it does not change the space."""
 
-    def action(self, action: Any) -> Any:
+    def action(self, action: Array) -> Array:
         """Return the action, clipped to the space's bounds."""
         space: Any = self.action_space
         return np.clip(action, space.low, space.high)
@@ -138,7 +139,7 @@ def named() -> Iterator[None]:
         return
     theirs = wrappers.__getattr__
 
-    def missing(name: str) -> Any:
+    def missing(name: str) -> object:
         if name in LEFT_OUT:
             raise AttributeError(
                 f"gymnasium {gymnasium.__version__} has no wrappers.{name}, and of 0.29's wrappers pufferlib stands in "

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.adapters.seam import ends_of, make_for, needs, recv_arrays, require_rows, reset_arrays
+from pufferlib.adapters.common import ends_of, make_for, needs, recv_arrays, require_rows, reset_arrays
 from pufferlib.errors import PlanError, SpaceError
+from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.vectorization import VecEnv
 
 with needs("dm_env", "dm-env"):
@@ -49,13 +50,13 @@ class DMEnvironment(dm_env.Environment):
         self._observation_spec = _spec(vec.observation_layout.space, "observation")
         self._action_spec = _spec(vec.single_action_space, "action")
 
-    def reset(self) -> Any:
+    def reset(self) -> dm_env.TimeStep:
         """Start an episode and return its first TimeStep."""
         rows, _ = reset_arrays(self.vec)
         self._fresh = False
         return dm_env.restart(self._observation(rows))
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: object) -> dm_env.TimeStep:
         """Play one step and return its TimeStep.
 
         Starts an episode instead if none has begun or if the previous TimeStep was the last of its episode.
@@ -84,11 +85,11 @@ class DMEnvironment(dm_env.Environment):
         """Close the environment; safe to call again."""
         self.vec.close()
 
-    def _observation(self, rows: Any) -> Any:
+    def _observation(self, rows: Array) -> Any:
         return _first(self.vec.observation_layout.unflatten(rows))
 
 
-def make(env: Any, **kwargs: Any) -> DMEnvironment:
+def make(env: EnvSource, **kwargs: object) -> DMEnvironment:
     """Return ``pufferlib.make(env, num_envs=1, …)`` as a DMEnvironment.
 
     Takes the arguments of ``make``. Raises the errors of ``make`` and of DMEnvironment.
@@ -103,7 +104,7 @@ def _first(nested: Any) -> Any:
     return tuple(map(_first, nested)) if isinstance(nested, tuple) else nested[0].copy()
 
 
-def _spec(space: Any, name: str) -> Any:
+def _spec(space: spaces.Space[Any], name: str) -> Any:
     if isinstance(space, spaces.Dict):
         return {key: _spec(part, key) for key, part in space.items()}
     if isinstance(space, spaces.Tuple):

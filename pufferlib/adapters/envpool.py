@@ -8,11 +8,9 @@ EnvPool's threads step all copies in one call. docs/adapters.md lists the differ
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from pufferlib.adapters.seam import needs
+from pufferlib.adapters.common import needs
 
 with needs("EnvPool", "envpool"):
     import envpool
@@ -22,7 +20,7 @@ __all__ = ["copies"]
 SEEDS = 2**31  # EnvPool's seeds are C ints
 
 
-def copies(name: str, num_envs: int, seed: int | None = None, env_index: int = 0, **kwargs: Any) -> Any:
+def copies(name: str, num_envs: int, seed: int | None = None, env_index: int = 0, **kwargs: object) -> object:
     """Return ``num_envs`` copies of an EnvPool environment as one vector environment, made by ``envpool.make``.
 
     seed: EnvPool accepts it only here, not in a reset. Copy i of environment k (``env_index``) gets seed + k * num_envs

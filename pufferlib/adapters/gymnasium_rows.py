@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from pufferlib.adapters.common import LeafRows, actions_for, ends_of, recv_arrays, require_rows, require_synchronous
 from pufferlib.adapters.gymnasium_vecenv import AutoresetMode, GymnasiumVecEnv, columns_of
-from pufferlib.adapters.seam import LeafRows, actions_for, ends_of, recv_arrays, require_rows, require_synchronous
 from pufferlib.errors import PlanError
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Infos, VecEnv
 
 __all__ = ["GymnasiumRowsVecEnv"]
 
-Array = np.ndarray[Any, Any]
+Seeds = int | Sequence[int] | None
 Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards, terminations, truncations, infos
 
 LIBRARY = "Gymnasium"
@@ -52,12 +54,12 @@ class GymnasiumRowsVecEnv(VectorEnv):
         self.is_vector_env, self.viewer = True, None  # read by Gymnasium 0.29
         self.closed = False
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start new episodes and return (observations, infos). Arguments: see ``reset_async``."""
         self.reset_async(seed, options)
         return self.reset_wait()
 
-    def reset_async(self, seed: Any = None, options: Any = None) -> None:
+    def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
         seed: an integer gives row i seed + i; a list has one seed per row; with None, all rows keep their generators.
@@ -77,7 +79,7 @@ class GymnasiumRowsVecEnv(VectorEnv):
                 seeds = [seeds[row] for row in env_ids]
         self.vec.async_reset(seeds, options, env_ids)
 
-    def reset_wait(self, timeout: float | None = None, **_: Any) -> tuple[Any, dict[str, Any]]:
+    def reset_wait(self, timeout: float | None = None, **_: object) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset and return its (observations, infos).
 
         timeout: seconds, after which RecvTimeout is raised.
@@ -85,7 +87,7 @@ class GymnasiumRowsVecEnv(VectorEnv):
         batch = recv_arrays(self.vec, timeout)
         return self._observations(batch.observations), self._infos(batch.infos)
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: object) -> Step:
         """Play one step and return (observations, rewards, terminations, truncations, infos).
 
         actions: an array or a list, one per row. Raises WorkerError if an environment or a worker fails; ``reset``
@@ -94,7 +96,7 @@ class GymnasiumRowsVecEnv(VectorEnv):
         self.step_async(actions)
         return self.step_wait()
 
-    def step_async(self, actions: Any) -> None:
+    def step_async(self, actions: object) -> None:
         """Start one step. actions: see ``step``."""
         self.vec.send(actions_for(self.single_action_space, np.asarray(actions)))
 
@@ -110,7 +112,7 @@ class GymnasiumRowsVecEnv(VectorEnv):
         """Render each environment and return the results."""
         return tuple(self.vec.call("render"))
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, name: str, *args: object, **kwargs: Any) -> tuple[Any, ...]:
         """Call method ``name`` of each row's environment and return the results.
 
         An attribute that is not callable is returned unchanged.
@@ -121,18 +123,18 @@ class GymnasiumRowsVecEnv(VectorEnv):
         """Return attribute ``name`` of each row's environment."""
         return tuple(self.vec.get_attr(name))
 
-    def set_attr(self, name: str, values: Any) -> None:
+    def set_attr(self, name: str, values: object) -> None:
         """Set attribute ``name``. values: a list or tuple with one value per row, or one value for all."""
         self.vec.set_attr(name, values)
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         """Close all environments."""
         self.vec.close()
 
-    def _seeds(self, seed: Any) -> Any:
+    def _seeds(self, seed: Seeds) -> Seeds:
         return [seed + row for row in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else seed
 
-    def _observations(self, rows: Any) -> Any:
+    def _observations(self, rows: Array) -> Any:
         return self._leaf_rows.of(rows.copy())
 
     def _infos(self, batch_infos: Infos) -> dict[str, Any]:
@@ -140,7 +142,8 @@ class GymnasiumRowsVecEnv(VectorEnv):
         if columns is not None:
             return columns
         infos: dict[str, Any] = {}
-        for info in batch_infos:
+        row_infos: Sequence[dict[str, Any]] = batch_infos
+        for info in row_infos:
             row, row_info = info["env_id"], {key: part for key, part in info.items() if key not in self.untold}
             if "final_info" in row_info:
                 final = {key: part for key, part in row_info.pop("final_info").items() if key not in self.untold}

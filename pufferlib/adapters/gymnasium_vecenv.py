@@ -21,16 +21,17 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, iterate
 
-from pufferlib.adapters.seam import raise_cause
+from pufferlib.adapters.common import raise_cause
 from pufferlib.adapters.split_env import EXTRAS_KEY, OURS, ActionRows, ObservationRows, SplitEnv, info_parts
 from pufferlib.errors import ActionError, CallError, PlanError, PufferError, RecvTimeout, SpaceError, WorkerError
+from pufferlib.util.annotations import Array, Function
 from pufferlib.vectorization import Batch, Infos
 from pufferlib.vectorization.core.plan import checked_mode, checked_seed
 from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
 
 __all__ = ["DEFAULT_MODE", "AutoresetMode", "GymnasiumVecEnv", "WaitTimeout", "columns_of"]
 
-Array = np.ndarray[Any, Any]
+Seeds = int | Sequence[int | None] | None
 Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards, terminations, truncations, infos
 
 _BEFORE_1 = issubclass(VectorEnv, gymnasium.Env)  # Gymnasium 0.29, which has different names and a different default
@@ -57,7 +58,7 @@ else:
 DEFAULT_MODE = AutoresetMode.SAME_STEP if _BEFORE_1 else AutoresetMode.NEXT_STEP
 
 
-def _mode(mode: Any) -> AutoresetMode:
+def _mode(mode: object) -> AutoresetMode:
     """Return the AutoresetMode for a member, its value ("NextStep") or pufferlib's name for it ("next_step").
 
     Raises PlanError for any other mode.
@@ -103,7 +104,8 @@ class GymnasiumVecEnv(_VectorEnv):
         try:
             self._vec = vec = make(makers, autoreset_mode=mode, reward_dtype="float64")
             self.num_envs = vec.num_envs
-            observation_spaces, action_spaces = vec.get_attr("observation_space"), vec.get_attr("action_space")
+            observation_spaces: list[Any] = vec.get_attr("observation_space")
+            action_spaces: list[Any] = vec.get_attr("action_space")
             self._set_spaces(observation_spaces, action_spaces)
         except WorkerError as error:
             self.close()
@@ -155,12 +157,12 @@ class GymnasiumVecEnv(_VectorEnv):
 
     # ------------------------------------------------------------------------------------------------ reset, step
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start new episodes and return (observations, infos). Arguments: see ``reset_async``."""
         self.reset_async(seed, options)
         return self.reset_wait()
 
-    def reset_async(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
+    def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
         seed: an integer gives environment i seed + i; a list has an integer or None per environment; with None, all
@@ -190,7 +192,7 @@ class GymnasiumVecEnv(_VectorEnv):
         self._state = AsyncState.WAITING_RESET
 
     def reset_wait(
-        self, timeout: float | None = None, seed: Any = None, options: Any = None
+        self, timeout: float | None = None, seed: object = None, options: object = None
     ) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset and return its (observations, infos).
 
@@ -265,7 +267,8 @@ class GymnasiumVecEnv(_VectorEnv):
         if columns is not None:
             return columns
         infos: dict[str, Any] = {}
-        for info in batch_infos:
+        row_infos: Sequence[dict[str, Any]] = batch_infos
+        for info in row_infos:
             env_id = info["env_id"]
             env_info, objects, finals = info_parts(info)
             if objects:
@@ -282,12 +285,12 @@ class GymnasiumVecEnv(_VectorEnv):
 
     # ---------------------------------------------------------------------------------------------------- control
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
         """Call method ``name`` of each environment, or read the attribute if it is not callable; return the results."""
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
-    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+    def call_async(self, name: str, /, *args: object, **kwargs: object) -> None:
         """Start a call. Arguments: see ``call``. Raises ValueError for a name in ``uncallable``."""
         vec = self._open_vec()
         self._require_idle("call_async")
@@ -315,7 +318,7 @@ class GymnasiumVecEnv(_VectorEnv):
         """Return attribute ``name`` of each environment."""
         return self.call(name)
 
-    def set_attr(self, name: str, values: Any) -> None:
+    def set_attr(self, name: str, values: object) -> None:
         """Set attribute ``name``. values: a list or tuple with one value per environment, or one value for all."""
         vec = self._open_vec()
         self._require_idle("set_attr")
@@ -385,7 +388,7 @@ class GymnasiumVecEnv(_VectorEnv):
         name = f"{self._state.value}_wait"
         return WaitTimeout(f"`{name}` has timed out after {timeout} second(s), and may be called again ({error})")
 
-    def _seeds(self, seed: Any) -> Any:
+    def _seeds(self, seed: Seeds) -> list[int | None]:
         if seed is None:
             return [None] * self.num_envs
         if isinstance(seed, (Sequence, np.ndarray)):
@@ -396,7 +399,7 @@ class GymnasiumVecEnv(_VectorEnv):
         assert first is not None
         return [first + env_id for env_id in range(self.num_envs)]
 
-    def _checked_mask(self, mask: Any) -> Array:
+    def _checked_mask(self, mask: object) -> Array:
         name, shape = "`options['reset_mask']` must", (self.num_envs,)
         if not isinstance(mask, np.ndarray):
             raise TypeError(f"{name} be a numpy array, got {type(mask)}")
@@ -438,7 +441,7 @@ class GymnasiumVecEnv(_VectorEnv):
 
 
 @functools.cache
-def _adds_columns(add_info: Any) -> bool:
+def _adds_columns(add_info: Function) -> bool:
     """Return whether ``add_info`` chooses dtypes like the current Gymnasium, as ``Infos.column`` does."""
     if add_info is not VectorEnv._add_info:
         return False
@@ -452,7 +455,7 @@ def _adds_columns(add_info: Any) -> bool:
     return all(added[key].dtype == columns[key].dtype and added[key].shape == columns[key].shape for key in values)
 
 
-def columns_of(vector_env: Any, infos: Infos, left_out: Collection[str], *nested: str) -> dict[str, Any] | None:
+def columns_of(vector_env: _VectorEnv, infos: Infos, left_out: Collection[str], *nested: str) -> dict[str, Any] | None:
     """Convert infos to Gymnasium's form by columns, without the keys in ``left_out``, or return None if impossible.
 
     nested: keys that make it impossible, because their values need separate conversion. Rows must be environments.
@@ -475,7 +478,7 @@ def columns_of(vector_env: Any, infos: Infos, left_out: Collection[str], *nested
     return columns
 
 
-def _check_observation_mode(mode: Any) -> None:
+def _check_observation_mode(mode: object) -> None:
     if isinstance(mode, tuple) and len(mode) == 2:
         if not all(isinstance(space, gymnasium.Space) for space in mode):
             raise TypeError(f"observation_mode={mode!r} is no pair of spaces: that of a batch, that of one environment")

@@ -18,12 +18,13 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
+from pufferlib.adapters.common import make_for
 from pufferlib.adapters.gymnasium_rows import LIBRARY, GymnasiumRowsVecEnv
 from pufferlib.adapters.gymnasium_vecenv import DEFAULT_MODE, AutoresetMode, GymnasiumVecEnv, WaitTimeout
-from pufferlib.adapters.seam import make_for
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
+from pufferlib.util.annotations import EnvSource, GymnasiumEnv
 from pufferlib.util.suggestions import not_one_of
 from pufferlib.vectorization import Multiprocessing, Serial
 
@@ -106,7 +107,7 @@ class AsyncVectorEnv(GymnasiumVecEnv):
         )
 
 
-def make(env: Any, **kwargs: Any) -> GymnasiumRowsVecEnv:
+def make(env: EnvSource, **kwargs: Any) -> GymnasiumRowsVecEnv:
     """Return ``pufferlib.make(env, …)``, on any backend, as a GymnasiumRowsVecEnv.
 
     Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of GymnasiumRowsVecEnv.
@@ -132,8 +133,8 @@ def make_vec(
     vectorizer_kwargs: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
     agents: str | None = None,
-    **env_kwargs: Any,
-) -> Any:
+    **env_kwargs: object,
+) -> VectorEnv:
     """Return a SyncVectorEnv or AsyncVectorEnv of copies of an environment, like ``gymnasium.make_vec``.
 
         make_vec("MountainCar-v0", 64, max_episode_steps=500, vector_kwargs={"max_concurrency": 8})
@@ -185,7 +186,7 @@ def make_vec(
         raise PlanError(not_one_of(name, mode, kinds, more))
     maker: Any = creator(env) if not isinstance(env, EnvSpec) else _maker(copy.deepcopy(spec))
     make = functools.partial(_make_env, maker, max_episode_steps, wrappers, env_kwargs)
-    envs: Any = (kinds[mode] if isinstance(mode, str) else mode)([make] * num_envs, **kwargs)
+    envs: VectorEnv = (kinds[mode] if isinstance(mode, str) else mode)([make] * num_envs, **kwargs)
     if spec is not None:
         settings: dict[str, Any] = {
             "vector_kwargs": kwargs,
@@ -201,7 +202,7 @@ def make_vec(
 def _make_agents(
     env: Any,
     num_envs: int,
-    mode: Any,
+    mode: object,
     make_kwargs: Mapping[str, Any] | None,
     wrappers: Sequence[Any] | None,
     max_episode_steps: int | None,
@@ -228,7 +229,7 @@ def _maker(spec: Any) -> Callable[..., Any]:
     return functools.partial(gymnasium.make, spec, disable_env_checker=True)
 
 
-def _spec_of(env: Any) -> Any:
+def _spec_of(env: object) -> EnvSpec | None:
     """Return a copy of an environment's Gymnasium specification, or None if it has none."""
     if isinstance(env, str) and ":" in env and env not in gymnasium.registry:
         creator(env)  # imports the module, which registers the id after the colon
@@ -238,7 +239,7 @@ def _spec_of(env: Any) -> Any:
     return copy.deepcopy(env) if isinstance(env, EnvSpec) else None
 
 
-def _same(name: str, value: Any, other: str, also: Any) -> Any:
+def _same(name: str, value: object, other: str, also: object) -> Any:
     if value is not None and also is not None:
         raise PlanError(f"{name}={value!r} and {other}={also!r} say the same twice; leave one out")
     return also if value is None else value
@@ -260,7 +261,7 @@ def _make_env(
     return env
 
 
-def _limited(env: Any, max_episode_steps: int) -> Any:
+def _limited(env: GymnasiumEnv, max_episode_steps: int) -> GymnasiumEnv:
     """Set an environment's step limit, or add one if it has none; return the environment."""
     layer = env
     while isinstance(layer, gymnasium.Wrapper):

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.adapters.seam import needs
+from pufferlib.adapters.common import needs
 from pufferlib.environments._functional import ends, space_of
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.plan import checked_mode
 
 with needs("JAX", "gymnax"):
@@ -24,7 +25,6 @@ with needs("JAX", "gymnax"):
 
 __all__ = ["Copies"]
 
-Array = np.ndarray[Any, Any]
 
 MODES = {"next_step": "NextStep", "same_step": "SameStep"}
 
@@ -40,10 +40,15 @@ class Copies:
     """
 
     render_mode: str | None = None
-    spec: Any = None
+    spec: object = None
 
     def __init__(
-        self, name: Any, num_envs: int, params: Any = None, autoreset_mode: Any = "next_step", **env_kwargs: Any
+        self,
+        name: Any,
+        num_envs: int,
+        params: object = None,
+        autoreset_mode: object = "next_step",
+        **env_kwargs: object,
     ) -> None:
         autoreset_mode = checked_mode(autoreset_mode, MODES)
         if isinstance(name, str):
@@ -63,10 +68,10 @@ class Copies:
         self._step = jax.jit(self._play)
         self._waits = autoreset_mode == "next_step"
         self._split = jax.jit(lambda key: tuple(jax.random.split(key)))
-        self._key: Any = None
-        self._states: Any = None
+        self._key: jax.Array | None = None
+        self._states: object = None
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Array, dict[str, Any]]:
         """Start new episodes in all copies and return (observations, infos)."""
         if seed is not None or self._key is None:
             drawn = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
@@ -92,7 +97,15 @@ class Copies:
             observations, infos = firsts, {"final_obs": np.asarray(finals), "_final_obs": ended}
         return np.asarray(observations), np.asarray(rewards, np.float64), terminations, truncations, infos
 
-    def _play(self, keys: Any, old_states: Any, actions: Any, params: Any, due: Any, firsts: Any) -> tuple[Any, Any]:
+    def _play(
+        self,
+        keys: jax.Array,
+        old_states: object,
+        actions: jax.Array,
+        params: object,
+        due: jax.Array,
+        firsts: jax.Array,
+    ) -> tuple[Any, Any]:
         """Step all copies. A copy that is due for a reset keeps its state and returns its first observation instead."""
         keys = jax.vmap(jax.random.split)(keys)
         step = jax.vmap(self.env.step_env, (0, 0, 0, None))
@@ -109,7 +122,7 @@ class Copies:
         firsts = _chosen(ended, starts, observations)
         return states, (observations, firsts, finals, rewards * ~due, terminated, truncated)
 
-    def _new(self, keys: Any, params: Any, old: Any) -> Any:
+    def _new(self, keys: jax.Array, params: object, old: object) -> Any:
         """Start new episodes in all copies; return their observations and states in the dtypes of ``old``."""
         fresh = jax.vmap(self.env.reset_env, (0, None))(keys, params)
         return jax.tree.map(lambda new, old: new if new.dtype == old.dtype else new.astype(old.dtype), fresh, old)
@@ -117,11 +130,11 @@ class Copies:
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    def _keys(self) -> Any:
+    def _keys(self) -> jax.Array:
         self._key, key = self._split(self._key)
         return jax.random.split(key, self.num_envs)
 
 
-def _chosen(flags: Any, these: Any, those: Any) -> Any:
+def _chosen(flags: jax.Array, these: jax.Array, those: jax.Array) -> jax.Array:
     """Return ``these`` where flags (copies,) is True and ``those`` elsewhere; both are (copies, …)."""
     return jnp.where(flags.reshape(-1, *[1] * (these.ndim - 1)), these, those)

@@ -13,11 +13,12 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from pufferlib.adapters.gymnasium_rows import GymnasiumRowsVecEnv
-from pufferlib.adapters.seam import LeafRows, make_for, needs, require_rows
+from pufferlib.adapters.common import LeafRows, make_for, needs, require_rows
+from pufferlib.adapters.gymnasium_rows import GymnasiumRowsVecEnv, Seeds
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.registry import creator
+from pufferlib.util.annotations import EnvSource, Function
 from pufferlib.vectorization import VecEnv
 
 with needs("RLlib", "rllib"):
@@ -49,7 +50,7 @@ class RLlibVecEnv(GymnasiumRowsVecEnv):
         require_rows(LIBRARY, MODE, vec)
         super().__init__(vec)
 
-    def _seeds(self, seed: Any) -> Any:
+    def _seeds(self, seed: Seeds) -> Seeds:
         return seed
 
 
@@ -80,7 +81,9 @@ class Agents(MultiAgentEnv):
         self.metadata = dict(wrapped.metadata)
         self.render_mode = wrapped.render_mode
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[Any, Any], dict[Any, Any]]:
         """Start an episode and return (observations, infos), dicts with one entry per agent."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self.agents = list(observations)
@@ -115,7 +118,7 @@ class Agents(MultiAgentEnv):
         return {agent: self._leaf_rows[agent].of(row) for agent, row in observations.items()}
 
 
-def make(env: Any, **kwargs: Any) -> RLlibVecEnv:
+def make(env: EnvSource, **kwargs: object) -> RLlibVecEnv:
     """Return ``pufferlib.make(env, …)`` as an RLlibVecEnv. Takes the arguments of ``make``.
 
     For use as the ``vector_entry_point`` of ``gymnasium.register``, bind env with functools.partial. Raises the errors
@@ -124,7 +127,7 @@ def make(env: Any, **kwargs: Any) -> RLlibVecEnv:
     return RLlibVecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
-def environment(config: Any, env: Any, num_envs: int = 1, **kwargs: Any) -> Any:
+def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: object) -> Any:
     """Set the environment of an RLlib config and return the config.
 
     num_envs: per env runner, a separate process. env, kwargs: for ``make`` or, after

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.adapters.seam import (
+from pufferlib.adapters.common import (
     LeafRows,
     actions_for,
     ids_of,
@@ -29,6 +29,7 @@ from pufferlib.adapters.seam import (
 )
 from pufferlib.errors import WorkerError
 from pufferlib.registry import creator
+from pufferlib.util.annotations import Array, EnvSource, Function
 from pufferlib.vectorization import VecEnv
 
 with needs("stable-baselines3", "sb3"):
@@ -37,7 +38,6 @@ from pufferlib.util.renamed import renamed_members
 
 __all__ = ["DummyVecEnv", "SB3VecEnv", "SubprocVecEnv", "make"]
 
-Array = np.ndarray[Any, Any]
 Indices = int | Iterable[int] | None
 
 LIBRARY, MODE = "Stable-Baselines3", "same_step"
@@ -73,7 +73,8 @@ class SB3VecEnv(Base):
         options = [env_options or None for env_options in self._options] if any(self._options) else None
         observations, infos = reset_arrays(self.vec, seeds, options)
         self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for info in infos:
+        row_infos: Sequence[dict[str, Any]] = infos
+        for info in row_infos:
             self.reset_infos[info["env_id"]] = _without(info, OURS)
         self._reset_seeds()
         self._reset_options()
@@ -90,7 +91,8 @@ class SB3VecEnv(Base):
         """
         batch = recv_arrays(self.vec)
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
-        for row_info in batch.infos:
+        row_infos: Sequence[dict[str, Any]] = batch.infos
+        for row_info in row_infos:
             env_id = row_info["env_id"]
             if "final_info" in row_info:
                 info = {**_without(row_info["final_info"], OURS), "episode": row_info["episode"]}
@@ -121,7 +123,7 @@ class SB3VecEnv(Base):
         except WorkerError as error:
             raise_cause(error)
 
-    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+    def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         """Set an attribute of the selected environments to one value.
 
         An environment's exception is raised unchanged.
@@ -133,7 +135,7 @@ class SB3VecEnv(Base):
             raise_cause(error)
 
     def env_method(
-        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+        self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
     ) -> list[Any]:
         """Call a method of the selected environments and return the results.
 
@@ -158,7 +160,7 @@ class SB3VecEnv(Base):
     def _ids(self, indices: Indices) -> list[int]:
         return ids_of(self._get_indices(indices), self.num_envs)
 
-    def _observations(self, rows: Any) -> Any:
+    def _observations(self, rows: Array) -> Any:
         return self._leaf_rows.of(rows.copy())
 
 
@@ -187,7 +189,7 @@ class SubprocVecEnv(SB3VecEnv):
         super().__init__(make_for(LIBRARY, MODE, [_with_layers(env_fn) for env_fn in env_fns], kwargs))
 
 
-def make(env: Any, **kwargs: Any) -> SB3VecEnv:
+def make(env: EnvSource, **kwargs: object) -> SB3VecEnv:
     """Return ``pufferlib.make(env, …)`` as an SB3VecEnv.
 
     Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of SB3VecEnv.
@@ -199,16 +201,16 @@ def make(env: Any, **kwargs: Any) -> SB3VecEnv:
         env = (
             [_with_layers(creator(env_fn)) for env_fn in env]
             if isinstance(env, (list, tuple))
-            else _with_layers(creator(env))
+            else _with_layers(creator(env))  # type: ignore[arg-type]  # refuses another sequence
         )
     return SB3VecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
-def _with_layers(env_fn: Callable[..., Any], envs: list[Any] | None = None) -> Callable[..., Any]:
+def _with_layers(env_fn: Function, envs: list[Any] | None = None) -> Function:
     """Wrap an env_fn to set the attribute LAYERS on its environments and append them to ``envs``."""
 
     @functools.wraps(env_fn)
-    def make_env(*args: Any, **kwargs: Any) -> Any:
+    def make_env(*args: object, **kwargs: object) -> object:
         env = env_fn(*args, **kwargs)
         layer, names = env, set[str]()
         while layer is not None:

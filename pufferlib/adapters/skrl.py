@@ -8,12 +8,13 @@ docs/adapters.md lists the differences.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from pufferlib.adapters.seam import (
+from pufferlib.adapters.common import (
     ends_of,
     make_for,
     needs,
@@ -22,6 +23,7 @@ from pufferlib.adapters.seam import (
     require_synchronous,
     reset_arrays,
 )
+from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.vectorization import VecEnv
 
 with needs("skrl", "skrl"):
@@ -59,7 +61,7 @@ class SkrlVecEnv(Wrapper):
         super().__init__(vec)
         self.vec = vec
         self._seed: int | None = None
-        self._observations: Any = None
+        self._observations: torch.Tensor | None = None
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
@@ -81,14 +83,16 @@ class SkrlVecEnv(Wrapper):
         """Set the seed with which the next ``reset`` starts new episodes."""
         self._seed, self._observations = seed, None
 
-    def reset(self) -> tuple[Any, dict[str, Any]]:
+    def reset(self) -> tuple[torch.Tensor, dict[str, Any]]:
         """Return (observations, infos), of new episodes only the first time and after ``seed``."""
         if self._observations is None:
             self._observations = self._tensors(reset_arrays(self.vec, self._seed)[0])
             self._seed = None
         return self._observations, {}
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(
+        self, actions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
         """Play one step and return (observations, rewards, terminations, truncations, infos).
 
         actions: (num_envs, values).
@@ -99,7 +103,8 @@ class SkrlVecEnv(Wrapper):
         batch = recv_arrays(self.vec)
         terminations, truncations = ends_of(batch)
         self._observations = self._tensors(batch.observations)
-        ended = [info["episode"] for info in batch.infos if "episode" in info]
+        row_infos: Sequence[dict[str, Any]] = batch.infos
+        ended = [info["episode"] for info in row_infos if "episode" in info]
         infos = {"return": _mean(ended, "r"), "length": _mean(ended, "l")}
         return (
             self._observations,
@@ -113,7 +118,7 @@ class SkrlVecEnv(Wrapper):
         """Return None: critics receive the policy's observations."""
         return None
 
-    def render(self, *args: Any, **kwargs: Any) -> list[Any]:
+    def render(self, *args: object, **kwargs: Any) -> list[Any]:
         """Render each environment and return the results."""
         return self.vec.call("render", *args, **kwargs)
 
@@ -121,15 +126,18 @@ class SkrlVecEnv(Wrapper):
         """Close all environments; safe to call again."""
         self.vec.close()
 
-    def _tensors(self, rows: Any) -> Any:
+    def _tensors(self, rows: Array) -> torch.Tensor:
         nested = self.vec.observation_layout.unflatten(rows.copy())
-        return flatten_tensorized_space(tensorize_space(self.observation_space, nested, device=self.device))
+        flat: torch.Tensor = flatten_tensorized_space(
+            tensorize_space(self.observation_space, nested, device=self.device)
+        )
+        return flat
 
-    def _column(self, values: Any) -> Any:
+    def _column(self, values: Array) -> torch.Tensor:
         return torch.tensor(values, device=self.device).unsqueeze(-1)
 
 
-def make(env: Any, **kwargs: Any) -> SkrlVecEnv:
+def make(env: EnvSource, **kwargs: object) -> SkrlVecEnv:
     """Return ``pufferlib.make(env, …)`` as a SkrlVecEnv.
 
     Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of SkrlVecEnv.
@@ -140,7 +148,7 @@ def make(env: Any, **kwargs: Any) -> SkrlVecEnv:
     return SkrlVecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
-def _mean(episodes: list[dict[str, Any]], key: str) -> Any:
+def _mean(episodes: list[dict[str, Any]], key: str) -> torch.Tensor | None:
     return torch.tensor(np.mean([episode[key] for episode in episodes])) if episodes else None
 
 

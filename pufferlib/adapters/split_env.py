@@ -21,13 +21,13 @@ from pufferlib.emulation.infos import copy_value
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, observation_layout
+from pufferlib.util.annotations import Array
 
 __all__ = ["EXTRAS_KEY", "OURS", "ActionRows", "InfoExtras", "ObservationRows", "SplitEnv", "info_parts"]
 
 OURS = ("env_id", "agent_id", "env", "episode")  # keys that a VecEnv adds to infos
 EXTRAS_KEY = "beside"  # key of the values that rows do not hold: in infos, in options, and as an attribute
 
-Array = np.ndarray[Any, Any]
 Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
 _MOST_NUMBERS = 1024  # cached per space
@@ -76,7 +76,7 @@ class SplitEnv:
         self.render_mode = env.render_mode
         self._decode = self._actions.decoder()
         self._keep_finals = keep_finals
-        self._last: Any = None  # the environment's observation, unchanged
+        self._last: object = None  # the environment's observation, unchanged
         self._action: tuple[Any, ...] = ()
 
     @classmethod
@@ -99,7 +99,7 @@ class SplitEnv:
         return cls(env, keep_finals=keep_finals)
 
     @property
-    def unwrapped(self) -> Any:
+    def unwrapped(self) -> object:
         return self.env.unwrapped
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -113,7 +113,7 @@ class SplitEnv:
         seed, options = options[EXTRAS_KEY]  # the VecEnv's first seed is never None, but Gymnasium's may be
         return self._split(self.env.reset(seed=seed, options=options), ())
 
-    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if self._action:
             (action,), self._action = self._action, ()
         else:
@@ -138,7 +138,7 @@ class SplitEnv:
             return row, {EXTRAS_KEY: InfoExtras(copy_value(info) if info else {}, objects, finals)}
         return row, info
 
-    def get_wrapper_attr(self, name: str) -> Any:
+    def get_wrapper_attr(self, name: str) -> object:
         return None if name == EXTRAS_KEY else self.env.get_wrapper_attr(name)
 
     def set_wrapper_attr(self, name: str, value: Any) -> None:
@@ -172,14 +172,14 @@ class ObservationRows:
         elif self._row_paths:
             self.space = spaces.Tuple([_space_at(space, path) for path in self._row_paths])
 
-    def split(self, observation: Any) -> tuple[Any, tuple[Any, ...]]:
+    def split(self, observation: object) -> tuple[object, tuple[Any, ...]]:
         """Split an observation into (the part that rows hold, a tuple of the other parts)."""
         if self.hold_all:
             return observation, ()
         rows = tuple([_at(observation, path) for path in self._row_paths])
         return rows or 0, tuple([_at(observation, path) for path in self._others])
 
-    def zeros(self) -> Any:
+    def zeros(self) -> object:
         """Return the sample of ``space`` whose row is all zeros."""
         layout = observation_layout(self.space)
         return layout.decode(np.zeros(layout.shape, layout.dtype))
@@ -218,7 +218,7 @@ class ActionRows:
             self._layout = observation_layout(space)
             self.space = self._layout.flat_space
 
-    def encode(self, actions: Any, num_envs: int) -> Array | None:
+    def encode(self, actions: object, num_envs: int) -> Array | None:
         """Return one row per environment, or None if actions cannot be converted.
 
         actions: in Gymnasium's batched form, with the space's shapes and types. A type matches if it casts without
@@ -248,7 +248,7 @@ class ActionRows:
             return number
         return self._decoded
 
-    def _decoded(self, row: Any) -> Any:
+    def _decoded(self, row: object) -> object:
         assert self._layout is not None
         if self._layout.is_leaf:
             return row
@@ -262,7 +262,7 @@ class _Numbers(dict[int, Any]):
         super().__init__((action, number(action)) for action in range(int(space.start), int(space.start + space.n)))
         self._number = number
 
-    def __missing__(self, action: Any) -> Any:
+    def __missing__(self, action: int) -> Any:
         return self._number(action)
 
 
@@ -290,7 +290,7 @@ def _at(nested: Any, path: Path) -> Any:
     return nested
 
 
-def _space_at(space: Any, path: Path) -> gymnasium.Space[Any]:
+def _space_at(space: object, path: Path) -> gymnasium.Space[Any]:
     part: gymnasium.Space[Any] = _at(space, path)
     return part
 
@@ -303,7 +303,7 @@ def _nested(space: gymnasium.Space[Any], path: Path, parts: dict[Path, Any]) -> 
     return parts[path]
 
 
-def _map_leaves(nested: Any, function: Callable[[Any], Any]) -> Any:
+def _map_leaves(nested: object, function: Callable[[Any], Any]) -> Any:
     """Apply a function to each leaf of nested dicts and tuples; return the results in the same structure."""
     if isinstance(nested, dict):
         return {key: _map_leaves(part, function) for key, part in nested.items()}

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.adapters.seam import (
+from pufferlib.adapters.common import (
     actions_for,
     ends_of,
     ids_of,
@@ -29,6 +29,7 @@ from pufferlib.adapters.seam import (
     require_rows,
 )
 from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
+from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.vectorization import VecEnv
 
 with needs("tianshou", "tianshou"):
@@ -37,7 +38,7 @@ from pufferlib.util.renamed import renamed_members
 
 __all__ = ["DummyVectorEnv", "SubprocVectorEnv", "TianshouVecEnv", "make"]
 
-Array = np.ndarray[Any, Any]
+Ids = int | Sequence[int] | Array | None  # environments; None for all
 Step = tuple[Array, Array, Array, Array, Array]  # observations, rewards, terminations, truncations, infos
 
 LIBRARY, MODE = "Tianshou", "disabled"
@@ -82,7 +83,7 @@ class TianshouVecEnv(BaseVectorEnv):
         self._terminations, self._truncations = np.zeros(num, np.bool_), np.zeros(num, np.bool_)
         self._infos: list[dict[str, Any]] = [{} for _ in range(num)]
 
-    def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[Array, Array]:
+    def reset(self, env_id: Ids = None, **kwargs: Any) -> tuple[Array, Array]:
         """Start new episodes and return (observations, infos).
 
         env_id: a number, several, or None for all, which also abandons steps in progress. seed: an integer gives
@@ -106,7 +107,7 @@ class TianshouVecEnv(BaseVectorEnv):
         self._await(set(ids))
         return self._observations(ids), self._infos_of(ids)
 
-    def step(self, action: Any, id: Any = None) -> Step:
+    def step(self, action: object, id: Ids = None) -> Step:
         """Play one step and return (observations, rewards, terminations, truncations, infos).
 
         action: one for each environment in id, in that order; with ``wait_num`` or ``timeout``, None waits for steps in
@@ -141,7 +142,7 @@ class TianshouVecEnv(BaseVectorEnv):
         self._seeds = self._seed_list(seed)
         return [None if env_seed is None else [env_seed] for env_seed in self._seeds]
 
-    def get_env_attr(self, key: str, id: Any = None) -> list[Any]:
+    def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
         """Return attribute ``key`` of the environments in id; copies if they run in other processes.
 
         An environment's exception is raised unchanged.
@@ -155,7 +156,7 @@ class TianshouVecEnv(BaseVectorEnv):
         except WorkerError as error:
             raise_cause(error)
 
-    def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:
+    def set_env_attr(self, key: str, value: object, id: Ids = None) -> None:
         """Set attribute ``key`` of the environments in id to one value.
 
         An environment's exception is raised unchanged.
@@ -179,12 +180,12 @@ class TianshouVecEnv(BaseVectorEnv):
         """Whether ``close`` has been called."""
         return self.vec.closed
 
-    def _ids(self, ids: Any) -> list[int]:
+    def _ids(self, ids: Ids) -> list[int]:
         if self.vec.closed:
             raise ClosedError(f"this {type(self).__name__} is closed; make a new one")
         return list(range(self.env_num)) if ids is None else ids_of(np.atleast_1d(ids), self.env_num)
 
-    def _send(self, actions: Any, ids: list[int]) -> None:
+    def _send(self, actions: object, ids: list[int]) -> None:
         self.vec.send(actions_for(self.vec.single_action_space, np.asarray(actions)), ids)
 
     def _require_ready(self, ids: list[int]) -> None:
@@ -296,7 +297,7 @@ class SubprocVectorEnv(TianshouVecEnv):
         super().__init__(make_for(LIBRARY, MODE, list(env_fns), kwargs), wait_num, timeout)
 
 
-def make(env: Any, wait_num: int | None = None, timeout: float | None = None, **kwargs: Any) -> TianshouVecEnv:
+def make(env: EnvSource, wait_num: int | None = None, timeout: float | None = None, **kwargs: object) -> TianshouVecEnv:
     """Return ``pufferlib.make(env, …)``, by default on ``backend="pool"``, as a TianshouVecEnv.
 
     wait_num, timeout: see TianshouVecEnv. Takes the other arguments of ``make`` except batch_size, which is 1. Raises

@@ -9,12 +9,12 @@ docs/adapters.md lists the differences.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.adapters.seam import (
+from pufferlib.adapters.common import (
     actions_for,
     ends_of,
     make_for,
@@ -26,6 +26,8 @@ from pufferlib.adapters.seam import (
     space_of,
 )
 from pufferlib.errors import CallError, SpaceError
+from pufferlib.layout import Leaf
+from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.vectorization import VecEnv
 
 with needs("torchrl", "torchrl"):
@@ -34,6 +36,10 @@ with needs("torchrl", "torchrl"):
     from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
     from torchrl.envs import EnvBase
 from pufferlib.util.renamed import renamed_members
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from torchrl.data import TensorSpec
 
 __all__ = ["TorchRLVecEnv", "make"]
 
@@ -70,7 +76,7 @@ class TorchRLVecEnv(EnvBase):
         self._layout = layout = vec.observation_layout
         self._seed: int | None = None
         self._overs = np.zeros(vec.num_envs, np.bool_)  # whether each episode is over
-        self._ended: Any = None  # the result of the last step, if some episodes are over
+        self._ended: TensorDict = None  # the result of the last step, if some episodes are over
         first = getattr(vec.single_action_space, "start", 0)  # the first choice; TorchRL counts from 0
         self._first = np.asarray(first) if np.any(first) else None
         self._num_choices = _num_choices(vec.single_action_space) if one_hot else []
@@ -92,7 +98,7 @@ class TorchRLVecEnv(EnvBase):
         flag = Categorical(2, dtype=torch.bool, shape=(*shape, 1))
         self.done_spec = Composite({key: flag.clone() for key in ("done", "terminated", "truncated")}, shape=shape)
 
-    def _reset(self, tensordict: Any = None, **_: Any) -> Any:
+    def _reset(self, tensordict: TensorDict | None = None, **_: object) -> TensorDict:
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if self.vec.closed and self._again is not None:
             self.vec, self.is_closed, mask = self._again(), False, None
@@ -107,7 +113,7 @@ class TorchRLVecEnv(EnvBase):
             self._seed = None
         return TensorDict(self._observations(rows), batch_size=self.batch_size, device=self.device)
 
-    def _step(self, tensordict: Any) -> Any:
+    def _step(self, tensordict: TensorDict) -> TensorDict:
         actions, space = tensordict.get("action").detach().cpu(), self.vec.single_action_space
         if self._num_choices:
             actions = torch.stack([part.argmax(-1) for part in actions.long().split(self._num_choices, -1)], -1)
@@ -137,7 +143,7 @@ class TorchRLVecEnv(EnvBase):
             self._ended = result.clone()
         return result
 
-    def _send_some(self, actions: Any, left_out: Any) -> None:
+    def _send_some(self, actions: Array, left_out: Array) -> None:
         """Send actions to all environments except ``left_out``, which start new episodes instead.
 
         Raises CallError if the episode of an environment in ``left_out`` has not ended.
@@ -156,7 +162,7 @@ class TorchRLVecEnv(EnvBase):
         self.vec.close()
         self.is_closed = True
 
-    def _observations(self, rows: Any) -> dict[Any, Any]:
+    def _observations(self, rows: Array) -> dict[Any, Any]:
         tensor = torch.from_numpy(rows.copy())  # TorchRL keeps the tensors
         if self._layout.is_leaf:
             return {"observation": self._batched(tensor)}
@@ -169,12 +175,12 @@ class TorchRLVecEnv(EnvBase):
             observations[path] = self._batched(part)
         return observations
 
-    def _batched(self, tensor: Any) -> Any:
+    def _batched(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor of rows in the shape of ``batch_size``: for a single environment, its only row."""
         return tensor if self.batch_size else tensor[0]
 
 
-def make(env: Any, one_hot: bool = False, **kwargs: Any) -> TorchRLVecEnv:
+def make(env: EnvSource, one_hot: bool = False, **kwargs: object) -> TorchRLVecEnv:
     """Return ``pufferlib.make(env, …)`` as a TorchRLVecEnv.
 
     Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of TorchRLVecEnv.
@@ -190,23 +196,23 @@ def make(env: Any, one_hot: bool = False, **kwargs: Any) -> TorchRLVecEnv:
     return TorchRLVecEnv(again(), one_hot, again)
 
 
-def _dtype(dtype: Any) -> Any:
+def _dtype(dtype: np.dtype[Any] | None) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def _expanded(spec: Any, shape: tuple[int, ...]) -> Any:
+def _expanded(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     """Expand the spec of one environment to that of all environments."""
     return spec.expand(*shape, *spec.shape) if shape else spec
 
 
-def _observation_spec(space: Any, leaf: Any) -> Any:
+def _observation_spec(space: Any, leaf: Leaf) -> TensorSpec:
     if np.any(getattr(space, "start", 0)):  # TorchRL counts choices from 0
         number = getattr(space, "n", None) or space.nvec
         return _box_spec(space.start, space.start + number - 1, leaf.shape, leaf.dtype)
     return _action_spec(space, False)
 
 
-def _action_spec(space: Any, one_hot: bool) -> Any:
+def _action_spec(space: Any, one_hot: bool) -> TensorSpec:
     if isinstance(space, spaces.Discrete):
         return OneHot(int(space.n)) if one_hot else Categorical(int(space.n), dtype=_dtype(space.dtype))
     if isinstance(space, spaces.MultiDiscrete):
@@ -220,7 +226,7 @@ def _action_spec(space: Any, one_hot: bool) -> Any:
     return _box_spec(space.low, space.high, space.shape, space.dtype)
 
 
-def _box_spec(low: Any, high: Any, shape: Any, dtype: Any) -> Any:
+def _box_spec(low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TensorSpec:
     """Return a spec with these bounds or, like GymEnv, an Unbounded one if they cover the dtype's range."""
     low, high = (np.broadcast_to(np.asarray(bound, dtype), shape).copy() for bound in (low, high))
     info: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
@@ -229,7 +235,7 @@ def _box_spec(low: Any, high: Any, shape: Any, dtype: Any) -> Any:
     return Bounded(torch.from_numpy(low), torch.from_numpy(high), shape, dtype=_dtype(dtype))
 
 
-def _num_choices(space: Any) -> list[int]:
+def _num_choices(space: object) -> list[int]:
     """Return the number of choices for each part of a discrete action, or [] for other spaces."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]

@@ -286,7 +286,7 @@ def bench(arguments: list[str]) -> int:
     options: Bench = parse(Bench, "bench", arguments)
     console = new_console()
     warning = overload()
-    turns = itertools.count(1)
+    turn_counter = itertools.count(1)
     num_turns = options.repeats * len(options.backends)
     passing(console, "starting …")
     with cleared(console):
@@ -303,7 +303,7 @@ def bench(arguments: list[str]) -> int:
             wrap_kwargs=options.wrap.kwargs(),
             device=options.device,
             profile=options.profile,
-            after=lambda repeat, backend: passing(console, f"{next(turns)} of {num_turns} turns …"),
+            after=lambda repeat, backend: passing(console, f"{next(turn_counter)} of {num_turns} turns …"),
         )
     base = next((speed for speed in speeds if speed.backend == "serial"), speeds[0])
     num_agents = base.agents_per_env

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any, Literal
 
 import gymnasium
@@ -139,7 +140,7 @@ def _explicit_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _wrapped(env: Any, arguments: dict[str, Any]) -> bool:
+def _wrapped(env: object, arguments: dict[str, Any]) -> bool:
     if not hasattr(type(env), "wrap_kwargs"):
         return False
     if arguments:
@@ -149,14 +150,14 @@ def _wrapped(env: Any, arguments: dict[str, Any]) -> bool:
     return True
 
 
-def is_wrapped(env: Any) -> bool:
+def is_wrapped(env: object) -> bool:
     """Return whether the user has wrapped an environment, directly or below other wrappers."""
     while env is not None and not hasattr(type(env), "wrap_kwargs"):
         env = own_attribute(env, "env")
     return env is not None
 
 
-def _kind(env: Any) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"]:
+def _kind(env: object) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"]:
     if isinstance(env, PufferEnv):
         return "native"
     if is_vectorized(env):  # first, because EnvPool's and Gymnasium 0.29's are also gymnasium.Env
@@ -173,7 +174,7 @@ def _kind(env: Any) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"
     )
 
 
-def _require_applicable(kind: str, env: Any, arguments: dict[str, Any]) -> None:
+def _require_applicable(kind: str, env: object, arguments: dict[str, Any]) -> None:
     if kind == "native":
         unsupported = set(arguments) - {"check"}
         reason = "is a PufferEnv, which sets its rows itself"
@@ -189,11 +190,11 @@ def _require_applicable(kind: str, env: Any, arguments: dict[str, Any]) -> None:
         raise PlanError(f"{type(env).__name__} {reason}: {_names(unsupported)} cannot be set")
 
 
-def _names(names: Any) -> str:
+def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _pettingzoo_env() -> Any:
+def _pettingzoo_env() -> ModuleType:
     try:
         from pufferlib.emulation import pettingzoo_env
     except ImportError as error:

@@ -16,7 +16,7 @@ ACTION_MASK = "action_mask"
 Array = np.ndarray[Any, Any]
 
 
-def has_mask(space: Any) -> bool:
+def has_mask(space: object) -> bool:
     """Return whether observations of this space have a leaf "action_mask" at the top."""
     return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
 

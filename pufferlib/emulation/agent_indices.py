@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 from pufferlib.errors import PlanError, PopulationError, argument_error
+from pufferlib.util.annotations import AgentId
 
 __all__ = ["AgentIndices"]
 
@@ -18,7 +18,7 @@ class AgentIndices:
     takes the lowest free index when it appears; the index of an agent that ends is free from the next step on.
     """
 
-    def __init__(self, name: str, possible_agents: Sequence[Any] | None, max_agents: int | None) -> None:
+    def __init__(self, name: str, possible_agents: Sequence[AgentId] | None, max_agents: int | None) -> None:
         if max_agents is not None and max_agents < 1:
             raise PlanError(f"max_agents must be at least 1, got {max_agents}")
         if possible_agents is None and max_agents is None:
@@ -31,27 +31,27 @@ class AgentIndices:
             )
         self._name = name
         self._possible = frozenset(possible_agents or ())
-        self._fixed: dict[Any, int] | None = None
+        self._fixed: dict[AgentId, int] | None = None
         if possible_agents is not None and (max_agents is None or max_agents >= len(possible_agents)):
             self._fixed = {agent: agent_index for agent_index, agent in enumerate(possible_agents)}
         self.count = max_agents if self._fixed is None and max_agents is not None else len(possible_agents or ())
-        self.living: dict[Any, int] = {}  # agent → index, in the environment's order
-        self.last: dict[Any, int] = {}  # the same, with ended agents until their index is reused
-        self._last_agents: list[Any] = []
+        self.living: dict[AgentId, int] = {}  # agent → index, in the environment's order
+        self.last: dict[AgentId, int] = {}  # the same, with ended agents until their index is reused
+        self._last_agents: list[tuple[AgentId] | None] = []
         self._free: list[int] = []
-        self.ended: set[Any] = set()
-        self.lingering: set[Any] = set()  # ended, but still listed by the environment
+        self.ended: set[AgentId] = set()
+        self.lingering: set[AgentId] = set()  # ended, but still listed by the environment
 
     @property
     def is_fixed(self) -> bool:
         """Whether each agent always has the same index."""
         return self._fixed is not None
 
-    def knows(self, agent: Any) -> bool:
+    def knows(self, agent: AgentId) -> bool:
         """Return whether a name is an agent's: a possible one, or one that has lived in this episode."""
         return agent in self.last or agent in self._possible or agent in self.ended
 
-    def restart(self, agents: Sequence[Any]) -> None:
+    def restart(self, agents: Sequence[AgentId]) -> None:
         """Assign indices to the agents of a new episode."""
         self.living, self.last = {}, {}
         self.ended, self.lingering = set(), set()
@@ -61,7 +61,9 @@ class AgentIndices:
         for agent in dict.fromkeys(agents):  # as in ``advance``, an agent listed twice has one index
             self._assign(agent)
 
-    def take(self, living: Sequence[Any], last: dict[Any, int], ended: set[Any], lingering: set[Any]) -> None:
+    def take(
+        self, living: Sequence[AgentId], last: dict[AgentId, int], ended: set[AgentId], lingering: set[AgentId]
+    ) -> None:
         """Take over an assignment that another caller made by the same rules, and ownership of the arguments."""
         self.living = {agent: last[agent] for agent in living}
         self.last, self.ended, self.lingering = last, ended, lingering
@@ -70,7 +72,9 @@ class AgentIndices:
             self._last_agents[agent_index] = (agent,)
         self._free = sorted({*range(self.count)}.difference(self.living.values()))  # a sorted list is a heap
 
-    def advance(self, listed: Sequence[Any], ended: Sequence[Any], stillborn: Sequence[Any]) -> list[Any]:
+    def advance(
+        self, listed: Sequence[AgentId], ended: Sequence[AgentId], stillborn: Sequence[AgentId]
+    ) -> list[AgentId]:
         """Advance one step: remove ``ended``, assign indices to agents that are new in ``listed``, and return those.
 
         listed: the environment's agents after the step. stillborn: those of them that ended in the step in which they
@@ -103,7 +107,7 @@ class AgentIndices:
                 heappush(self._free, agent_index)
         return spawned
 
-    def _assign(self, agent: Any) -> None:
+    def _assign(self, agent: AgentId) -> None:
         if self._fixed is not None:
             if agent not in self._fixed:
                 raise argument_error(

@@ -13,6 +13,7 @@ from pufferlib.emulation.single_agent import own_space
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.layout.layout import ActionLayout
+from pufferlib.util.annotations import AgentId
 
 __all__ = ["Agent", "Agents"]
 
@@ -28,7 +29,7 @@ class Agent:
         masked: bool,
         extra_leaves: ExtraLeaves | None,
         check: str,
-        spaces: tuple[Any, Any],
+        spaces: tuple[object, object],
         checked: set[int] | None,
     ) -> None:
         """spaces: the environment's own objects. checked: ids of layouts whose observations need no more checks."""
@@ -49,7 +50,7 @@ class Agent:
         """Return whether observations are packed unchanged: nothing to add, no check left."""
         return self.settled and not (self.masked or self._extra_leaves)
 
-    def observed(self, name: Any, observation: Any, info: Any) -> Any:
+    def observed(self, name: AgentId, observation: object, info: object) -> object:
         """Return the observation with its extra leaves, as ``observation_layout`` packs it. Raises SpaceError."""
         if self.masked:
             mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
@@ -94,7 +95,7 @@ class Agents:
         self._action_mask = action_mask
         self._extra_leaves = extra_leaves
         self._check = check
-        self._by_name: dict[Any, Agent] = {}
+        self._by_name: dict[AgentId, Agent] = {}
         # Layouts by the identity of the space (stored with it, so that it stays alive), so that agents with one space
         # share them; of this episode and of the last one, because some environments make new spaces in each.
         self._layouts: dict[tuple[int, int | None], tuple[Any, Any]] = {}
@@ -108,14 +109,14 @@ class Agents:
         if self._checked is not None:
             self._checked &= {id(layout) for _, layout in self._older.values()}
 
-    def __getitem__(self, name: Any) -> Agent:
+    def __getitem__(self, name: AgentId) -> Agent:
         agent = self._by_name.get(name)
         if agent is None:
             agent = self.describe(self._env.observation_space(name), self._env.action_space(name))
             self._by_name[name] = agent
         return agent
 
-    def describe(self, observation_space: Any, action_space: Any) -> Agent:
+    def describe(self, observation_space: object, action_space: object) -> Agent:
         """Return an Agent with these two spaces."""
         raw_action_space = own_space(action_space)
         size = mask_size(raw_action_space) if self._action_mask and not has_mask(observation_space) else None
@@ -130,7 +131,7 @@ class Agents:
             self._checked,
         )
 
-    def _layout(self, space: Any, size: int | None) -> Any:
+    def _layout(self, space: object, size: int | None) -> Any:
         """Return the layout of a space. size: of the mask to add to an observation space; -1: an action space."""
         key = (id(space), size)
         entry = self._layouts.get(key) or self._older.get(key)

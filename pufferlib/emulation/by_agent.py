@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pufferlib.errors import SpaceError
+from pufferlib.util.annotations import AgentId
 
 __all__ = ["COMMON", "checked_info", "checked_step", "lacking", "require_known", "split_reset"]
 
@@ -21,7 +22,7 @@ def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any,
     return observations, infos
 
 
-def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[Any] = ()) -> Any:
+def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[AgentId] = ()) -> Any:
     """Return the five dicts that a parallel environment's step returned; infos may be None. Raises SpaceError.
 
     Where rewards or flags are a defaultdict, or another mapping with ``__missing__``, this fills in the agents that
@@ -61,7 +62,7 @@ def _require_dicts(values: Iterable[Any], names: Iterable[str], call: str) -> No
             )
 
 
-def checked_info(info: Any, agent: Any, call: str) -> dict[Any, Any]:
+def checked_info(info: object, agent: AgentId, call: str) -> dict[Any, Any]:
     """Return an agent's info as a dict. Raises SpaceError unless it is a mapping."""
     if isinstance(info, dict):
         return info
@@ -70,7 +71,7 @@ def checked_info(info: Any, agent: Any, call: str) -> dict[Any, Any]:
     return dict(info)
 
 
-def lacking(name: str, what: str, agent: Any, values: Mapping[Any, Any]) -> SpaceError:
+def lacking(name: str, what: str, agent: AgentId, values: Mapping[Any, Any]) -> SpaceError:
     """Return the error for an agent that acted and is missing from one of the dicts."""
     return SpaceError(
         f"{name}.step gave no {what} for agent {agent!r}, which acted; it gave those of {list(values)}: give one to "
@@ -78,7 +79,7 @@ def lacking(name: str, what: str, agent: Any, values: Mapping[Any, Any]) -> Spac
     )
 
 
-def require_known(call: str, knows: Callable[[Any], bool], **dicts: Mapping[Any, Any]) -> None:
+def require_known(call: str, knows: Callable[[AgentId], bool], **dicts: Mapping[Any, Any]) -> None:
     """Raise SpaceError for rewards, flags or infos under a key that is not an agent's name.
 
     PettingZoo allows other keys in infos. So an info that is a dict, like those of agents, must have the key of an

@@ -12,10 +12,9 @@ from gymnasium import spaces
 from pufferlib.errors import SpaceError, argument_error
 from pufferlib.layout import Layout
 from pufferlib.layout.layout import ActionLayout
+from pufferlib.util.annotations import Array
 
 __all__ = ["Clip", "action_reader", "clip_of", "common_action_space", "common_observation_space", "observation_writer"]
-
-Array = np.ndarray[Any, Any]
 
 
 def common_observation_space(layouts: Sequence[Layout]) -> gymnasium.Space[Any]:
@@ -52,7 +51,7 @@ def observation_writer(
     same = (layout.shape, layout.dtype) == (row_space.shape, row_space.dtype)
     pack = layout.packer.pack if same else layout.packer.pack_padded
 
-    def write(observation: Any, row: Array) -> None:
+    def write(observation: object, row: Array) -> None:
         if not pack(observation, row):
             write_by_views(observation, row)
 
@@ -82,7 +81,7 @@ def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: in
     raise _too_small("observation", flat, row_space)
 
 
-def _too_small(what: str, flat: Any, row_space: Any) -> SpaceError:
+def _too_small(what: str, flat: gymnasium.Space[Any], row_space: gymnasium.Space[Any]) -> SpaceError:
     return argument_error(
         SpaceError,
         lambda written, within: (
@@ -98,7 +97,7 @@ def _cached(
     """Return a writer that caches the views of rows, and of the padding after them, by the rows' identity."""
     cache: dict[int, tuple[Array, Any, Array]] = {}
 
-    def write(observation: Any, row: Array) -> None:
+    def write(observation: object, row: Array) -> None:
         entry = cache.get(id(row))
         if entry is None:
             if len(cache) >= 16 * num_agents:  # a caller passes new rows each time; the cache holds their memory
@@ -221,7 +220,7 @@ def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Call
     row_start, last, shift = Clip(row.start[:num_discrete], actions.nvec - 1, actions.start)
     low, high = actions.low, actions.high
 
-    def read_discrete(values: Any) -> Array:
+    def read_discrete(values: Array) -> Array:
         discrete: Array = np.clip(np.ravel(values)[:num_discrete] - row_start, 0, last) + shift
         return discrete
 
@@ -229,7 +228,7 @@ def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Call
     narrow = not np.can_cast(row.low.dtype, low.dtype)
     limits: Any = np.finfo(low.dtype) if narrow and not is_integer else None
 
-    def read_continuous(values: Any) -> Array:
+    def read_continuous(values: Array) -> Array:
         continuous: Array = np.ravel(values)[:num_continuous]
         if is_integer:
             continuous = np.rint(np.clip(continuous, low, high))
@@ -237,7 +236,7 @@ def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Call
             continuous = np.clip(continuous, limits.min, limits.max)
         return continuous.astype(low.dtype)
 
-    def read(values: Any) -> Any:
+    def read(values: Any) -> object:
         if isinstance(flat, spaces.Tuple):
             return unpack((read_discrete(values[0]), read_continuous(values[1])))
         if isinstance(flat, spaces.Box):

@@ -17,6 +17,7 @@ from pufferlib.emulation.common import common_observation_space
 from pufferlib.emulation.single_agent import own_space
 from pufferlib.errors import PlanError, PopulationError, SpaceError
 from pufferlib.layout import Layout, observation_layout
+from pufferlib.util.annotations import AgentId
 
 __all__ = ["AGENT_TYPE", "STATE", "ExtraLeaves", "agent_types", "extended_space", "row_layout"]
 
@@ -32,12 +33,17 @@ class ExtraLeaves:
     """
 
     def __init__(
-        self, parallel: Any, name: str, possible_agents: Sequence[Any] | None, state: bool, agent_type: bool | TypeOf
+        self,
+        parallel: Any,
+        name: str,
+        possible_agents: Sequence[AgentId] | None,
+        state: bool,
+        agent_type: bool | TypeOf,
     ) -> None:
         self._env, self._name = parallel, name
         self.spaces: dict[str, gymnasium.Space[Any]] = {}
-        self._types: dict[Any, int] = {}
-        self._state: Any = None
+        self._types: dict[AgentId, int] = {}
+        self._state: object = None
         self._is_held = False
         if state:
             space = getattr(parallel, "state_space", None)
@@ -51,7 +57,7 @@ class ExtraLeaves:
             self._types = agent_types(name, possible_agents, agent_type)
             self.spaces[AGENT_TYPE] = spaces.Discrete(max(self._types.values()) + 1)
 
-    def hold(self, state: Any) -> None:
+    def hold(self, state: object) -> None:
         """Take the state from a caller that has read it already; the next ``look`` keeps it."""
         self._state, self._is_held = state, True
 
@@ -71,13 +77,13 @@ class ExtraLeaves:
                     f"{self._name} has a state_space, but its state() is not implemented; leave state out"
                 ) from error
 
-    def leaves(self, agent: Any) -> dict[str, Any]:
+    def leaves(self, agent: AgentId) -> dict[str, object]:
         """Return an agent's leaves, with the state of the last ``look``."""
         return ({STATE: self._state} if STATE in self.spaces else {}) | self.fixed_leaves(agent)
 
-    def fixed_leaves(self, agent: Any) -> dict[str, Any]:
+    def fixed_leaves(self, agent: AgentId) -> dict[str, object]:
         """Return an agent's leaves that never change."""
-        leaves = {}
+        leaves: dict[str, object] = {}
         if AGENT_TYPE in self.spaces:
             if agent not in self._types:
                 raise PopulationError(
@@ -87,7 +93,7 @@ class ExtraLeaves:
             leaves[AGENT_TYPE] = self._types[agent]
         return leaves
 
-    def take_from_info(self, info: Any) -> bool:
+    def take_from_info(self, info: object) -> bool:
         """Take the state from an agent's info, where a caller that plays a raw environment may put it.
 
         Return whether the info has it; if not, the state is a sample, which the caller must zero in the row.
@@ -101,7 +107,7 @@ class ExtraLeaves:
         return False
 
 
-def agent_types(name: str, possible_agents: Sequence[Any] | None, agent_type: bool | TypeOf) -> dict[Any, int]:
+def agent_types(name: str, possible_agents: Sequence[AgentId] | None, agent_type: bool | TypeOf) -> dict[AgentId, int]:
     """Return the number of each agent's type; types are numbered as they first appear in possible_agents.
 
     agent_type: returns an agent's type; True: the agent's name without "_" and a number at its end.
@@ -111,7 +117,7 @@ def agent_types(name: str, possible_agents: Sequence[Any] | None, agent_type: bo
             f"{name} has no possible_agents, so the number of agent types is unknown; define possible_agents, or leave "
             "agent_type out"
         )
-    types: dict[Any, int] = {}
+    types: dict[AgentId, int] = {}
     numbers: dict[str, int] = {}
     for agent in possible_agents:
         if callable(agent_type):

@@ -16,6 +16,7 @@ from pufferlib.emulation.infos import add_episode, copy_value
 from pufferlib.emulation.rows import FastStep, RowEnv, Rows
 from pufferlib.emulation.single_agent import Caller
 from pufferlib.errors import CallError
+from pufferlib.util.annotations import AgentId, Array, RowActions
 
 __all__ = ["EmulatedEnv", "GymnasiumRows"]
 
@@ -52,7 +53,7 @@ class GymnasiumRows(RowEnv):
         self._unpack = caller.action_layout.unpack
         self._pair = len(caller.action_layout.components) == 2
         self._mask_in_info = action_mask
-        self._observation: Any = None
+        self._observation: object = None
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self.take_reset(self._caller.raw_reset(seed, options))
@@ -63,7 +64,7 @@ class GymnasiumRows(RowEnv):
         self._return, self._length, self._start_s = 0.0, 0, perf_counter()
         self.infos = self._owned(info)
 
-    def step(self, actions: Any) -> bool:
+    def step(self, actions: RowActions) -> bool:
         action = self._unpack((actions[0][0], actions[1][0]) if self._pair else actions[0])
         return self.take(self._caller.raw_step(action))
 
@@ -84,7 +85,7 @@ class GymnasiumRows(RowEnv):
             self.infos = []
         return over
 
-    def row_of(self, observation: Any, info: Any = None, agent: Any = None) -> Any:
+    def row_of(self, observation: object, info: Any = None, agent: AgentId = None) -> Array:
         return super().row_of(self._caller.observed(observation, info or {}))
 
     @property
@@ -133,7 +134,7 @@ class ForeignEnv(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         return self._caller.reset(seed, options)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self._caller.step(action)
 
     def render(self) -> Any:
@@ -191,7 +192,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._was_reset = True
         return self.observation_layout.flatten(observation), self._info(observation, info)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
         result = self._caller.raw_step(self.action_layout.unpack_checked(action))

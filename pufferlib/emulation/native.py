@@ -15,10 +15,10 @@ from pufferlib.emulation.rows import FastRows, FastStep, HeldRows, RowEnv, Rows
 from pufferlib.environment import PufferEnv, hold
 from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import action_layout, observation_layout
+from pufferlib.util.annotations import Array
 
 __all__ = ["NativeEnv", "NativeRow", "NativeRows", "native_rows"]
 
-Array = np.ndarray[Any, Any]
 Check = Literal["first", "always"]
 
 
@@ -71,7 +71,7 @@ def validate_buffers(env: PufferEnv) -> None:
             )
 
 
-def infos_by_agent(env: PufferEnv, infos: Any) -> list[tuple[int | None, dict[str, Any]]]:
+def infos_by_agent(env: PufferEnv, infos: object) -> list[tuple[int | None, dict[str, Any]]]:
     """Return the infos of reset or step as pairs of an agent index and a copy, without empty ones.
 
     The index is None for a dict about a whole environment of several agents.
@@ -115,7 +115,7 @@ class _Native(RowEnv):
         env.alive[...] = True
         self.take_reset(env.reset(seed=seed, options=options))
 
-    def take_reset(self, result: Any) -> None:
+    def take_reset(self, result: object) -> None:
         if self._check_reset:
             self._check()
             self._check_reset = self._always
@@ -152,10 +152,10 @@ class NativeRow(_Native):
         env.truncations[0] = False
         return self._hold(env.step(actions), acted)
 
-    def take(self, result: Any) -> bool:
+    def take(self, result: object) -> bool:
         return self._hold(result, True)  # the fast path does not step absent agents
 
-    def _hold(self, infos: Any, acted: bool) -> bool:
+    def _hold(self, infos: object, acted: bool) -> bool:
         """Hold the row of a step that returned infos. acted: whether its action counted."""
         env = self.env
         self._acted = acted
@@ -219,10 +219,7 @@ class NativeRows(_Native, HeldRows):
         super().__init__(env, check)
         agents = self.num_agents
         self.agent_names = tuple(f"agent_{agent_index}" for agent_index in range(agents))
-        self._masks: Any = False
-        self._rewards: Any = 0.0
-        self._terminations: Any = False
-        self._truncations: Any = False
+        self._masks, self._rewards, self._terminations, self._truncations = False, 0.0, False, False
         self._absent: Array | None = None  # the rows without an agent
         self._returns = np.zeros(agents, np.float64)
         self._first_ticks = np.zeros(agents, np.int64)  # the tick of each agent's first row
@@ -246,7 +243,7 @@ class NativeRows(_Native, HeldRows):
         zero_outcome(env)
         return self.take(env.step(actions))
 
-    def take(self, result: Any) -> bool:
+    def take(self, result: object) -> bool:
         env, before = self.env, self.before
         if self._check_step:
             self._check()
@@ -376,7 +373,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         self._was_reset = True
         return self._observation(), self._info(infos)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
         env = self.env
@@ -388,11 +385,11 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         env.alive[0] = not (terminated or truncated)
         return self._observation(), float(env.rewards[0]), terminated, truncated, self._info(infos)
 
-    def _observation(self) -> Any:
+    def _observation(self) -> object:
         observation = self.env.observations[0, ...].copy()
         return observation[()] if isinstance(self.observation_space, Discrete) else observation
 
-    def _info(self, infos: Any) -> dict[str, Any]:
+    def _info(self, infos: object) -> dict[str, Any]:
         return next((info for _, info in infos_by_agent(self.env, infos)), {})
 
     def render(self) -> Any:

@@ -22,10 +22,9 @@ from pufferlib.environment import PufferEnv, hold
 from pufferlib.errors import CallError
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.layout.layout import ActionLayout
+from pufferlib.util.annotations import AgentId
 
 __all__ = ["EmulatedParallelEnv", "NativeParallelEnv"]
-
-Array = np.ndarray[Any, Any]
 
 
 class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
@@ -76,8 +75,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self._agents = Agents(parallel, bounds, action_mask, self._extra_leaves, check, self._fixed)
         self._reset = Resetter(parallel, name)
         self._was_reset = False
-        self._known: set[Any] = set()  # the agents of this episode
-        self._ended: set[Any] = set()  # those of them that have ended
+        self._known: set[AgentId] = set()  # the agents of this episode
+        self._ended: set[AgentId] = set()  # those of them that have ended
 
     @property
     def raw(self) -> Any:
@@ -94,7 +93,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         return getattr(self.env, "unwrapped", self.env)
 
     @property
-    def agents(self) -> list[Any]:
+    def agents(self) -> list[AgentId]:
         """The living agents; none before the first reset."""
         return list(self._parallel.agents) if self._was_reset else []
 
@@ -103,17 +102,17 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
             raise AttributeError(name)
         return getattr(self._parallel, name)
 
-    def observation_space(self, agent: Any) -> gymnasium.Space[Any]:
+    def observation_space(self, agent: AgentId) -> gymnasium.Space[Any]:
         return self._agents[agent].observation_layout.flat_space
 
-    def action_space(self, agent: Any) -> gymnasium.Space[Any]:
+    def action_space(self, agent: AgentId) -> gymnasium.Space[Any]:
         return self._agents[agent].action_layout.flat_space
 
-    def observation_layout(self, agent: Any) -> Layout:
+    def observation_layout(self, agent: AgentId) -> Layout:
         """Return the layout that converts between this agent's flat and original observations."""
         return self._agents[agent].observation_layout
 
-    def action_layout(self, agent: Any) -> ActionLayout:
+    def action_layout(self, agent: AgentId) -> ActionLayout:
         """Return the layout that converts between this agent's flat and original actions."""
         return self._agents[agent].action_layout
 
@@ -142,12 +141,12 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         flat = self._flat(observations, infos)
         return flat, rewards, terminations, truncations, self._infos(observations, infos, "step")
 
-    def _knows(self, agent: Any) -> bool:
+    def _knows(self, agent: AgentId) -> bool:
         return agent in self._known or agent in self._possible
 
     def _outcome(
         self,
-        acted: list[Any],
+        acted: list[AgentId],
         observations: Mapping[Any, Any],
         rewards: Mapping[Any, Any],
         terminations: Mapping[Any, Any],
@@ -172,7 +171,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
                 self._ended.add(agent)
         return {agent: scalar_reward(reward, name) for agent, reward in rewards.items()}, terminated, truncated
 
-    def _raw_action(self, agent: Any, action: Any) -> Any:
+    def _raw_action(self, agent: AgentId, action: object) -> object:
         if action is None:  # AEC environments take it from dead agents
             return None
         return self._agents[agent].action_layout.unpack_checked(action, f" of agent {agent!r}")
@@ -311,7 +310,7 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         rows = {agent: self.env.observations[self._agent_index(agent), ...] for agent in agents}
         return {agent: self._observation_layout.flatten(row) for agent, row in rows.items()}
 
-    def _infos(self, infos: Any, agents: list[str]) -> dict[str, dict[str, Any]]:
+    def _infos(self, infos: object, agents: list[str]) -> dict[str, dict[str, Any]]:
         by_agent = dict(infos_by_agent(self.env, infos))
         owned = {agent: by_agent.get(self._agent_index(agent), {}) for agent in agents}
         if None in by_agent:

@@ -27,6 +27,7 @@ from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_rewa
 from pufferlib.errors import PlanError, SpaceError, argument_error
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.layout.layout import ActionLayout
+from pufferlib.util.annotations import AgentId, AgentInfos, Array, Info, RowActions
 
 __all__ = ["PettingZooRows", "as_parallel", "probe"]
 
@@ -50,8 +51,8 @@ def as_parallel(env: Any) -> Any:
 
 
 def probe(
-    parallel: Any, possible_agents: list[Any] | None, action_mask: bool | None, spaces_known: bool
-) -> tuple[bool, list[Any]]:
+    parallel: Any, possible_agents: list[AgentId] | None, action_mask: bool | None, spaces_known: bool
+) -> tuple[bool, list[AgentId]]:
     """Return whether infos have action masks, and the agents known before the first episode.
 
     Resets the environment once, without a seed, if it must; the reset that starts the first episode comes later.
@@ -76,7 +77,7 @@ def _most_agents(parallel: Any) -> int | None:
         return None
 
 
-def _equal(space: Any, other: Any) -> bool:
+def _equal(space: object, other: object) -> bool:
     return space is other or bool(space == other)
 
 
@@ -92,6 +93,11 @@ class PettingZooRows(HeldRows):
 
     observation_layouts, action_layouts: one an agent index; the layout of the rows until an agent has that index.
     """
+
+    _rewards: Array
+    _terminations: Array
+    _truncations: Array
+    _masks: Array
 
     def __init__(
         self,
@@ -153,7 +159,7 @@ class PettingZooRows(HeldRows):
         self._returns = np.zeros(num, np.float64)
         self._lengths = np.zeros(num, np.int64)
         self._starts_s = np.zeros(num, np.float64)
-        self._listed: list[Any] = []  # the environment's agents after the last call
+        self._listed: list[AgentId] = []  # the environment's agents after the last call
         self.changes = 0  # the number of changes of ``seating``
         has_state = self._extra_leaves is not None and STATE in self._extra_leaves.spaces
         arrays = self._returns, self._lengths, self._starts_s
@@ -162,7 +168,12 @@ class PettingZooRows(HeldRows):
             parallel, *arrays, self._fixed, keeps_indices, self._extra_leaves, has_state, self._mask_in_info
         )
 
-    def _set_rows(self, agents: list[Agent], observation_space: Any, action_space: Any) -> None:
+    def _set_rows(
+        self,
+        agents: list[Agent],
+        observation_space: gymnasium.Space[Any] | None,
+        action_space: gymnasium.Space[Any] | None,
+    ) -> None:
         observation_layouts: list[Layout] = [agent.observation_layout for agent in agents]
         action_layouts: list[ActionLayout] = [agent.action_layout for agent in agents]
         largest = observation_layouts
@@ -213,7 +224,7 @@ class PettingZooRows(HeldRows):
             entry = self._readers[id(layout)] = (layout, action_reader(layout, self.action_space))
         return entry[1]
 
-    def row_of(self, observation: Any, info: Any = None, agent: Any = None) -> Any:
+    def row_of(self, observation: object, info: object = None, agent: AgentId = None) -> Array:
         described = self._agents[agent]
         assert self.observation_space.shape is not None
         row = np.zeros(self.observation_space.shape, self.observation_space.dtype)
@@ -227,7 +238,7 @@ class PettingZooRows(HeldRows):
                     row.view(np.uint8)[leaf.offset : leaf.offset + leaf.nbytes] = 0
         return row
 
-    def action_of(self, row: Any, agent: Any = None) -> Any:
+    def action_of(self, row: RowActions, agent: AgentId = None) -> object:
         return self._reader(self._agents[agent].action_layout)(row)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
@@ -277,11 +288,11 @@ class PettingZooRows(HeldRows):
 
     def take_seating(
         self,
-        living: list[Any],
-        listed: list[Any],
-        last: dict[Any, int],
-        ended: set[Any],
-        lingering: set[Any],
+        living: list[AgentId],
+        listed: list[AgentId],
+        last: dict[AgentId, int],
+        ended: set[AgentId],
+        lingering: set[AgentId],
         begun: bool,
     ) -> None:
         """Take the agents back from code that has stepped the environment directly, with ownership of the arguments.
@@ -295,7 +306,7 @@ class PettingZooRows(HeldRows):
         self._indices.take(living, last, ended, lingering)
         self._set_up(living)
 
-    def _seat(self, name: Any, agent_index: int) -> Seat:
+    def _seat(self, name: AgentId, agent_index: int) -> Seat:
         agent, read = self._agent_at[agent_index], self._read[agent_index]
         layout = agent.action_layout
         clip = None if read == layout.unpack else clip_of(layout, self.action_space)
@@ -317,7 +328,7 @@ class PettingZooRows(HeldRows):
         for column in (self._rewards, self._terminations, self._truncations, self._masks):
             column[:] = 0
 
-    def _add_agents(self, names: list[Any], observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
+    def _add_agents(self, names: list[AgentId], observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
         """Add agents that have just got an index, with their first observations."""
         self._set_up(names)
         for name in names:
@@ -327,7 +338,7 @@ class PettingZooRows(HeldRows):
             agent = self._agent_at[agent_index]
             self._observations[agent_index] = agent.observed(name, observations[name], infos.get(name))
 
-    def _set_up(self, names: list[Any]) -> None:
+    def _set_up(self, names: list[AgentId]) -> None:
         """Set up the converters and layouts of agents at their indices."""
         observation_layouts, action_layouts = list(self.observation_layouts), list(self.action_layouts)
         for name in names:
@@ -339,14 +350,14 @@ class PettingZooRows(HeldRows):
             action_layouts[agent_index] = agent.action_layout
         self.observation_layouts, self.action_layouts = tuple(observation_layouts), tuple(action_layouts)
 
-    def _unobserved(self, name: Any, observations: Mapping[Any, Any]) -> SpaceError:
+    def _unobserved(self, name: AgentId, observations: Mapping[Any, Any]) -> SpaceError:
         if name in observations:
             return SpaceError(f"{self.name} gave None as the observation of agent {name!r}, which is alive")
         return SpaceError(
             f"{self.name} gave no observation for agent {name!r}, which is alive; it gave those of {list(observations)}"
         )
 
-    def step(self, actions: Any) -> bool:
+    def step(self, actions: RowActions) -> bool:
         living, read = self._indices.living, self._read
         if isinstance(actions, tuple):
             discrete, box = actions
@@ -367,7 +378,7 @@ class PettingZooRows(HeldRows):
         self._clear()
         held_observations, agent_at = self._observations, self._agent_at
         masks, values = [False] * self.num_agents, [0.0] * self.num_agents  # storing costs a third of that in an array
-        ended: dict[Any, int] = {}
+        ended: dict[AgentId, int] = {}
         is_complete = len(rewards) == len(terminations) == len(truncations) == len(living)
         for name, agent_index in living.items():
             observation, reward = observations.get(name), rewards.get(name)
@@ -431,13 +442,13 @@ class PettingZooRows(HeldRows):
             self._starts_s[new_indices] = perf_counter()
         return over
 
-    def _infos_by_agent(self, infos: Mapping[Any, Any], call: str) -> list[tuple[int | None, dict[str, Any]]]:
+    def _infos_by_agent(self, infos: Mapping[Any, Any], call: str) -> AgentInfos:
         """Return the non-empty infos by agent index; those of no agent form one info of the environment, by key."""
         last = self._indices.last
         if not infos.keys() <= last.keys():
             require_known(f"{self.name}.{call}", self._indices.knows, infos=infos)
-        result: list[tuple[int | None, dict[str, Any]]] = []
-        others: dict[str, Any] = {}
+        result: AgentInfos = []
+        others: Info = {}
         for name, info in infos.items():
             if info is None or (type(info) is dict and not info):
                 continue

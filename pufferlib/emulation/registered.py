@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Callable[..., gymnasium.Env[Any, Any]]:
     return partial(_single_agent_env, f"ocean/{name}")
 
 
-def _single_agent_env(name: str, /, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+def _single_agent_env(name: str, /, **kwargs: object) -> gymnasium.Env[Any, Any]:
     """Return the environment, a PufferEnv wrapped. Raises SpaceError if it has several agents."""
     env = registry.creator(name)(**kwargs)
     if isinstance(env, PufferEnv) and env.num_agents == 1:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pufferlib.util.annotations import AgentId, AgentInfos, Array, Info, RowActions
+
 if TYPE_CHECKING:
     import gymnasium
 
+    from pufferlib._native.pack import Packer, Unpacker
+    from pufferlib.emulation.common import Clip
+    from pufferlib.emulation.extra_leaves import ExtraLeaves
     from pufferlib.layout import Layout
     from pufferlib.layout.layout import ActionLayout
 
 __all__ = ["FastAgents", "FastRows", "FastStep", "HeldRows", "RowEnv", "Rows", "Seat", "Seating"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Rows(NamedTuple):
@@ -30,16 +33,19 @@ class Rows(NamedTuple):
     places: tuple[Array, ...]  # observations[i, ...] of each agent, made once: a view costs 0.1 us
 
 
+MaskPlan = tuple[str, int, dict[Any, Any]]  # see action_masks.mask_plan
+
+
 class FastStep(NamedTuple):
     """What the compiled loop needs to step an environment of one agent without its RowEnv in usual steps."""
 
-    env: Any  # the raw environment
-    step: Any  # the environment's ``step``
-    packer: Any  # of the observation layout
-    unpacker: Any  # of the action layout; None for an action that is one leaf
+    env: object  # the raw environment
+    step: Callable[[Any], Any]  # the environment's ``step``
+    packer: Packer  # of the observation layout
+    unpacker: Unpacker | None  # of the action layout; None for an action that is one leaf
     native: bool  # a PufferEnv, which writes into its own buffers; others return five values
     resets: bool  # its ``reset`` may be called, too: one that returns values returns an observation and an info
-    masks: tuple[Any, ...] | None = None  # the ``mask_plan`` of the masks in its infos, leaves of its observations
+    masks: MaskPlan | None = None  # the ``mask_plan`` of the masks in its infos, leaves of its observations
 
 
 class FastAgents(NamedTuple):
@@ -49,13 +55,13 @@ class FastAgents(NamedTuple):
     ``take_seating``. Both share the arrays, one value an agent index.
     """
 
-    env: Any  # the parallel environment
+    env: object  # the parallel environment
     returns: Array  # float64
     lengths: Array  # int64
     starts_s: Array  # float64
     keeps_spaces: bool  # an agent has the same spaces in each episode; else the environment is asked for each new agent
     keeps_indices: bool  # an agent has the same index in each episode
-    extra_leaves: Any  # the ExtraLeaves in the observations, or None
+    extra_leaves: ExtraLeaves | None  # those in the observations
     has_state: bool  # they include the environment's state
     mask_in_info: bool
 
@@ -63,15 +69,15 @@ class FastAgents(NamedTuple):
 class Seat(NamedTuple):
     """An agent and its index, with the converters of its actions and observations."""
 
-    name: Any
+    name: AgentId
     agent_index: int
-    packer: Any  # of its observation layout
-    unpacker: Any  # of its action layout; None where only ``read`` can convert its action
+    packer: Packer | None  # of its observation layout
+    unpacker: Unpacker | None  # of its action layout; None where only ``read`` can convert its action
     read: Callable[[Any], Any]  # converts its row of actions
-    clip: Any  # the Clip of its discrete actions; None where the row's need none
-    masks: tuple[Any, ...] | None  # the ``mask_plan`` of the masks in its infos, a leaf of its observations
+    clip: Clip | None  # of its discrete actions; None where the row's need none
+    masks: MaskPlan | None  # the ``mask_plan`` of the masks in its infos, a leaf of its observations
     merges_leaves: bool  # leaves go into the observation, which is a dict
-    leaves: dict[str, Any] | None  # of ExtraLeaves, without the state; or None
+    leaves: dict[str, object] | None  # of ExtraLeaves, without the state; or None
     spaces: tuple[Any, Any]  # of its observations and actions, the environment's own objects
 
 
@@ -79,16 +85,16 @@ class Seating(NamedTuple):
     """The agents of a parallel environment."""
 
     seats: list[Seat]  # of the living, in the environment's order
-    listed: list[Any]  # its ``agents`` after the last call
-    last: dict[Any, int]  # this and the others as in AgentIndices
-    ended: set[Any]
-    lingering: set[Any]
+    listed: list[AgentId]  # its ``agents`` after the last call
+    last: dict[AgentId, int]  # this and the others as in AgentIndices
+    ended: set[AgentId]
+    lingering: set[AgentId]
 
 
 class FastRows(NamedTuple):
     """What the compiled loop needs to step a PufferEnv of several agents without its RowEnv. Both share the arrays."""
 
-    env: Any
+    env: object
     returns: Array  # float64
     births: Array  # int64, the tick of each agent's first row
     starts_s: Array  # float64
@@ -102,7 +108,7 @@ class RowEnv(ABC):
     autoreset writes the last observation and the first of the next episode to different arrays.
     """
 
-    env: Any  # the target of render, call, get_attr and set_attr
+    env: object  # the target of render, call, get_attr and set_attr
     num_agents: int  # rows
     multi_agent: bool  # True where infos are by agent
     observation_space: gymnasium.Space[Any]  # of one row, as learners see it
@@ -113,7 +119,7 @@ class RowEnv(ABC):
     action_layouts: tuple[ActionLayout, ...]  # of each row's agent
     agent_names: tuple[str, ...] = ()  # by agent index; () for one agent, or where agents change their indices
     autoreset_mode: str | None = None  # of an environment that resets its agents by itself
-    infos: list[tuple[int | None, dict[str, Any]]]
+    infos: AgentInfos
     # of the last reset or step: (agent index, or None for the environment; a non-empty dict that the caller owns)
 
     # Used only where an environment has a fast step:
@@ -126,20 +132,20 @@ class RowEnv(ABC):
         """Whether all one-time checks are done, so that the next step may be a fast one."""
         return False
 
-    def take(self, result: Any) -> bool:
+    def take(self, result: object) -> bool:
         """Hold the rows of a step already played, as ``step`` does. result: of the raw environment's step."""
         raise NotImplementedError
 
-    def take_reset(self, result: Any) -> None:
+    def take_reset(self, result: object) -> None:
         """Hold the first rows of an episode, as ``reset`` does. result: of the raw environment's reset."""
         raise NotImplementedError
 
     @abstractmethod
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+    def reset(self, seed: int | None, options: Info | None) -> None:
         """Start an episode and hold its first rows: reward 0, no flags, masks False. seed, options: as in Gymnasium."""
 
     @abstractmethod
-    def step(self, actions: Any) -> bool:
+    def step(self, actions: RowActions) -> bool:
         """Play one step and hold its rows; True if the episode is over. actions: (num_agents, …) or a pair of such."""
 
     @abstractmethod
@@ -150,7 +156,7 @@ class RowEnv(ABC):
     def write_outcome(self, rows: Rows) -> None:
         """Copy the held rewards, terminations, truncations and masks into rows."""
 
-    def row_of(self, observation: Any, info: Any = None, agent: Any = None) -> Any:
+    def row_of(self, observation: object, info: object = None, agent: AgentId = None) -> Array:
         """Return a raw observation as one flat row, a new array. agent: its name, in an environment of several.
 
         info: holds the masks and, if rows contain the environment's state, the state under "state". Without it the leaf
@@ -158,7 +164,7 @@ class RowEnv(ABC):
         """
         return np.asarray(self.observation_layout.flatten(observation))
 
-    def action_of(self, row: Any, agent: Any = None) -> Any:
+    def action_of(self, row: RowActions, agent: AgentId = None) -> object:
         """Return the raw action in a row of actions, an array or a pair of them.
 
         agent: its name, in an environment of several.
@@ -175,10 +181,10 @@ class RowEnv(ABC):
 class HeldRows(RowEnv):
     """Rows that hold their outcome as arrays (num_agents,), or as one value for all."""
 
-    _rewards: Any
-    _terminations: Any
-    _truncations: Any
-    _masks: Any
+    _rewards: Array | float
+    _terminations: Array | bool
+    _truncations: Array | bool
+    _masks: Array | bool
 
     def write_outcome(self, rows: Rows) -> None:
         rows.rewards[...] = self._rewards

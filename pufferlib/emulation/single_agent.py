@@ -63,18 +63,18 @@ class Caller:
             self._unseeded._np_random, _ = seeding.np_random(seed)
         return self._reset(seed, options)
 
-    def regular_reset(self, result: Any) -> tuple[Any, dict[str, Any]]:
+    def regular_reset(self, result: object) -> tuple[Any, dict[str, Any]]:
         """Return the checked observation and info in a result of the environment's reset."""
         observation, info = self._split(result)
         observation = self.observed(observation, info, self._check_reset)
         self._check_reset = self._always
         return observation, info
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one step with an action of the raw action space. Return Gymnasium's five values."""
         return self.regular_step(self.raw_step(action))
 
-    def regular_step(self, result: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def regular_step(self, result: tuple[Any, ...]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Return Gymnasium's five values, checked, for a result of the environment's step."""
         if len(result) == 5:
             observation, reward, terminated, truncated, info = result
@@ -112,7 +112,7 @@ class Caller:
         if close is not None:
             close()
 
-    def observed(self, observation: Any, info: dict[str, Any], check: bool = False) -> Any:
+    def observed(self, observation: object, info: dict[str, Any], check: bool = False) -> object:
         """Return the observation as ``observation_layout`` packs it: with the mask from the info, if any."""
         if self.action_mask:
             mask = pack_mask(self.raw_action_space, info.get(ACTION_MASK))
@@ -121,13 +121,13 @@ class Caller:
             self.observation_layout.check(observation)
         return observation
 
-    def _split(self, result: Any) -> tuple[Any, dict[str, Any]]:
+    def _split(self, result: object) -> tuple[Any, dict[str, Any]]:
         if isinstance(result, tuple) and len(result) == 2 and (result[1] is None or isinstance(result[1], Mapping)):
             if not _is_observation(result, self.raw_observation_space):
                 return result[0], {} if result[1] is None else dict(result[1])
         return result, {}
 
-    def _regular(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> tuple[float, bool, bool, Any]:
+    def _regular(self, reward: Any, terminated: object, truncated: object, info: Any) -> tuple[float, bool, bool, Any]:
         if isinstance(reward, (list, tuple, np.ndarray)) and np.size(reward) != 1:
             info = {**(info or {}), "rewards": reward}
             reward = sum(reward) if isinstance(reward, (list, tuple)) else reward.sum()
@@ -198,7 +198,7 @@ def scalar_reward(reward: Any, name: str) -> float:
         raise SpaceError(f"{name}.step returned the reward {reward!r}; expected a number") from None
 
 
-def checked_flag(value: Any, what: str, name: str) -> bool:
+def checked_flag(value: object, what: str, name: str) -> bool:
     """Return a flag as a bool: any type that is 0 or 1; several values count as True if all are. Raises SpaceError."""
     if type(value) is bool:
         return value
@@ -229,7 +229,7 @@ def _accepted_arguments(env: Any) -> set[str]:
         env = env.env
 
 
-def own_attribute(env: Any, name: str) -> Any:
+def own_attribute(env: object, name: str) -> Any:
     """Return an attribute of the environment instance, without running code of its class; None if missing.
 
     Reading ``__dict__`` would create a dict of the attributes, and CPython 3.11 and 3.12 would then read them more
@@ -244,7 +244,7 @@ def own_attribute(env: Any, name: str) -> Any:
         return None
 
 
-def own_space(space: Any) -> gymnasium.Space[Any]:
+def own_space(space: object) -> gymnasium.Space[Any]:
     """Return a Gymnasium space unchanged, or a space of old gym converted. Raises SpaceError for others."""
     if isinstance(space, gymnasium.Space):
         return space

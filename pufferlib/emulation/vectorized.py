@@ -20,10 +20,10 @@ from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.layout.layout import ActionLayout
 from pufferlib.layout.pack import fills
+from pufferlib.util.annotations import Array, RowActions
 
 __all__ = ["VectorRows", "is_vectorized"]
 
-Array = np.ndarray[Any, Any]
 Infos = dict[str, Any]
 
 MODES = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}
@@ -35,7 +35,7 @@ ENVPOOL_SEED = 42  # the default of envpool.make
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
-def is_vectorized(env: Any) -> bool:
+def is_vectorized(env: object) -> bool:
     """Return whether env is a vector environment, by its class or its attributes."""
     if isinstance(env, type):
         return False
@@ -96,10 +96,7 @@ class VectorRows(HeldRows):
         self._always = check == "always"
         self._check_reset = self._check_step = True
         self._observations: Any = None
-        self._rewards: Any = 0.0
-        self._terminations: Any = False
-        self._truncations: Any = False
-        self._masks: Any = False
+        self._rewards, self._terminations, self._truncations, self._masks = 0.0, False, False, False
         self._due: Array | None = None  # copies that ended in the last step and start again in the next
         self._frames: Any = None  # ALE's frame count of each copy's episode
         self._tick = 0
@@ -121,7 +118,7 @@ class VectorRows(HeldRows):
             self._due &= ~fresh
         self.infos = _listed(*_split(infos))
 
-    def step(self, actions: Any) -> bool:
+    def step(self, actions: RowActions) -> bool:
         observations, rewards, terminations, truncations, infos = self._step(self._read(actions))
         rewards, terminations, truncations = np.asarray(rewards), np.asarray(terminations), np.asarray(truncations)
         if not rewards.shape == terminations.shape == truncations.shape == (self.num_agents,):
@@ -262,11 +259,11 @@ class _EnvPoolReset:
         return self._env.reset(options=options) if options else self._env.reset()
 
 
-def _is_envpool(env: Any) -> bool:
+def _is_envpool(env: object) -> bool:
     return any(base.__name__ == "EnvPoolMixin" for base in type(getattr(env, "unwrapped", env)).__mro__)
 
 
-def _autoreset_mode(env: Any) -> str:
+def _autoreset_mode(env: object) -> str:
     """Return a vector environment's autoreset mode. Raises SpaceError for an unknown one."""
     mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
     if mode is None:
@@ -323,7 +320,7 @@ def _reader(layout: ActionLayout, num: int) -> Callable[[Any], Any]:
         return lambda rows: rows.copy()
     space, unpack = layout.space, layout.unpack
 
-    def read(rows: Any) -> Any:
+    def read(rows: RowActions) -> object:
         action_rows = zip(*rows, strict=True) if isinstance(rows, tuple) else rows
         out: Any = create_empty_array(space, num)
         return concatenate(space, [unpack(row) for row in action_rows], out)

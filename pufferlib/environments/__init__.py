@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium
 
 from pufferlib.errors import RegistryError
+from pufferlib.util.annotations import GymnasiumEnv
 
 __all__ = [
     "FOLDER",
@@ -85,7 +87,7 @@ def family_of(name: str) -> tuple[str, Family, str] | None:
     return None
 
 
-def module(stem: str) -> Any:
+def module(stem: str) -> ModuleType:
     """Return the module of a family."""
     return importlib.import_module(f"{__name__}.{stem}")
 
@@ -95,7 +97,7 @@ def register(family: Family) -> None:
     importlib.import_module(family.registers or family.package)
 
 
-def from_gymnasium(family: Family, name: str, **kwargs: Any) -> Any:
+def from_gymnasium(family: Family, name: str, **kwargs: Any) -> GymnasiumEnv:
     """Register a family's ids with Gymnasium and make one of its environments."""
     register(family)
     # Emulation checks every environment; the passive checker would check each step a second time.

@@ -12,7 +12,8 @@ import functools
 import importlib
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -41,11 +42,11 @@ class Compiled(NamedTuple):
     reset: Callable[..., Any]
     step: Callable[..., Any]
 
-    def __deepcopy__(self, memo: Any) -> Compiled:
+    def __deepcopy__(self, memo: object) -> Compiled:
         return self  # otherwise each copy of an environment, such as a planner's, would be compiled again
 
 
-def load(module: str) -> Any:
+def load(module: str) -> ModuleType:
     """Import a module that imports JAX.
 
     In a worker process, restricts JAX to the CPU first, unless JAX_PLATFORMS is set.
@@ -60,7 +61,7 @@ def shared(parts: Callable[..., Any]) -> Callable[..., Any]:
     cached = functools.cache(parts)
 
     @functools.wraps(parts)
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Hashable) -> object:
         try:
             hash(arguments)
         except TypeError:
@@ -77,11 +78,11 @@ def compiled(functions: Functions) -> Compiled:
     """
     jax = load("jax")
 
-    def reset(key: Any, params: Any) -> Any:
+    def reset(key: object, params: object) -> tuple[Any, ...]:
         key, now = jax.random.split(key)
         return (key, *functions.reset(now, params))
 
-    def step(key: Any, state: Any, action: Any, params: Any) -> Any:
+    def step(key: object, state: object, action: object, params: object) -> tuple[Any, ...]:
         key, now = jax.random.split(key)
         return (key, *functions.step(now, state, action, params))
 
@@ -101,7 +102,7 @@ class Functional(gymnasium.Env[Any, Any]):
         functions: Compiled,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
-        params: Any = None,
+        params: object = None,
         last_infos: bool = False,
         render_mode: str | None = None,
         picture: Callable[[Any], Any] | None = None,
@@ -113,7 +114,7 @@ class Functional(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         self.observation_space, self.action_space = observation_space, action_space
         self._functions, self._params, self._last_infos, self._picture = functions, params, last_infos, picture
-        self._key: Any = None
+        self._key: object = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -126,7 +127,7 @@ class Functional(gymnasium.Env[Any, Any]):
         observation, infos = load("jax").device_get(result)
         return _fitted(self.observation_space, observation), {} if self._last_infos else _plain(infos)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._key, self._state, *result = self._functions.step(self._key, self._state, action, self._params)
         observation, reward, terminated, truncated, infos = load("jax").device_get(result)
         over = bool(terminated or truncated)
@@ -145,7 +146,7 @@ class Functional(gymnasium.Env[Any, Any]):
         return np.asarray(self._picture(self._state))
 
 
-def _fitted(space: Any, value: Any) -> Any:
+def _fitted(space: spaces.Space[Any], value: Any) -> Any:
     """Convert an observation to its space's form: a dict for a Dict, an integer for a Discrete, else an array."""
     if isinstance(space, spaces.Dict):
         return {key: _fitted(part, value[key]) for key, part in space.spaces.items()}
@@ -183,11 +184,11 @@ def space_of(space: Any, dtype: Any = None) -> gymnasium.Space[Any]:
 def functions_of(env: Any) -> Compiled:
     """Return the compiled functions of an environment object with gymnax's interface."""
 
-    def reset(key: Any, params: Any) -> Any:
+    def reset(key: object, params: object) -> tuple[Any, ...]:
         observation, state = env.reset_env(key, params)
         return state, observation, {}
 
-    def step(key: Any, state: Any, action: Any, params: Any) -> Any:
+    def step(key: object, state: object, action: object, params: object) -> tuple[Any, ...]:
         observation, state, reward, done, infos = env.step_env(key, state, action, params)
         infos = {name: infos[name] for name in infos if name != "discount"}  # discount only repeats terminated
         return state, observation, reward, *ends(env, state, done, params), infos
@@ -195,7 +196,7 @@ def functions_of(env: Any) -> Compiled:
     return compiled(Functions(reset, step))
 
 
-def ends(env: Any, state: Any, done: Any, params: Any) -> tuple[Any, Any]:
+def ends(env: Any, state: object, done: Any, params: Any) -> tuple[Any, Any]:
     """Return (terminated, truncated) of a step. done: terminated or, before gymnax 1.0, ended in either way.
 
     In the second case, an end is a truncation if the episode would have continued without its time limit. The limit is

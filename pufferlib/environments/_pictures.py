@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.errors import SpaceError
+from pufferlib.util.annotations import Array, GymnasiumEnv
 
 __all__ = ["GrayPictures", "gray_space", "is_picture", "small_gray"]
 
@@ -25,7 +26,7 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
     raises SpaceError.
     """
 
-    def __init__(self, env: Any, frame_skip: int = 4, size: int = SIZE, sticky: float = 0.0) -> None:
+    def __init__(self, env: GymnasiumEnv, frame_skip: int = 4, size: int = SIZE, sticky: float = 0.0) -> None:
         super().__init__(env)
         if not is_picture(env.observation_space):
             env.close()  # a process can have only one of some emulators
@@ -37,7 +38,7 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.observation_space = gray_space(size)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self._last: Any = None
+        self._last: object = None
         picture, info = self.env.reset(seed=seed, options=options)
         return small_gray(picture, self._size), info
 
@@ -54,7 +55,7 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
         return small_gray(picture, self._size), total, terminated, truncated, info
 
 
-def is_picture(space: Any) -> bool:
+def is_picture(space: object) -> bool:
     """Return whether a space consists of RGB images, uint8 (height, width, 3)."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] == 3
 
@@ -65,8 +66,9 @@ def gray_space(size: int = SIZE) -> spaces.Box:
     return spaces.Box(0, 255, (size, size), np.uint8)
 
 
-def small_gray(picture: Any, size: int = SIZE) -> Any:
+def small_gray(picture: Array, size: int = SIZE) -> Array:
     """Convert an RGB image to grayscale, uint8 (size, size); each pixel is the mean of the area that it covers."""
     cv2 = importlib.import_module("cv2")
     gray = cv2.cvtColor(np.ascontiguousarray(picture), cv2.COLOR_RGB2GRAY)
-    return cv2.resize(gray, (size, size), interpolation=cv2.INTER_AREA)
+    small: Array = cv2.resize(gray, (size, size), interpolation=cv2.INTER_AREA)
+    return small

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 
 from pufferlib.environments import Example, Family, from_gymnasium
+from pufferlib.util.annotations import GymnasiumEnv
 
 
 def _games(folder: Path) -> Iterator[str]:
@@ -33,7 +33,7 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a game: "ALE/…" unchanged, "atari/…" with grayscale images, uint8 (84, 84), one per four frames.
 
     As for DQN, "atari/…" starts with up to 30 no-ops, takes the maximum of the last two frames, and has no sticky

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from types import ModuleType
 from typing import Any
 
 from pufferlib.environments import Example, Family, member
-from pufferlib.environments._functional import Functional, functions_of, load, space_of
+from pufferlib.environments._functional import Compiled, Functional, functions_of, load, space_of
+from pufferlib.util.annotations import Function
 from pufferlib.util.files import written_whole
 
 FAMILY = Family(
@@ -28,7 +30,7 @@ PIXELS = 16  # a cell's height and width in an image; a size for which Craftax h
 
 
 @functools.cache
-def _parts(name: str) -> Any:
+def _parts(name: str) -> tuple[Any, Compiled]:
     """Return the Craftax environment of this name and its functions; all its copies share both."""
     _game(name)
     env = load("craftax.craftax_env").make_craftax_env_from_name(name, auto_reset=False)
@@ -36,7 +38,7 @@ def _parts(name: str) -> Any:
 
 
 @functools.cache
-def _picture(name: str) -> Any:
+def _picture(name: str) -> Function:
     """Return a function that draws a state of the named game, uint8; it is compiled on its first call."""
     draw = load("jax").jit(load(f"{_game(name)}.renderer").make_craftax_pixel_renderer(PIXELS))
     return lambda state: draw(state).astype("uint8")
@@ -45,12 +47,12 @@ def _picture(name: str) -> Any:
 def _game(name: str) -> str:
     """Patch a game's package to write its cache file atomically; return the package's name."""
     package = f"craftax.craftax{'_classic' if 'Classic' in name else ''}"
-    constants = load(f"{package}.constants")
+    constants: Any = load(f"{package}.constants")
     constants.save_compressed_pickle = functools.partial(_keep, load("craftax.environment_base.util"))
     return package
 
 
-def _keep(util: Any, file: str, data: Any) -> None:
+def _keep(util: ModuleType, file: str, data: object) -> None:
     """Write a cache file atomically, because other workers read it.
 
     Ignores OSError: without write access, each process computes the data.
@@ -59,7 +61,7 @@ def _keep(util: Any, file: str, data: Any) -> None:
         util.save_compressed_pickle(part, data)
 
 
-def env_creator(name: str = FAMILY.examples[0].name, render_mode: str | None = None, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, render_mode: str | None = None, **kwargs: object) -> Functional:
     """Make a world. kwargs: fields of Craftax's ``EnvParams``.
 
     One of them is ``max_timesteps``, after which an episode is truncated. Infos are returned at an episode's end: for
@@ -70,7 +72,7 @@ def env_creator(name: str = FAMILY.examples[0].name, render_mode: str | None = N
     params = dataclasses.replace(env.default_params, **kwargs)
     observed, acted = space_of(env.observation_space(params)), space_of(env.action_space(params))
 
-    def picture(state: Any) -> Any:
+    def picture(state: object) -> object:
         return _picture(game)(state)
 
     return Functional(functions, observed, acted, params, last_infos=True, render_mode=render_mode, picture=picture)

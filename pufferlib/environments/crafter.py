@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, SupportsInt
 
 import gymnasium
 import numpy as np
@@ -29,7 +29,7 @@ class Crafter(gymnasium.Env[Any, Any]):
 
     metadata = {"render_modes": ["rgb_array"]}
 
-    def __init__(self, render_mode: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, render_mode: str | None = None, **kwargs: object) -> None:
         """Create the world. kwargs: arguments of ``crafter.Env``; "length" is the maximum length of an episode."""
         self.render_mode = render_mode
         self._world = importlib.import_module("crafter").Env(**kwargs)
@@ -47,7 +47,7 @@ class Crafter(gymnasium.Env[Any, Any]):
         self._world._seed, self._world._episode = int(self.np_random.integers(1 << 31)), 0  # these seed the world
         return self._world.reset(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsInt) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, done, info = self._world.step(int(action))
         dead = info["discount"] == 0
         return observation, float(reward), bool(dead), bool(done and not dead), info
@@ -56,6 +56,6 @@ class Crafter(gymnasium.Env[Any, Any]):
         return self._world.render()
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Crafter:
     """Make "crafter/reward", which rewards first achievements and health changes, or "crafter/noreward"."""
     return Crafter(reward=member(FAMILY, name) == "reward", **kwargs)

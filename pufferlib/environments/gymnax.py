@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from pufferlib.environments import Example, Family, member
-from pufferlib.environments._functional import Functional, functions_of, load, shared, space_of
+from pufferlib.environments._functional import Compiled, Functional, functions_of, load, shared, space_of
 
 NAMES = (
     *("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
@@ -30,13 +30,13 @@ FAMILY = Family(
 
 
 @shared
-def _parts(name: str, items: tuple[tuple[str, Any], ...] = ()) -> Any:
+def _parts(name: str, items: tuple[tuple[str, Any], ...] = ()) -> tuple[Any, Any, Compiled]:
     """Return a gymnax environment, its parameters and its functions, shared by all calls with equal arguments."""
     env, params = load("gymnax").make(name, **dict(items))
     return env, params, functions_of(env)
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Functional:
     """Make a single copy of an environment; ``pufferlib.adapters.gymnax`` steps many copies in one call.
 
     kwargs: fields of its parameters, such as ``max_steps_in_episode``, after which an episode is truncated, and

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 
 from pufferlib.environments import Example, Family, from_gymnasium
+from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
     names=(
@@ -36,6 +37,6 @@ class Repeatable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, {key: value for key, value in info.items() if key != "action"}
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make one of the package's environments, without the random "action" in a reset's infos."""
     return Repeatable(from_gymnasium(FAMILY, name, **kwargs))

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.environments import Example, Family, member
-from pufferlib.environments._functional import Functional, Functions, compiled, load, shared
+from pufferlib.environments._functional import Compiled, Functional, Functions, compiled, load, shared
 
 NAMES = (
     *("BinPack-v2", "CVRP-v1", "Cleaner-v0", "Connector-v3", "FlatPack-v0", "Game2048-v1", "GraphColoring-v1"),
@@ -28,7 +28,7 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Functional:
     """Make an environment. kwargs: arguments of its class in Jumanji, such as ``time_limit``.
 
     Observations are a Dict. Its "action_mask", if Jumanji provides one, is int8, with an element for each choice. If
@@ -41,7 +41,7 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
 
 
 @shared
-def _parts(name: str, items: tuple[tuple[str, Any], ...]) -> Any:
+def _parts(name: str, items: tuple[tuple[str, object], ...]) -> tuple[Compiled, spaces.Space[Any], spaces.Space[Any]]:
     """Return an environment's functions and its two spaces; calls with equal arguments share them."""
     jumanji, specs, jnp = load("jumanji"), load("jumanji.specs"), load("jax.numpy")
     env = jumanji.make(name, **dict(items))
@@ -65,11 +65,11 @@ def _parts(name: str, items: tuple[tuple[str, Any], ...]) -> Any:
             observation["action_mask"] = observation["action_mask"].reshape(-1).astype(jnp.int8)
         return observation, dict(timestep.extras)
 
-    def reset(key: Any, params: Any) -> Any:
+    def reset(key: object, params: object) -> tuple[Any, ...]:
         state, timestep = env.reset(key)
         return state, *converted(timestep)
 
-    def step(key: Any, state: Any, action: Any, params: Any) -> Any:
+    def step(key: object, state: object, action: object, params: object) -> tuple[Any, ...]:
         if sizes is not None:
             action = jnp.stack(jnp.unravel_index(action, sizes))
         state, timestep = env.step(state, action)

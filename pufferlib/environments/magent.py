@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pufferlib.environments import Example, Family, from_module
+from pufferlib.util.annotations import ParallelEnv
 
 FAMILY = Family(
     names=("magent/*",),
@@ -16,6 +17,7 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelEnv:
     """Make one of the package's environments, unchanged."""
-    return from_module(FAMILY, name, **kwargs)
+    env: ParallelEnv = from_module(FAMILY, name, **kwargs)
+    return env

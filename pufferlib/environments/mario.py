@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, SupportsInt
 
 import gymnasium
 import numpy as np
@@ -12,6 +12,7 @@ from gymnasium import spaces
 from pufferlib.environments import Example, Family, member
 from pufferlib.environments._pictures import GrayPictures
 from pufferlib.errors import PlanError
+from pufferlib.util.annotations import GymnasiumEnv
 
 ROMS = ("vanilla", "downsample", "pixel", "rectangle")  # v0 to v3
 STAGES = tuple(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5))
@@ -69,7 +70,7 @@ class Mario(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         return self._game.reset().copy(), {}  # a view of the emulator's screen
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsInt) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         screen, reward, done, info = self._game.step(self._buttons[int(action)])
         return screen.copy(), float(reward), bool(done), False, info
 
@@ -84,13 +85,13 @@ class Mario(gymnasium.Env[Any, Any]):
 
 def env_creator(
     name: str = FAMILY.examples[0].name, *, max_episode_steps: int | None = None, **kwargs: Any
-) -> gymnasium.Env[Any, Any]:
+) -> GymnasiumEnv:
     """Make the game or one stage: "mario/…" with grayscale images, uint8 (84, 84), one per four frames.
 
     max_episode_steps: counted in actions; by default there is no limit, because the game has a clock. kwargs: arguments
     of ``Mario``.
     """
-    env: Any = Mario(member(FAMILY, name), **kwargs)
+    env: GymnasiumEnv = Mario(member(FAMILY, name), **kwargs)
     if name.startswith("mario/"):
         env = GrayPictures(env)
     return env if max_episode_steps is None else gymnasium.wrappers.TimeLimit(env, max_episode_steps)

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 
 from pufferlib.environments import Example, Family, from_gymnasium
+from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
     names=("Meta-World/*",),
@@ -26,6 +27,6 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
 
-def env_creator(name: str = FAMILY.examples[0].name, *, seed: int = 0, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, *, seed: int = 0, **kwargs: object) -> GymnasiumEnv:
     """Make an environment with fifty possible goals. seed: determines the goals, by default the same for all."""
     return Seeded(from_gymnasium(FAMILY, name, seed=seed, **kwargs))

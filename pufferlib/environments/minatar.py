@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 
 from pufferlib.environments import Example, Family, from_gymnasium, member
+from pufferlib.util.annotations import GymnasiumEnv
 
 GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 FAMILY = Family(
@@ -32,7 +33,7 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a game with observations bool (10, 10, channels).
 
     "…-v0" has all six actions, "…-v1" only those with an effect.

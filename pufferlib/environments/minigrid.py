@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pufferlib.environments import Example, Family, from_gymnasium
+from pufferlib.util.annotations import GymnasiumEnv
 
 
 def _ids(folder: Path) -> list[str]:
@@ -28,8 +29,9 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make an environment whose mission space has a maximum length, which MiniGrid leaves undefined."""
     env = from_gymnasium(FAMILY, name, **kwargs)
-    env.observation_space["mission"].max_length = 256 if name.startswith("BabyAI-") else 128
+    space: Any = env.observation_space
+    space["mission"].max_length = 256 if name.startswith("BabyAI-") else 128
     return env

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pufferlib.environments import Example, Family, from_gymnasium
 from pufferlib.environments.nethack import Seeded
+from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
     names=("MiniHack-*",),
@@ -16,7 +15,7 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a MiniHack task that is repeatable for a given seed.
 
     Observations are MiniHack's default Dict: "glyphs", "chars", "colors" and "specials" for the map, each (21, 79),

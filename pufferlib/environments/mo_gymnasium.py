@@ -10,6 +10,7 @@ import numpy as np
 
 from pufferlib.environments import Example, Family, from_gymnasium
 from pufferlib.errors import SpaceError
+from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
     names=(
@@ -48,12 +49,14 @@ class Weighted(gymnasium.Wrapper[Any, Any, Any, Any]):
                     ore.random_state = self.unwrapped.np_random
         return result
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, rewards, terminated, truncated, infos = self.env.step(action)
         rewards = np.array(rewards, np.float64)
         return observation, float(rewards @ self._weights), terminated, truncated, {**infos, "rewards": rewards}
 
 
-def env_creator(name: str = FAMILY.examples[0].name, weights: Sequence[float] | None = None, **kwargs: Any) -> Any:
+def env_creator(
+    name: str = FAMILY.examples[0].name, weights: Sequence[float] | None = None, **kwargs: object
+) -> GymnasiumEnv:
     """Make an environment with a scalar reward. weights: one per objective, by default 1 each."""
     return Weighted(from_gymnasium(FAMILY, name, **kwargs), weights)

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.environments import Example, Family, from_gymnasium
+from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
     names=("NetHack*", "nethack/*"),
@@ -39,7 +40,7 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a NetHack task that is repeatable for a given seed, except NetHackChallenge, which refuses seeds.
 
     "NetHack…" observations have all of NLE's default keys. "nethack/…" observations are a Dict of the map, as int16

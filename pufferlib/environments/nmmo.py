@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
 from pufferlib.environments import Example, Family, member
 
@@ -17,7 +16,7 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> object:
     """Make Neural MMO. kwargs: new values for the upper-case attributes of ``nmmo.config.Default``."""
     member(FAMILY, name)
     nmmo, config = importlib.import_module("nmmo"), importlib.import_module("nmmo.core.config")

@@ -17,7 +17,7 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> object:
     """Make a game as an AEC environment. kwargs: "config", a dict of the game's parameters."""
     game: Any = importlib.import_module("shimmy.openspiel_compatibility").OpenSpielCompatibilityV0
 

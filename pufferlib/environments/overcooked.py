@@ -50,7 +50,7 @@ class Kitchen:
     metadata = {"name": "overcooked", "render_modes": ["ansi"]}
 
     def __init__(
-        self, layout: str, horizon: int = 400, shaping: float = 0.0, render_mode: str | None = None, **kwargs: Any
+        self, layout: str, horizon: int = 400, shaping: float = 0.0, render_mode: str | None = None, **kwargs: object
     ) -> None:
         """Create a kitchen. kwargs: arguments of the package's ``OvercookedGridworld`` that override the layout's."""
         game = importlib.import_module("overcooked_ai_py.mdp.overcooked_mdp")
@@ -129,7 +129,7 @@ class Kitchen:
         }
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Kitchen:
     """Make a kitchen. kwargs: arguments of ``Kitchen``.
 
     By default only soups are rewarded, which makes rewards rare: see ``shaping``.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from pufferlib.environments import Example, Family, from_gymnasium
 from pufferlib.environments._recreated import Recreated
+from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
     names=("Panda*",),
@@ -20,7 +20,7 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a task whose observations are Dicts of the arm's and objects' state, the goal, and the goal achieved so far.
 
     PyBullet keeps contacts through a reset, and even when it restores a state. The environment is therefore recreated

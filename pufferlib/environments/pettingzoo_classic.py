@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pufferlib.environments import Example, Family, from_module
 
 FAMILY = Family(
@@ -17,6 +15,6 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> object:
     """Make a game as an AEC environment."""
     return from_module(FAMILY, name, "env", **kwargs)

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.environments import Example, Family, member
+from pufferlib.util.annotations import Array
 
 GAMES = (
     *("bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot", "heist"),
@@ -36,7 +37,7 @@ class Procgen(gymnasium.Env[Any, Any]):
 
     metadata = {"render_modes": ["rgb_array"]}
 
-    def __init__(self, game: str, render_mode: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, game: str, render_mode: str | None = None, **kwargs: object) -> None:
         """Set a game's arguments; the first reset creates it.
 
         kwargs: arguments of ``procgen.ProcgenGym3Env``, such as ``num_levels`` and ``distribution_mode``.
@@ -57,7 +58,7 @@ class Procgen(gymnasium.Env[Any, Any]):
         self._ended = False
         return self._picture(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._env.act(np.array([action], np.int32))
         rewards, _, firsts = self._env.observe()
         self._ended = bool(firsts[0])
@@ -71,10 +72,11 @@ class Procgen(gymnasium.Env[Any, Any]):
             self._env.close()
             self._env = None
 
-    def _picture(self) -> Any:
-        return self._env.observe()[1]["rgb"][0].copy()
+    def _picture(self) -> Array:
+        picture: Array = self._env.observe()[1]["rgb"][0].copy()
+        return picture
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Procgen:
     """Make a game. kwargs: arguments of ``Procgen``."""
     return Procgen(member(FAMILY, name), **kwargs)

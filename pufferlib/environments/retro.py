@@ -14,10 +14,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pufferlib.environments import Example, Family
 from pufferlib.environments._pictures import GrayPictures
 from pufferlib.errors import PlanError, RegistryError
+from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
     names=("retro/*", "stable-retro/*"),
@@ -37,7 +39,7 @@ ENUMERATIONS = {"state": "State", "use_restricted_actions": "Actions", "obs_type
 class Played(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper that returns float rewards and converts actions to the arrays that the emulator takes."""
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: ArrayLike) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         picture, reward, terminated, truncated, info = self.env.step(np.asarray(action))
         return picture, float(reward), terminated, truncated, info
 
@@ -47,8 +49,8 @@ def env_creator(
     *,
     max_episode_steps: int | None = None,
     render_mode: str | None = None,
-    **kwargs: Any,
-) -> Any:
+    **kwargs: object,
+) -> GymnasiumEnv:
     """Make a game: "stable-retro/…" unchanged, "retro/…" with grayscale images, uint8 (84, 84), one per four frames.
 
     In "retro/…", the first of the four frames repeats the previous action with a probability of 1/4, because games

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pufferlib.environments import Example, Family, from_gymnasium
+from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
     names=("rware-*",),
@@ -15,6 +14,6 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

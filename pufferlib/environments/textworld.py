@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsInt
 
 import gymnasium
 import numpy as np
@@ -66,7 +66,7 @@ class Quest(gymnasium.Env[Any, Any]):
         self._steps, self._score = 0, 0
         return self._observation(self._game.reset()), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsInt) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         command = self._commands[int(action)] if int(action) < len(self._commands) else "look"
         state, score, over = self._game.step(command)
         self._steps += 1
@@ -89,7 +89,7 @@ def _plain(text: str | None) -> str:
     return "".join(character for character in text or "" if character == "\n" or " " <= character <= "~")[:MAX_LENGTH]
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Quest:
     """Make a game. kwargs: arguments of ``Quest``."""
     member(FAMILY, name)
     return Quest(**kwargs)

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from pufferlib.environments import Example, Family, from_gymnasium
 from pufferlib.environments._recreated import Recreated
+from pufferlib.util.annotations import Array, GymnasiumEnv
 
 FAMILY = Family(
     names=("Vizdoom*", "doom/*"),
@@ -30,7 +31,7 @@ FAMILY = Family(
 MOST = 12.5  # bound of a turn, in degrees, or of a movement, per frame
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a scenario: "Vizdoom…" unchanged, "doom/…" with images, uint8 (60, 80, 3), one per four frames.
 
     Doom draws these at twice the size, and each pixel is the mean of four. Continuous turns and movements lie within
@@ -53,12 +54,12 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     return _bounded(_small(env, game_variables))
 
 
-def _recreated(name: str, **kwargs: Any) -> Any:
+def _recreated(name: str, **kwargs: object) -> GymnasiumEnv:
     # In 3 of some 650 trials a second seed started a different episode: one picture of a hundred differed in 60 pixels.
     return Recreated(functools.partial(from_gymnasium, FAMILY, name, **kwargs))
 
 
-def _small(env: Any, game_variables: bool) -> Any:
+def _small(env: Any, game_variables: object) -> GymnasiumEnv:
     """Wrap an environment to return images of half the size, with the game variables if requested."""
     space = env.observation_space
     height, width, channels = space["screen"].shape
@@ -71,7 +72,7 @@ def _small(env: Any, game_variables: bool) -> Any:
     return gymnasium.wrappers.TransformObservation(env, lambda seen: _halved(seen["screen"]), screen)
 
 
-def _halved(image: Any) -> Any:
+def _halved(image: Array) -> Array:
     """Halve the height and width of an image, uint8 (height, width, channels).
 
     Each pixel is the mean of four; an odd last row or column is dropped.
@@ -83,7 +84,7 @@ def _halved(image: Any) -> Any:
     return (total // 4).astype(np.uint8)
 
 
-def _bounded(env: Any) -> Any:
+def _bounded(env: GymnasiumEnv) -> GymnasiumEnv:
     """Wrap an environment to give its continuous actions finite bounds."""
     raw_space = env.action_space
     bounded = {

@@ -42,7 +42,9 @@ class RemoteTaskRunner:
         import ray
 
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
-        env, make_kwargs, torch_threads = transfer.loads(payload)
+        task = transfer.loads(payload)
+        assert isinstance(task, tuple), task
+        env, make_kwargs, torch_threads = task
         self._task_runner = TaskRunner(env, make_kwargs, torch_threads)
         address: Any = ray.util.get_node_ip_address  # without annotations
         return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"

@@ -121,7 +121,8 @@ class Reader:
     def infos(self, batch: Batch) -> dict[int, list[dict[str, Any]]]:
         """Return a batch's infos by environment."""
         env_infos: dict[int, list[dict[str, Any]]] = {}
-        for info in batch.infos:
+        infos: Sequence[dict[str, Any]] = batch.infos
+        for info in infos:
             env_infos.setdefault(info["env_id"], []).append(info)
         return env_infos
 

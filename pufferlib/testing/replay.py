@@ -95,7 +95,9 @@ def serve(payload: bytes, result: str) -> None:
             file.flush()
 
         try:
-            subject, seed, num_steps = transfer.loads(payload)
+            task = transfer.loads(payload)
+            assert isinstance(task, tuple), task
+            subject, seed, num_steps = task
             report(stage="loaded")
             player = Player(subject)
             report(stage="played", trace=replay(player, seed, num_steps))

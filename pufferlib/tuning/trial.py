@@ -162,6 +162,7 @@ def serve(connection: Connection) -> None:
     with contextlib.suppress(OSError, AttributeError):  # not Linux: the alarm below ends this process
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the caller's thread waits, so it ends later
     arguments = transfer.loads(connection.recv_bytes())
+    assert isinstance(arguments, Mapping), arguments
     with contextlib.suppress(EOFError):
         while True:
             trial: Trial = pickle.loads(connection.recv_bytes())

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pufferlib.vectorization.core.backend import CLOSE_S, Backend
+from pufferlib.vectorization.core.backend import CLOSE_S, Backend, Sealed
 from pufferlib.vectorization.core.messages import Call, EnvSpec, Failed, Ready, Reset
 from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
@@ -73,6 +73,8 @@ class SerialBackend(Backend):
         if self._ring is not None:
             self._ring.hold_infos()
         self._worker.attach(slab, self._ring)
+        if self._worker.step_loop is not None:
+            self._step_loop = self._worker.step_loop
         return slab, self._ring
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
@@ -80,15 +82,16 @@ class SerialBackend(Backend):
 
     def play(self, block: int) -> None:
         """Step all environments into a block, on the compiled path."""
-        self._worker.step_loop.step_all(block)
+        self._step_loop.step_all(block)
 
     def seal(self, request: Reset | Call) -> Reset | Call:
         return request
 
-    def send(self, worker: int, sealed: Reset | Call) -> None:
+    def send(self, worker: int, sealed: Sealed) -> None:
         if isinstance(sealed, Reset):
             self._worker.reset(sealed)
         else:
+            assert isinstance(sealed, Call), sealed
             self.interruptible = True  # a call leaves no state half changed
             self._worker.call(sealed)
             self.interruptible = False

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pufferlib
-from pufferlib.adapters.seam import needs
+from pufferlib.adapters.common import needs
 
 pytestmark = pytest.mark.beside
 

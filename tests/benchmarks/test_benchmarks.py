@@ -73,9 +73,9 @@ def test_plain_env_ends_every_episode_after_its_length() -> None:
         assert [env.step(0)[2] for _ in range(3)] == [False, False, True]
 
 
-@pytest.mark.parametrize(("spread", "expected"), [(0.0, 0.0), (0.25, 0.25), (1.0, 1.0)])
-def test_delays_have_the_mean_and_the_spread_asked_for(spread: float, expected: float) -> None:
-    env = envs.PlainEnv(mean_s=2e-3, spread=spread)
+@pytest.mark.parametrize(("relative_std", "expected"), [(0.0, 0.0), (0.25, 0.25), (1.0, 1.0)])
+def test_delays_have_the_mean_and_the_spread_asked_for(relative_std: float, expected: float) -> None:
+    env = envs.PlainEnv(mean_s=2e-3, spread=relative_std)
     env.reset(seed=0)
     delays = np.array(env._draw_delays())
     assert delays.mean() == pytest.approx(2e-3, rel=0.05)
@@ -356,8 +356,8 @@ def test_cpu_time_of_a_process_is_its_own() -> None:
 
 
 def entry(name: str, figures: list[float], **more: Any) -> dict[str, Any]:
-    turns = [{"steps": figure, "seconds": 1.0} for figure in figures]
-    return {"name": name, "status": "ran", "turns": turns, "versions": {"gymnasium": "1.4.0"}, **more}
+    turn_results = [{"steps": figure, "seconds": 1.0} for figure in figures]
+    return {"name": name, "status": "ran", "turns": turn_results, "versions": {"gymnasium": "1.4.0"}, **more}
 
 
 def test_ratios_are_taken_within_a_repeat() -> None:

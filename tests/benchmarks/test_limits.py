@@ -57,10 +57,10 @@ def test_samples_are_kept_and_summed_up():
 
 
 def test_rows_take_turns():
-    turns = []
-    rows = [limits.Row("", name, "s", lambda seconds, name=name: turns.append(name) or 1.0) for name in "ab"]
+    names = []
+    rows = [limits.Row("", name, "s", lambda seconds, name=name: names.append(name) or 1.0) for name in "ab"]
     limits.measure(rows, 3, SAMPLE_S)
-    assert turns == ["a", "b"] * 3
+    assert names == ["a", "b"] * 3
 
 
 @pytest.fixture

@@ -75,13 +75,13 @@ def odd(tmp_path: Path) -> str:
 
 
 def test_a_replay_returns_what_was_recorded(odd: str) -> None:
-    env, real = ReplayedEnv(odd), Odd()
+    env, original = ReplayedEnv(odd), Odd()
     assert env.observation_space == BOX and env.action_space == Odd.action_space
     for episode in (0, 1):
         observation, _ = env.reset(seed=episode)
-        assert np.array_equal(observation, real.reset()[0])
+        assert np.array_equal(observation, original.reset()[0])
         for _ in range(3):
-            replayed, expected = env.step(0), real.step(0)
+            replayed, expected = env.step(0), original.step(0)
             assert [type(value) for value in replayed] == [type(value) for value in expected]
             assert np.array_equal(replayed[0], expected[0]) and replayed[1:4] == expected[1:4]
             assert replayed[0].dtype is expected[0].dtype, "NumPy's own object, not a copy"
@@ -159,12 +159,12 @@ def test_agents_come_and_go_as_recorded(tmp_path: Path) -> None:
 
     path = tmp_path / "relay.pickle"
     recordings.store(recordings.record_agents(Relay(), steps=6), path)
-    env, real = ReplayedAgents(str(path)), Relay()
+    env, original = ReplayedAgents(str(path)), Relay()
     env.reset(seed=0)
-    real.reset()
-    while real.agents:
-        assert env.agents == real.agents
-        replayed, expected = env.step({}), real.step(dict.fromkeys(real.agents, 0))
+    original.reset()
+    while original.agents:
+        assert env.agents == original.agents
+        replayed, expected = env.step({}), original.step(dict.fromkeys(original.agents, 0))
         assert str(replayed) == str(expected) and type(replayed[1]) is defaultdict
     assert env.agents == []
     env.reset()

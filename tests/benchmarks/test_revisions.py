@@ -167,19 +167,19 @@ def paths_of(name: str) -> set[str]:
 def pair_result(workload: str, before: list[dict[str, float]], now: list[dict[str, float]]) -> dict[str, Any]:
     pair = against.pairs_of(WORKLOADS[workload], "abc1234", 7)[0]
     entries = [
-        {"name": name, "status": "ran", "turns": turns, "path": "compiled"}
-        for name, turns in zip(pair.participants, (now, before), strict=True)
+        {"name": name, "status": "ran", "turns": results, "path": "compiled"}
+        for name, results in zip(pair.participants, (now, before), strict=True)
     ]
     facts = {"form": "full", "repeats": 7, "window_s": 0.3, "date": "2026-11-23T00:00:00", "load": [0.123, 1]}
     about = {"name": pair.name, "title": pair.title, "kind": pair.kind}
     return {"workload": about, "participants": entries, "command": "a command", **facts}
 
 
-def turns(*rates: float) -> list[dict[str, float]]:
+def turn_results(*rates: float) -> list[dict[str, float]]:
     return [{"steps": 2 * rate, "seconds": 2.0} for rate in rates]
 
 
-STEADY = pair_result("trivial-serial-8", turns(*[10] * 7), turns(11, 12, 13, 14, 15, 16, 90))
+STEADY = pair_result("trivial-serial-8", turn_results(*[10] * 7), turn_results(11, 12, 13, 14, 15, 16, 90))
 FACTS = {"machine": "a machine", "version": "def5678", "commit": "abc1234"}
 
 

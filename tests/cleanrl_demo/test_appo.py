@@ -40,20 +40,20 @@ pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.beside]
 
 
 def drawn(seed, steps=12, agents=5):
-    """Lines with endings, rows that are not real, and ratios of both sizes: arguments of ``vtrace`` up to real."""
+    """Lines with endings, rows that are not real, and ratios of both sizes: arguments of ``vtrace`` up to masks."""
     rng = np.random.default_rng(seed)
-    real = rng.random((steps, agents)) < 0.8
-    real[-1] = False
+    masks = rng.random((steps, agents)) < 0.8
+    masks[-1] = False
     numbers = rng.normal(size=(3, steps, agents)).astype(np.float32)
     ends = rng.random((2, steps, agents)) < 0.15
-    return numbers[0], numbers[1], numbers[2], *ends, real
+    return numbers[0], numbers[1], numbers[2], *ends, masks
 
 
-def by_definition(log_ratios, rewards, values, terminations, truncations, real, gamma, gae_lambda, rho_bar, c_bar):
+def by_definition(log_ratios, rewards, values, terminations, truncations, masks, gamma, gae_lambda, rho_bar, c_bar):
     """Each row's correction and advantage, as sums over what came after it."""
     ratios = np.exp(log_ratios.astype(np.float64))
     rho, c = np.minimum(ratios, rho_bar), np.minimum(ratios, c_bar)
-    steps, agents = real.shape
+    steps, agents = masks.shape
     corrections, advantages = np.zeros((2, steps, agents))
 
     def difference(step, agent):
@@ -64,7 +64,7 @@ def by_definition(log_ratios, rewards, values, terminations, truncations, real, 
         for first in range(steps):
             weight_of_values, weight_of_actions = 1.0, rho[first, agent]
             for step in range(first, steps):
-                if not real[step, agent]:
+                if not masks[step, agent]:
                     break
                 one = rho[step, agent] * difference(step, agent)
                 corrections[first, agent] += weight_of_values * one
@@ -87,33 +87,33 @@ def test_vtrace_is_its_definition(seed, rho_bar, c_bar):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_on_policy_it_is_what_ppo_estimates_and_with_lambda_1_the_return(seed):
-    _, rewards, values, terminations, truncations, real = drawn(seed)
-    steps, agents = real.shape
+    _, rewards, values, terminations, truncations, masks = drawn(seed)
+    steps, agents = masks.shape
     nobody = steps * agents
     rows = np.arange(nobody).reshape(steps, agents)
-    flat = [np.append(column, column.dtype.type(0)) for column in (rewards, values, terminations, truncations, real)]
+    flat = [np.append(column, column.dtype.type(0)) for column in (rewards, values, terminations, truncations, masks)]
     next_index = np.append(np.concatenate([rows[1:], np.full((1, agents), nobody)]), nobody)
     batches = [slice(step * agents, (step + 1) * agents) for step in range(steps)]
     expected = ppo.advantages(*flat, next_index, batches, 0.9, 0.8)[:-1].reshape(steps, agents)
-    columns = (rewards, values, terminations, truncations, real)
+    columns = (rewards, values, terminations, truncations, masks)
     for actual in vtrace(np.zeros_like(rewards), *columns, 0.9, 0.8):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     corrections, _ = vtrace(np.zeros_like(rewards), *columns, 0.9, 1.0)
     for agent in range(agents):
         aim = 0.0
         for step in reversed(range(steps)):
-            if real[step, agent]:
-                over, cut = terminations[step, agent], truncations[step, agent] or not real[step + 1, agent]
+            if masks[step, agent]:
+                over, cut = terminations[step, agent], truncations[step, agent] or not masks[step + 1, agent]
                 aim = rewards[step, agent] + 0.9 * (0.0 if over else values[step + 1, agent] if cut else aim)
                 assert corrections[step, agent] + values[step, agent] == pytest.approx(aim, abs=1e-4)
 
 
 def test_what_will_not_be_done_again_counts_for_nothing_and_what_is_likelier_no_more_than_once():
     rewards, values = np.array([[1.0], [0.0]], np.float32), np.zeros((2, 1), np.float32)
-    never, real = np.zeros((2, 1), np.bool_), np.array([[True], [False]])
+    never, masks = np.zeros((2, 1), np.bool_), np.array([[True], [False]])
     for log_ratio, weight in ((-50.0, 0.0), (50.0, 1.0), (1e4, 1.0), (np.log(0.5), 0.5)):
         log_ratios = np.array([[log_ratio], [np.nan]], np.float32)  # a row that is not real says nothing
-        for estimate in vtrace(log_ratios, rewards, values, never, never, real, 0.9, 0.9):
+        for estimate in vtrace(log_ratios, rewards, values, never, never, masks, 0.9, 0.9):
             assert estimate[0, 0] == pytest.approx(weight) and estimate[1, 0] == 0
 
 
@@ -150,8 +150,8 @@ def test_a_rollout_is_what_was_played(monkeypatch, policy, backend, num_envs, ba
         assert all(3 * num_envs <= info["env_id"] < 4 * num_envs and "picture" not in info for info in infos)
         num_real += about.num_steps
         for agent in range(2 * num_envs):
-            seen, real = lines.observations[:, agent], lines.masks[:, agent]
-            for step in np.flatnonzero(real):
+            seen, mask = lines.observations[:, agent], lines.masks[:, agent]
+            for step in np.flatnonzero(mask):
                 (episode, _, time), after = seen[step], seen[step + 1]
                 ended = lines.terminations[step, agent] or lines.truncations[step, agent]
                 assert after[0] == episode and after[2] == time + 1 == lines.rewards[step, agent]

@@ -49,7 +49,7 @@ def test_keeps_each_agents_real_transitions_whatever_the_order(num_envs, agents_
         num_envs=num_envs, agents_per_env=agents_per_env, agents_per_batch=num_rows, observation_layout=PLAIN
     )
     replay, expected = Replay(vec, PLAIN, capacity), []
-    lives = [[] for _ in range(num_envs * agents_per_env)]  # the choices of each agent
+    lives = [[] for _ in range(num_envs * agents_per_env)]  # the actions of each agent
     for _ in range(40):
         env_ids = rng.permutation(num_envs)[:batch_size]
         agent_ids = (env_ids[:, None] * agents_per_env + np.arange(agents_per_env)).reshape(-1)
@@ -64,17 +64,17 @@ def test_keeps_each_agents_real_transitions_whatever_the_order(num_envs, agents_
             agent_ids=agent_ids,
             masks=(seen[:, 1] > 0) & (rng.random(num_rows) < 0.8),
         )
-        choices = rng.integers(0, 9, num_rows)
+        discrete_actions = rng.integers(0, 9, num_rows)
         due = []
         for row, agent_id in enumerate(agent_ids):
             life = lives[agent_id]
             if batch.masks[row]:
                 before, outcome = [agent_id, len(life) - 1.0], (float(batch.rewards[row]), batch.terminations[row])
                 due.append((before, life[-1], *outcome, [agent_id, float(len(life))]))
-            life.append(choices[row])
-        assert replay.add(batch, seen, choices, batch.rewards, batch.terminations) == len(due)
+            life.append(discrete_actions[row])
+        assert replay.add(batch, seen, discrete_actions, batch.rewards, batch.terminations) == len(due)
         expected += due
-        seen[:], choices[:] = math.nan, -1  # a batch's memory is lent
+        seen[:], discrete_actions[:] = math.nan, -1  # a batch's memory is lent
     latest = sorted(expected[-capacity:])
     assert sorted(stored(replay)) == latest
     assert len(replay) == len(latest)
@@ -132,9 +132,9 @@ def played(vec, num_batches=60):
     vec.async_reset()
     for _ in range(num_batches):
         batch = vec.recv()
-        choices = rng.integers(0, space.n, vec.agents_per_batch)
-        vec.send(choices + space.start)
-        replay.add(batch, batch.observations, choices, batch.rewards, batch.terminations)
+        discrete_actions = rng.integers(0, space.n, vec.agents_per_batch)
+        vec.send(discrete_actions + space.start)
+        replay.add(batch, batch.observations, discrete_actions, batch.rewards, batch.terminations)
     for (episode, before), choice, reward, terminated, (next_episode, after) in stored(replay):
         assert next_episode == episode and reward == choice + 2
         yield int(before), int(after), terminated, episode % 2 == 1

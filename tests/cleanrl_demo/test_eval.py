@@ -275,21 +275,21 @@ def test_each_agents_return_is_shown_and_stored(tmp_path, capsys):
 @pytest.mark.parametrize("num_samples", [40, pytest.param(100, marks=pytest.mark.long)])
 def test_the_interval_covers_as_many_means_as_it_says(num_samples):
     rng = np.random.default_rng(1)
-    spreads = [Summary.of(rng.exponential(2.0, 40)) for _ in range(num_samples)]
-    covered = np.mean([spread.low <= 2.0 <= spread.high for spread in spreads])
+    summaries = [Summary.of(rng.exponential(2.0, 40)) for _ in range(num_samples)]
+    covered = np.mean([summary.low <= 2.0 <= summary.high for summary in summaries])
     assert 0.86 <= covered <= 0.99
     normal = rng.normal(10, 3, 400)
-    spread = Summary.of(normal)
+    summary = Summary.of(normal)
     error = 1.96 * normal.std() / 20
-    assert (spread.low, spread.high) == pytest.approx((normal.mean() - error, normal.mean() + error), abs=0.05)
-    assert spread == Summary.of(normal)
+    assert (summary.low, summary.high) == pytest.approx((normal.mean() - error, normal.mean() + error), abs=0.05)
+    assert summary == Summary.of(normal)
 
 
-def test_a_spread_says_how_values_lie():
+def test_a_summary_says_how_values_lie():
     assert Summary.of([4.0]) == (4.0,) * 6
-    spread = Summary.of([1, 2, 9])
-    assert (spread.mean, spread.minimum, spread.median, spread.maximum) == (4.0, 1.0, 2.0, 9.0)
-    assert 1 <= spread.low < 4 < spread.high <= 9
+    summary = Summary.of([1, 2, 9])
+    assert (summary.mean, summary.minimum, summary.median, summary.maximum) == (4.0, 1.0, 2.0, 9.0)
+    assert 1 <= summary.low < 4 < summary.high <= 9
 
 
 def test_the_same_seed_gives_the_same_episodes_whatever_the_backend():

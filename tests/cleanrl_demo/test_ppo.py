@@ -211,8 +211,8 @@ def test_weights_as_one_vector_learn_as_they_would_apart(joined: Any, multiple: 
             optimizer.zero_grad(set_to_none=False)
             outputs, values, _ = policy(rows, None, None)
             distribution = decisions.distribution(outputs)
-            choices, continuous_actions = torch.zeros((6, 1), dtype=torch.int64), torch.ones((6, 2))
-            (values.square().mean() - distribution.log_prob(choices, continuous_actions).mean()).backward()
+            discrete_actions, continuous_actions = torch.zeros((6, 1), dtype=torch.int64), torch.ones((6, 2))
+            (values.square().mean() - distribution.log_prob(discrete_actions, continuous_actions).mean()).backward()
             optimizer.step()
     for one, other in zip(separate.parameters(), together.parameters(), strict=True):
         torch.testing.assert_close(one, other)

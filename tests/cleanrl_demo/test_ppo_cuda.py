@@ -31,7 +31,6 @@ pytestmark = pytest.mark.beside
 
 ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {"num_taggers": 2, "grid_length": 5, "episode_length": 9}
-COLUMNS = ("observations", "values", "choices", "log_probs", "rewards", "terminations", "truncations", "real")
 SETTINGS: dict[str, Any] = {"device": "host", "num_envs": 8, "rollout_length": 6, "runs": None, "eval_episodes": 2}
 
 
@@ -61,8 +60,10 @@ def test_advantages_are_those_of_the_other_trainer() -> None:
     shape = (num_steps, num_agents)
     rewards, values = generator.normal(size=shape), generator.normal(size=(num_steps + 1, num_agents))
     ends = [generator.random(shape) < 0.2 for _ in range(2)]
-    real = generator.random(shape) < 0.8
-    actual = advantages(*(torch.from_numpy(part) for part in (rewards, values, *ends, real)), gamma=0.9, gae_lambda=0.8)
+    masks = generator.random(shape) < 0.8
+    actual = advantages(
+        *(torch.from_numpy(part) for part in (rewards, values, *ends, masks)), gamma=0.9, gae_lambda=0.8
+    )
     # There, rows lie one after another, and point to the next one of their agent; the last row is nobody's.
     nobody = values.size
 
@@ -71,7 +72,7 @@ def test_advantages_are_those_of_the_other_trainer() -> None:
 
     next_index = np.minimum(np.arange(nobody + 1) + num_agents, nobody)
     batches = [slice(first, first + num_agents) for first in range(0, nobody, num_agents)]
-    columns = [laid_out(part) for part in (rewards, values, *ends, real)]
+    columns = [laid_out(part) for part in (rewards, values, *ends, masks)]
     wanted = ppo.advantages(*columns, next_index, batches, 0.9, 0.8)
     np.testing.assert_allclose(actual.numpy().reshape(-1), wanted[: rewards.size], rtol=1e-4, atol=1e-5)
 

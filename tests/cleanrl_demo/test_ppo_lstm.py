@@ -24,8 +24,8 @@ FLAT = observation_layout(spaces.Box(-9, 9, (5,), np.float32))
 MASKED = observation_layout(
     spaces.Dict({"observation": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(5)})
 )
-CHOICES = spaces.MultiDiscrete([3, 2])
-MIXED = spaces.Tuple([CHOICES, spaces.Box(-1, 1, (2,), np.float32)])
+MULTI_DISCRETE = spaces.MultiDiscrete([3, 2])
+MIXED = spaces.Tuple([MULTI_DISCRETE, spaces.Box(-1, 1, (2,), np.float32)])
 
 
 def test_the_diff_to_ppo_is_the_recurrent_part():
@@ -58,7 +58,12 @@ class Averaging(nn.Module):
 
 @pytest.mark.parametrize(
     ("policy", "layout", "space"),
-    [("lstm", FLAT, CHOICES), ("lstm", MASKED, MIXED), (Averaging, FLAT, CHOICES), (Averaging, MASKED, CHOICES)],
+    [
+        ("lstm", FLAT, MULTI_DISCRETE),
+        ("lstm", MASKED, MIXED),
+        (Averaging, FLAT, MULTI_DISCRETE),
+        (Averaging, MASKED, MULTI_DISCRETE),
+    ],
 )
 def test_unrolling_equals_one_step_after_another(policy, layout, space):
     torch.manual_seed(1)
@@ -128,10 +133,10 @@ def test_what_is_learnt_from_is_what_was_played(backend, num_envs, batch_size):
                     state = rollout.recall(memory.of(batch.agent_ids, batch.masks), rows)
                     distribution, rollout.values[rows], state = actor(rollout.observations[rows], state)
                     memory.keep(batch.agent_ids, state)
-                    choices, continuous_actions = distribution.sample()
+                    discrete_actions, continuous_actions = distribution.sample()
                     rollout.log_probs[rows], rollout.discrete_actions[rows] = (
-                        distribution.log_prob(choices, continuous_actions),
-                        choices,
+                        distribution.log_prob(discrete_actions, continuous_actions),
+                        discrete_actions,
                     )
                     for row, (agent_id, lives) in enumerate(
                         zip(batch.agent_ids.tolist(), batch.masks.tolist(), strict=True)
@@ -139,7 +144,7 @@ def test_what_is_learnt_from_is_what_was_played(backend, num_envs, batch_size):
                         before = states[agent_id] if lives else None
                         _, value, states[agent_id] = actor(batch.observations[row : row + 1], before)
                         torch.testing.assert_close(rollout.values[rows][row], value[0])
-                vec.send(actor.decisions.actions(choices, continuous_actions))
+                vec.send(actor.decisions.actions(discrete_actions, continuous_actions))
             lines = rollout.lines()
             steps, starts = torch.from_numpy(lines), torch.from_numpy(rollout.starts)
             state = tuple(part[steps[0]] for part in rollout.states)
@@ -149,10 +154,10 @@ def test_what_is_learnt_from_is_what_was_played(backend, num_envs, batch_size):
             torch.testing.assert_close(values[has_row], rollout.values[flat][has_row])
             log_probs = distribution.log_prob(rollout.discrete_actions[flat], rollout.continuous_actions[flat])
             torch.testing.assert_close(log_probs[has_row], rollout.log_probs[flat][has_row])
-            real = rollout.masks.nonzero()[0]
-            assert set(real) <= set(flat.tolist())  # all that counts is in a line
+            masked_rows = rollout.masks.nonzero()[0]
+            assert set(masked_rows) <= set(flat.tolist())  # all that counts is in a line
             assert len(set(flat[has_row].tolist())) == int(has_row.sum())  # and none in two
-            checked += len(real)
+            checked += len(masked_rows)
         assert checked > 20 * batch_size
 
 

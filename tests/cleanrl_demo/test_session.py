@@ -139,7 +139,7 @@ def test_a_run_that_is_killed_before_its_first_checkpoint_goes_on_from_newest(tr
     _, resumed = trainer.resume(folder)
     output = capsys.readouterr().out
     assert (
-        f"goes on at step {checkpoint['learner']['num_steps']:,} from newest.pt: environments begin anew here" in output
+        f"goes on at step {checkpoint['learner']['num_steps']:,} from newest.pt: environments are reset here" in output
     )
     assert_same(resumed, trainer.resume(again)[1])
     assert resumed.num_steps >= settings["total_steps"] and resumed.run_folder == folder

@@ -325,12 +325,12 @@ def test_what_is_no_picture_is_refused(picture, what):
     ("package", "suffix", "extra"), [("PIL", ".gif", "train"), ("imageio_ffmpeg", ".mp4", "video")]
 )
 def test_what_is_missing_is_said_with_what_installs_it(package, suffix, extra, monkeypatch):
-    real = builtins.__import__
+    original_import = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
         if name == package:
             raise ImportError(name)
-        return real(name, *rest)
+        return original_import(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=rf'pip install "pufferlib\[{extra}\]"'):

@@ -507,10 +507,10 @@ def test_doctor_looks_at_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(functions.importlib.util, "find_spec", lambda name: spec)
     names = [importlib.import_module(f"cuda_ext.{stem}").KERNEL.name for stem in functions.sources.stems()]
     others = ", ".join(name for name in names if name != "ocean/squared")
-    anew = "not built as they are now, so compiled when they are used"
-    assert report.built() == f"built: ocean/squared; {anew}: {others}"
+    uncompiled = "not built as they are now, so compiled when they are used"
+    assert report.built() == f"built: ocean/squared; {uncompiled}: {others}"
     monkeypatch.setattr(report.sources, "digest", lambda kernel: "another")
-    assert report.built() == f"{anew}: {', '.join(names)}"
+    assert report.built() == f"{uncompiled}: {', '.join(names)}"
     spec.origin = str(tmp_path / "nothing.so")
     assert report.built().startswith("built, but what was built cannot be loaded: ")
     spec.origin = None

@@ -99,7 +99,7 @@ def rows(vec: Any) -> list[Any]:
     order = np.argsort(array_of(batch.env_ids), kind="stable")
     lengths_of = sorted((info["env_id"], info["episode"]["l"]) for info in batch.infos)
     finals = [info["final_obs"].tolist() for info in batch.infos if "final_obs" in info]
-    ended = array_of(vec._leased[-1].ended)[order].tolist()
+    ended = array_of(vec._queue.newest().ended)[order].tolist()
     return [*(array_of(getattr(batch, name))[order].tobytes() for name in COLUMNS), lengths_of, finals, ended]
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.beside
 
 ROOT = Path(__file__).parents[2]
 ROWS = ("observations", "rewards", "terminations", "truncations", "masks")
-CHOICES = ("actions", "log_probs", "entropies")
+SAMPLE_COLUMNS = ("actions", "log_probs", "entropies")
 MODES = ["next_step", "same_step"]
 
 
@@ -93,14 +93,14 @@ def test_rows_choices_and_state_are_the_hosts(case: Any, autoreset_mode: str, pl
         for step in range(num_steps):
             step_logits = logits.roll(step, 0)
             assert_same_columns(
-                vec.send_logits(step_logits.to(vec.device)), other.send_logits(step_logits), CHOICES, step
+                vec.send_logits(step_logits.to(vec.device)), other.send_logits(step_logits), SAMPLE_COLUMNS, step
             )
             assert_same_columns(vec.recv(), other.recv(), ROWS, step)
         if vec.agents_per_env <= FEW:
             num_inputs = int(np.prod(vec.single_observation_space.shape))
             policy = nn.Sequential(nn.Flatten(), nn.Linear(num_inputs, 64), nn.Tanh(), nn.Linear(64, num_options))
             played = other.rollout(num_steps, policy=policy)
-            assert_same_columns(vec.rollout(num_steps, policy=policy.to(vec.device)), played, (*ROWS, *CHOICES))
+            assert_same_columns(vec.rollout(num_steps, policy=policy.to(vec.device)), played, (*ROWS, *SAMPLE_COLUMNS))
         assert_same_state(vec, other)
 
 
@@ -131,12 +131,12 @@ def test_batches_on_streams_of_their_own_are_those_of_all_at_once(autoreset_mode
             for part in np.split(random.permutation(ids), [random.integers(1, len(ids))]):
                 sent = logits[counts[part] % len(logits), part].flatten(0, 1)
                 chosen = vec.send_logits(sent.to(vec.device), env_ids=part.tolist())
-                batches.append((part, counts[part], CHOICES, [array_of(array) for array in chosen]))
+                batches.append((part, counts[part], SAMPLE_COLUMNS, [array_of(array) for array in chosen]))
                 counts[part] += 1
     assert counts.sum() == num_envs * num_turns
     with ONE_THREAD.make("tag/grid", **arguments) as other:
         other.reset()
-        expected: dict[str, list[Any]] = {name: [] for name in (*ROWS, *CHOICES)}  # by step
+        expected: dict[str, list[Any]] = {name: [] for name in (*ROWS, *SAMPLE_COLUMNS)}  # by step
         for step in range(counts.max()):
             batch, chosen = other.batch, other.send_logits(logits[step % len(logits)].flatten(0, 1))
             for name, array in expected.items():

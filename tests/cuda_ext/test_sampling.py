@@ -95,14 +95,14 @@ def cases(draw: Callable[..., Any]) -> dict[str, Any]:
 @given(case=cases())
 def test_kernels_choose_the_same(kernels: Any, case: dict[str, Any]) -> None:
     logits, masks, words, nvec = case["logits"], case["masks"], case["words"], np.array(case["nvec"], np.int32)
-    choices = np.zeros(words.shape, np.int64)
+    discrete_actions = np.zeros(words.shape, np.int64)
     log_probs, entropies = np.zeros((2, len(logits)), np.float32)
     words = np.ascontiguousarray(words)
     inputs = map(address, (nvec, logits, masks, words))
-    outputs = map(address, (choices, log_probs, entropies))
+    outputs = map(address, (discrete_actions, log_probs, entropies))
     kernels.choose(ctypes.c_long(len(logits)), len(nvec), *inputs, int(case["greedy"]), *outputs)
     expected = sampled(**case)
-    np.testing.assert_array_equal(choices, expected[0])
+    np.testing.assert_array_equal(discrete_actions, expected[0])
     for ours, theirs in zip((log_probs, entropies), expected[1:], strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -110,14 +110,14 @@ def test_kernels_choose_the_same(kernels: Any, case: dict[str, Any]) -> None:
 @settings(max_examples=300, deadline=None)
 @given(case=cases())
 def test_what_must_not_be_is_never_chosen(case: dict[str, Any]) -> None:
-    choices, log_probs, entropies = sampled(**case)
+    discrete_actions, log_probs, entropies = sampled(**case)
     first = 0
-    spoiled = np.zeros(len(choices), bool)
+    spoiled = np.zeros(len(discrete_actions), bool)
     for k, n in enumerate(case["nvec"]):
         logits = case["logits"][:, first : first + n]
         allowed = np.ones(logits.shape, bool) if case["masks"] is None else case["masks"][:, first : first + n] != 0
         able = allowed & (logits > -np.inf)
-        for row, choice in enumerate(choices[:, k]):
+        for row, choice in enumerate(discrete_actions[:, k]):
             assert 0 <= choice < n
             assert able[row, choice] or not able[row].any()
             assert allowed[row, choice] or not allowed[row].any()
@@ -137,9 +137,9 @@ def test_forbidden_ends_are_not_reached_by_rounding() -> None:
     masks = np.ones(logits.shape, bool)
     masks[:, [0, 1, -2, -1]] = False
     for word, end in ((MOST_WORD, 37), (0, 2)):
-        choices, _, _ = sampled(logits, [40], np.full((20_000, 1), word, np.uint32), masks)
-        assert 2 <= choices.min() and choices.max() <= 37
-        assert (choices == end).mean() > 0.9
+        discrete_actions, _, _ = sampled(logits, [40], np.full((20_000, 1), word, np.uint32), masks)
+        assert 2 <= discrete_actions.min() and discrete_actions.max() <= 37
+        assert (discrete_actions == end).mean() > 0.9
 
 
 def test_probabilities_and_entropies_are_torchs() -> None:
@@ -149,18 +149,20 @@ def test_probabilities_and_entropies_are_torchs() -> None:
     masks = random.random(logits.shape) < 0.6
     masks[:100] = False  # rows of agents that are not there
     for mask in (None, masks):
-        choices, log_probs, entropies = sampled(logits, nvec, drawn_words(3000, len(nvec)), mask)
+        discrete_actions, log_probs, entropies = sampled(logits, nvec, drawn_words(3000, len(nvec)), mask)
         decisions = Decisions(MultiDiscrete(nvec))
         allowed = None if mask is None else torch.from_numpy(mask)
         theirs = decisions.distribution(torch.from_numpy(logits).double(), allowed)
-        expected = theirs.log_prob(torch.from_numpy(choices), torch.empty(3000, 0))
+        expected = theirs.log_prob(torch.from_numpy(discrete_actions), torch.empty(3000, 0))
         np.testing.assert_allclose(log_probs, expected, rtol=1e-6, atol=2e-6)
         np.testing.assert_allclose(entropies, theirs.entropy(), rtol=1e-6, atol=2e-6)
         likeliest, _, _ = sampled(logits, nvec, drawn_words(3000, len(nvec)), mask, greedy=True)
         np.testing.assert_array_equal(likeliest, theirs.mode()[0])
     plain = torch.distributions.Categorical(logits=torch.from_numpy(logits[:, :5]).double())
-    choices, log_probs, entropies = sampled(logits[:, :5], [5], drawn_words(3000, 1))
-    np.testing.assert_allclose(log_probs, plain.log_prob(torch.from_numpy(choices[:, 0])), rtol=1e-6, atol=2e-6)
+    discrete_actions, log_probs, entropies = sampled(logits[:, :5], [5], drawn_words(3000, 1))
+    np.testing.assert_allclose(
+        log_probs, plain.log_prob(torch.from_numpy(discrete_actions[:, 0])), rtol=1e-6, atol=2e-6
+    )
     np.testing.assert_allclose(entropies, plain.entropy(), rtol=1e-6, atol=2e-6)
 
 
@@ -170,8 +172,8 @@ def test_choices_are_as_frequent_as_their_probabilities() -> None:
     logits = np.float32([0.5, -1.0, 7.0, 2.0, -4.0, 1.0, 1.0, 0.0, -2.0])
     masks = np.array([1, 1, 0, 1, 1, 1, 1, 1, 1], bool)  # 4 options of 5, and 4
     every = np.broadcast_to(logits, (rows, 9)), [5, 4], drawn_words(rows, 2), np.broadcast_to(masks, (rows, 9))
-    choices, _, _ = sampled(*every)
-    counts = np.bincount(choices[:, 0] * 4 + choices[:, 1], minlength=20)
+    discrete_actions, _, _ = sampled(*every)
+    counts = np.bincount(discrete_actions[:, 0] * 4 + discrete_actions[:, 1], minlength=20)
     weights = np.where(masks, np.exp(logits.astype(np.float64)), 0)
     expected = rows * np.outer(weights[:5] / weights[:5].sum(), weights[5:] / weights[5:].sum()).ravel()
     assert counts[expected == 0].sum() == 0

@@ -79,7 +79,7 @@ GENERATED: dict[str, Callable[[], Any]] = {
     "generated, masks in observations": generated_agents_env_action_mask_obs_v0.env,
     "generated, masks in infos": generated_agents_env_action_mask_info_v0.env,
 }
-REAL: dict[str, Callable[[], Any]] = {
+REAL_ENVS: dict[str, Callable[[], Any]] = {
     "speaker and listener": speaker_listener,
     "tag": tag,
     "tag, in turns": tag_turns,
@@ -88,10 +88,10 @@ REAL: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*GENERATED, *REAL])
+@pytest.mark.parametrize("name", [*GENERATED, *REAL_ENVS])
 @pytest.mark.filterwarnings("ignore")
 def test_wrapped_envs_pass_pettingzoos_own_tests(name: str) -> None:
-    creator = {**GENERATED, **REAL}[name]
+    creator = {**GENERATED, **REAL_ENVS}[name]
     parallel_api_test(wrap(creator()), num_cycles=40)
     parallel_seed_test(lambda: wrap(creator()), num_cycles=40)
 
@@ -192,10 +192,10 @@ def test_rows_of_generated_agents_equal_raw(name: str) -> None:
     assert ends >= 2 or isinstance(GENERATED[name], type)  # the parallel ones never end by themselves
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", REAL_ENVS)
 @pytest.mark.slow
 def test_rows_of_real_envs_equal_raw(name: str) -> None:
-    env = REAL[name]()
+    env = REAL_ENVS[name]()
     if isinstance(env, AECEnv):
         from pettingzoo.utils.conversions import aec_to_parallel
 

@@ -227,12 +227,12 @@ def test_masks_that_may_differ_in_size_are_no_leaf_of_the_rows() -> None:
 
 
 @pytest.mark.extras
-@pytest.mark.parametrize("turns", [False, True])
-def test_aec_envs_have_the_same_leaves(turns: bool) -> None:
+@pytest.mark.parametrize("turn_based", [False, True])
+def test_aec_envs_have_the_same_leaves(turn_based: bool) -> None:
     from mpe2 import simple_adversary_v3 as module
 
     rows, other = emulate(module.env(max_cycles=5), **BOTH), emulate(module.parallel_env(max_cycles=5), **BOTH)
-    if turns:
+    if turn_based:
         from pettingzoo.utils.conversions import turn_based_aec_to_parallel
 
         env = module.env(max_cycles=5)
@@ -243,7 +243,7 @@ def test_aec_envs_have_the_same_leaves(turns: bool) -> None:
         seen = rows.observation_layout.unflatten(held.observations)
         assert seen["state"].any() and (seen["state"] == seen["state"][0]).all()
         assert seen["agent_type"].tolist() == [0, 1, 1]
-        if turns:
+        if turn_based:
             assert np.array_equal(seen["state"][0], env.state())
         else:
             assert np.array_equal(held.observations, others.observations)

@@ -504,11 +504,14 @@ class Actor(Recorded):
 def test_nested_actions_reach_their_copies() -> None:
     rows = emulate(SyncVectorEnv([Actor] * 3))
     reset(rows, 1)
-    choices, reals = np.array([[0], [2], [3]]), np.array([[0.5, 1], [-1, 0], [0, 0.25]], np.float32)
-    _, held = step(rows, (choices, reals))
+    discrete_actions, continuous_actions = (
+        np.array([[0], [2], [3]]),
+        np.array([[0.5, 1], [-1, 0], [0, 0.25]], np.float32),
+    )
+    _, held = step(rows, (discrete_actions, continuous_actions))
     assert held.rewards.tolist() == [1, 3, 4]
     if "final_info" not in str(held.infos):
-        assert [info["b"].tolist() for _, info in held.infos] == reals.tolist()
+        assert [info["b"].tolist() for _, info in held.infos] == continuous_actions.tolist()
 
 
 if HAS_MODES:

@@ -73,7 +73,7 @@ class Tape:
             agent: self._actions[agent]
             if agent in self._actions and mask is None and self._random.random() < oracle.persistence
             else _draw(space, self._random, mask)
-            for agent, (space, mask) in oracle.choices().items()
+            for agent, (space, mask) in oracle.spaces_and_masks().items()
         }
         actions = {oracle.seats[agent]: action for agent, action in self._actions.items()}
         *values, where = moment._replace(actions=actions)
@@ -96,7 +96,7 @@ class _One:
         self.over, self.total, self.length = False, 0.0, 0
         return self._moment(observation, info, {"resets": 1})
 
-    def choices(self) -> dict[Any, tuple[Any, Any]]:
+    def spaces_and_masks(self) -> dict[Any, tuple[Any, Any]]:
         return {} if self.over else {None: (self.env.action_space, None)}
 
     def step(self, actions: Mapping[Any, Any]) -> Moment:
@@ -154,7 +154,7 @@ class _Agents:
         self._seat(self.env.agents)
         return self._moment(observations, infos, {"resets": 1})
 
-    def choices(self) -> dict[Any, tuple[Any, Any]]:
+    def spaces_and_masks(self) -> dict[Any, tuple[Any, Any]]:
         return {agent: (self.env.action_space(agent), self.allowed[agent]) for agent in self.seats}
 
     def step(self, actions: Mapping[Any, Any]) -> Moment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,8 @@ class Shadow:
         """Return the next batch, each of its rows being the one that is due."""
         batch = self.vec.recv(timeout=60)
         infos: dict[int, dict[str, Any]] = {}
-        for info in batch.infos:
+        row_infos: Sequence[dict[str, Any]] = batch.infos
+        for info in row_infos:
             infos.setdefault(info["env_id"], {}).update(info)
         for index, env_id in enumerate(batch.env_ids.tolist()):
             row = [column[index] for column in (*batch[:4], batch.masks)]
@@ -103,7 +104,7 @@ class Shadow:
         if self._envs[env_id] is None or self._shadow_life[env_id] != life:
             while len(drawn) <= life:
                 drawn.append(self._seeds.draw(env_id, len(drawn)))
-            assert self._shadow_life[env_id] < life, f"environment {env_id} was made anew without being lost"
+            assert self._shadow_life[env_id] < life, f"environment {env_id} was recreated without being lost"
             self._envs[env_id], self._shadow_life[env_id], seed = self._make(env_id), life, drawn[life]
         return self._envs[env_id].reset(seed=seed)[0]
 

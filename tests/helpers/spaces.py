@@ -65,10 +65,10 @@ def any_spaces(max_leaves: int = 6) -> st.SearchStrategy[Space[Any]]:
 
     def extend(children: st.SearchStrategy[Space[Any]]) -> st.SearchStrategy[Space[Any]]:
         sequences = st.builds(lambda space, stack: spaces.Sequence(space, stack=stack), children, st.booleans())
-        choices = [records(children), sequences]
+        strategies = [records(children), sequences]
         if ONE_OF is not None:
-            choices.append(st.lists(children, min_size=1, max_size=3).map(ONE_OF))
-        return st.one_of(*choices)
+            strategies.append(st.lists(children, min_size=1, max_size=3).map(ONE_OF))
+        return st.one_of(*strategies)
 
     plain = boxes(("f4", "f8", "u1")) | st.builds(spaces.Discrete, st.integers(1, 4))
     graphs = st.builds(spaces.Graph, plain, st.none() | plain)

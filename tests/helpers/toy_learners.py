@@ -53,7 +53,8 @@ def train_here(task: Task) -> Any:
 
 def best_arm(task: Task) -> Any:
     with task.make(num_envs=1, batch_size=1) as vec:
-        (best,) = vec.call("solve")
+        solutions: list[Any] = vec.call("solve")
+    (best,) = solutions
     return lambda batch: np.full(len(batch.masks), best[0])
 
 

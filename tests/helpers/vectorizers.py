@@ -54,7 +54,8 @@ class Ours:
         batch = self.vec.batch
         assert batch is not None
         infos: list[dict[str, Any]] = [{} for _ in range(self.vec.num_envs)]
-        for info in batch.infos:
+        row_infos: Sequence[dict[str, Any]] = batch.infos
+        for info in row_infos:
             infos[info["env_id"]].update(info)
         observations = [self.vec.observation_layout.decode(row) for row in batch.observations]
         outcome = (batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy())

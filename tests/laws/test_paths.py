@@ -116,7 +116,7 @@ class Marked(np.ndarray):  # type: ignore[type-arg]
     """An array that is not quite an ndarray."""
 
 
-class Real:
+class ForeignNumber:
     """A number that NumPy does not know."""
 
     def __init__(self, value: float) -> None:
@@ -154,7 +154,7 @@ REWARDS: list[Callable[[float], Any]] = [
     float, float, float, int, np.float64, np.float32, lambda reward: reward > 8, lambda reward: np.bool_(reward > 8),
     lambda reward: [reward, 0.5], lambda reward: np.array([reward]), np.asarray, lambda reward: -0.0,
     lambda reward: np.uint64(2**64 - 1), np.float16, np.longdouble, lambda reward: np.full((1, 1), reward, ">f4"),
-    lambda reward: np.array([reward, 1]), lambda reward: 2**70, lambda reward: np.int8(-reward), Real,
+    lambda reward: np.array([reward, 1]), lambda reward: 2**70, lambda reward: np.int8(-reward), ForeignNumber,
     lambda reward: np.float64(1e39), lambda reward: -1e39,
 ]  # fmt: skip
 FLAGS: list[Callable[[bool], Any]] = [
@@ -1870,7 +1870,7 @@ class Newcomers:
 
     metadata: dict[str, Any] = {}
     max_num_agents = 3
-    space, choices = Discrete(2), Discrete(2)
+    space, shared_action_space = Discrete(2), Discrete(2)
 
     def __init__(self, own_spaces: bool) -> None:
         self.own_spaces = own_spaces
@@ -1879,7 +1879,7 @@ class Newcomers:
         return Discrete(2) if self.own_spaces and agent != "a" else self.space
 
     def action_space(self, agent: str) -> Any:
-        return self.choices
+        return self.shared_action_space
 
     def seen(self) -> dict[str, Any]:
         return {agent: 0 if agent == "a" else 5 for agent in self.agents}
@@ -1921,7 +1921,7 @@ class Scripted:
     """
 
     metadata: dict[str, Any] = {}
-    space, choices = Box(0, 999, (2,), np.float32), Discrete(2)
+    space, shared_action_space = Box(0, 999, (2,), np.float32), Discrete(2)
 
     def __init__(self, script: list[str], infos: dict[int, Any], possible: str | None) -> None:
         self.script, self.infos = script, infos
@@ -1932,7 +1932,7 @@ class Scripted:
         return self.space
 
     def action_space(self, agent: str) -> Any:
-        return self.choices
+        return self.shared_action_space
 
     def observations(self, agents: list[str]) -> dict[str, Any]:
         return {agent: np.array([self.tick, ord(agent)], np.float32) for agent in agents}

@@ -201,11 +201,19 @@ if _native.available:
     def test_pairs_of_actions_are_plain(backend: str) -> None:
         with pufferlib.make(NestedHashEnv, backend=backend, num_envs=4, num_workers=2, seed=1) as vec:
             vec.reset()
-            choices, numbers = vec.action_space.sample()
-            for actions in ((choices, numbers), [choices.astype(np.int32), numbers.astype(np.float64)]):
+            discrete_actions, continuous_actions = vec.action_space.sample()
+            for actions in (
+                (discrete_actions, continuous_actions),
+                [discrete_actions.astype(np.int32), continuous_actions.astype(np.float64)],
+            ):
                 assert vec._fast_path.send(actions)
                 vec.recv()
-            for actions in ((choices,), (choices, numbers * np.nan), (choices, np.full(numbers.shape, 1e300)), choices):
+            for actions in (
+                (discrete_actions,),
+                (discrete_actions, continuous_actions * np.nan),
+                (discrete_actions, np.full(continuous_actions.shape, 1e300)),
+                discrete_actions,
+            ):
                 assert not vec._fast_path.send(actions)
 
     def test_a_number_is_no_batch_of_actions() -> None:

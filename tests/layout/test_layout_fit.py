@@ -292,9 +292,9 @@ def test_wrong_rows_are_named(act: Any, message: str) -> None:
 def test_decode_takes_rows_that_are_not_contiguous() -> None:
     layout = observation_layout(MIXED)
     x = MIXED.sample()
-    spread = np.zeros(80, np.uint8)
-    spread[::2] = layout.flatten(x)
-    assert same(layout.decode(spread[::2]), x)
+    buffer = np.zeros(80, np.uint8)
+    buffer[::2] = layout.flatten(x)
+    assert same(layout.decode(buffer[::2]), x)
 
 
 def test_rows_of_one_dtype_may_be_cast_before_unflatten() -> None:

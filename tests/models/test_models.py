@@ -54,12 +54,14 @@ def test_a_distribution_agrees_with_torchs_own() -> None:
     logits = [torch.randn(6, 3, generator=generator), torch.randn(6, 5, generator=generator)]
     mean, std = torch.randn(6, 2, generator=generator), torch.rand(6, 2, generator=generator) + 0.1
     distribution = Distribution(logits, mean, std)
-    choices, continuous = distribution.sample(generator)
+    discrete_actions, continuous_actions = distribution.sample(generator)
     normal = torch.distributions.Normal(mean, std)
     parts = [torch.distributions.Categorical(logits=part) for part in logits]
-    log_prob = normal.log_prob(continuous).sum(1) + sum(part.log_prob(choices[:, i]) for i, part in enumerate(parts))
+    log_prob = normal.log_prob(continuous_actions).sum(1) + sum(
+        part.log_prob(discrete_actions[:, i]) for i, part in enumerate(parts)
+    )
     entropy = normal.entropy().sum(1) + sum(part.entropy() for part in parts)
-    torch.testing.assert_close(distribution.log_prob(choices, continuous), log_prob)
+    torch.testing.assert_close(distribution.log_prob(discrete_actions, continuous_actions), log_prob)
     torch.testing.assert_close(distribution.entropy(), entropy)
     best, most_likely = distribution.mode()
     assert best.tolist() == torch.stack([part.argmax(1) for part in logits], 1).tolist()
@@ -69,14 +71,14 @@ def test_a_distribution_agrees_with_torchs_own() -> None:
 def test_samples_have_the_distribution_they_are_drawn_from() -> None:
     probs, num = torch.tensor([0.1, 0.2, 0.7]), 100_000
     distribution = Distribution([probs.log().expand(num, 3)], torch.full((num, 1), 2.0), torch.full((num, 1), 3.0))
-    choices, continuous_actions = distribution.sample(torch.Generator().manual_seed(1))
-    torch.testing.assert_close(choices[:, 0].bincount() / num, probs, atol=0.01, rtol=0)
+    discrete_actions, continuous_actions = distribution.sample(torch.Generator().manual_seed(1))
+    torch.testing.assert_close(discrete_actions[:, 0].bincount() / num, probs, atol=0.01, rtol=0)
     assert abs(continuous_actions.mean() - 2) < 0.05
     assert abs(continuous_actions.std() - 3) < 0.05
 
 
 @pytest.mark.parametrize(
-    ("space", "choices", "continuous_actions", "expected"),
+    ("space", "discrete_actions", "continuous_actions", "expected"),
     [
         (spaces.Discrete(3, start=5), [[2]], [[]], [7]),
         (spaces.MultiDiscrete([2, 3]), [[1, 2]], [[]], [[1, 2]]),
@@ -87,10 +89,10 @@ def test_samples_have_the_distribution_they_are_drawn_from() -> None:
         (spaces.Box(0, 10, (1,), np.int32), [[]], [[0.1]], [[6]]),  # 5.5, to the even one
     ],
 )
-def test_actions_lie_in_their_space(space: Any, choices: Any, continuous_actions: Any, expected: Any) -> None:
+def test_actions_lie_in_their_space(space: Any, discrete_actions: Any, continuous_actions: Any, expected: Any) -> None:
     decisions = Decisions(space)
-    assert (len(decisions.nvec), decisions.num_aims) == (len(choices[0]), len(continuous_actions[0]))
-    actions = decisions.actions(torch.tensor(choices, dtype=torch.int64), torch.tensor(continuous_actions))
+    assert (len(decisions.nvec), decisions.num_aims) == (len(discrete_actions[0]), len(continuous_actions[0]))
+    actions = decisions.actions(torch.tensor(discrete_actions, dtype=torch.int64), torch.tensor(continuous_actions))
     np.testing.assert_allclose(actions, expected)
     assert actions[0] in space or actions[0].dtype == space.dtype
 
@@ -111,8 +113,8 @@ def test_what_a_mask_forbids_is_neither_drawn_nor_counted(space: Any) -> None:
         first += n
     numbers = torch.randn(num, decisions.num_outputs, requires_grad=True)
     distribution = decisions.distribution(decisions.outputs(numbers, torch.zeros(decisions.num_aims)), mask)
-    choices, continuous_actions = distribution.sample(torch.Generator().manual_seed(1))
-    for column, options in zip(choices.T.tolist(), allowed, strict=True):
+    discrete_actions, continuous_actions = distribution.sample(torch.Generator().manual_seed(1))
+    for column, options in zip(discrete_actions.T.tolist(), allowed, strict=True):
         assert set(column) == set(options)
     for column, options in zip(distribution.mode()[0].T.tolist(), allowed, strict=True):
         assert set(column) <= set(options)
@@ -122,7 +124,7 @@ def test_what_a_mask_forbids_is_neither_drawn_nor_counted(space: Any) -> None:
     entropy = sum(-(part.exp() * part).sum(1) for part in left)
     continuous = decisions.num_aims * 0.5 * math.log(2 * math.pi * math.e)
     torch.testing.assert_close(distribution.entropy(), entropy + continuous)
-    (distribution.log_prob(choices, continuous_actions).mean() + distribution.entropy().mean()).backward()
+    (distribution.log_prob(discrete_actions, continuous_actions).mean() + distribution.entropy().mean()).backward()
     assert torch.isfinite(numbers.grad).all()
     assert not numbers.grad[:, : decisions.num_options][~mask].any()
 
@@ -130,8 +132,9 @@ def test_what_a_mask_forbids_is_neither_drawn_nor_counted(space: Any) -> None:
 def test_where_a_mask_allows_nothing_anything_may_be_drawn() -> None:
     """Rows of absent agents are zeros, their masks as well."""
     logits = torch.tensor([[9.0, 0.0, 0.0]]).repeat(300, 1)
-    choices, _ = Decisions(spaces.Discrete(3)).distribution(logits, torch.zeros(300, 3, dtype=torch.bool)).sample()
-    assert set(choices[:, 0].tolist()) == {0, 1, 2}
+    distribution = Decisions(spaces.Discrete(3)).distribution(logits, torch.zeros(300, 3, dtype=torch.bool))
+    discrete_actions, _ = distribution.sample()
+    assert set(discrete_actions[:, 0].tolist()) == {0, 1, 2}
 
 
 # ---------------------------------------------------------------------------------------------------- observations
@@ -364,10 +367,10 @@ def test_every_policy_keeps_the_contract(name: str, space: Any) -> None:
     widths = [decisions.num_options] * bool(decisions.nvec) + [decisions.num_aims] * 2 * bool(decisions.num_aims)
     assert [tuple(part.shape) for part in parts] == [(4, width) for width in widths]
     assert values.shape == (4,) and values.dtype == torch.float32
-    choices, continuous_actions = decisions.distribution(outputs).sample()
-    flat = decisions.actions(choices, continuous_actions)
+    discrete_actions, continuous_actions = decisions.distribution(outputs).sample()
+    flat = decisions.actions(discrete_actions, continuous_actions)
     assert tuple(part[0] for part in flat) in space if isinstance(space, spaces.Tuple) else flat[0] in space
-    (decisions.distribution(outputs).log_prob(choices, continuous_actions).sum() + values.sum()).backward()
+    (decisions.distribution(outputs).log_prob(discrete_actions, continuous_actions).sum() + values.sum()).backward()
     assert all(part.grad is not None for part in policy.parameters() if part.numel())
 
 
@@ -721,8 +724,8 @@ def test_statistics_are_those_of_all_rows(sizes: list[int]) -> None:
     assert choice == 0  # the one-hot columns come first, and stay
     torch.testing.assert_close(policy.read(rows)[:, :3], features(rows)[:, :3])
     numbers = np.stack([np.concatenate([sample["far"], sample["near"]]) for sample in samples])
-    spread = numbers.std(0)
-    expected = np.clip((numbers - numbers.mean(0)) / np.sqrt(spread**2 + 1e-8), -10, 10)
+    std = numbers.std(0)
+    expected = np.clip((numbers - numbers.mean(0)) / np.sqrt(std**2 + 1e-8), -10, 10)
     np.testing.assert_allclose(policy.read(rows)[:, 3:].detach().numpy(), expected, atol=2e-3)
     assert before[:, 3:].abs().max() == 10  # bounded, from the start
     other = MLP(layout, spaces.Discrete(2), normalize=True)

@@ -148,7 +148,8 @@ def _unsolved() -> bool:
             vec.async_reset()
             for _ in range(40):
                 batch = vec.recv()
-                scores += [info["score"] for info in batch.infos if "score" in info]
+                infos: Sequence[dict[str, Any]] = batch.infos
+                scores += [info["score"] for info in infos if "score" in info]
                 solutions = vec.call("solve", env_ids=batch.env_ids.tolist())
                 vec.send(_rows(vec, solutions))
             if not scores or min(scores) < 1 - TOLERANCE:
@@ -171,7 +172,8 @@ def _observations_differ() -> bool:
             vec.async_reset()
             for _ in range(40):
                 batch = vec.recv()
-                observations = np.concatenate(vec.get_attr("observations", env_ids=batch.env_ids.tolist()))
+                arrays: list[Any] = vec.get_attr("observations", env_ids=batch.env_ids.tolist())
+                observations = np.concatenate(arrays)
                 if not np.array_equal(batch.observations, observations):
                     return True
                 vec.send(_rows(vec, vec.call("solve", env_ids=batch.env_ids.tolist())))

@@ -47,17 +47,17 @@ ORIGINS = {
 }
 
 
-class Turns(pettingzoo.ParallelEnv[str, Any, Any]):
-    """Says who one is, and when; with ``turns`` only one place at a time may act. Pays actions. Lasts 1 to 6 steps."""
+class SeatEnv(pettingzoo.ParallelEnv[str, Any, Any]):
+    """Shows seat and time; with ``turn_based`` only one seat at a time may act. Pays actions. Lasts 1 to 6 steps."""
 
     metadata = {"name": "turns"}
 
-    def __init__(self, turns: bool = False, longest: int = 6) -> None:
+    def __init__(self, turn_based: bool = False, longest: int = 6) -> None:
         self.possible_agents = [f"{'scout' if seat else 'guard'}_{seat}" for seat in range(PLACES)]
         who = {"who": spaces.Box(-9, 9, (4,), np.float32)}
         mask = {"action_mask": spaces.Box(0, 1, (ACTIONS,), np.float32)}
-        self.space = spaces.Dict({**mask, **who} if turns else who)
-        self.turns, self.longest = turns, longest
+        self.space = spaces.Dict({**mask, **who} if turn_based else who)
+        self.turn_based, self.longest = turn_based, longest
         self.rng = np.random.default_rng()
 
     def observation_space(self, agent: str) -> Any:
@@ -70,7 +70,7 @@ class Turns(pettingzoo.ParallelEnv[str, Any, Any]):
         seen: dict[str, Any] = {}
         for seat, agent in enumerate(self.possible_agents):
             seen[agent] = {"who": np.array([seat, self.tick, *self.rng.random(2)], np.float32)}
-            if self.turns:
+            if self.turn_based:
                 allowed = self.rng.random(ACTIONS) < 0.7 if self.tick % PLACES == seat else np.zeros(ACTIONS)
                 seen[agent]["action_mask"] = allowed.astype(np.float32)
         return seen
@@ -142,18 +142,20 @@ def heard(router: Router) -> list[Any]:
 @given(
     data=st.data(),
     kinds=st.lists(st.sampled_from(sorted(ORIGINS)), min_size=1, max_size=6),
-    turns=st.booleans(),
+    turn_based=st.booleans(),
     sizes=st.sampled_from([(5, 5), (5, 2), (7, 3)]),
 )
 def test_a_router_computes_what_a_loop_over_rows_does(
-    data: st.DataObject, kinds: list[str], turns: bool, sizes: tuple[int, int]
+    data: st.DataObject, kinds: list[str], turn_based: bool, sizes: tuple[int, int]
 ) -> None:
     num_envs, batch_size = sizes
     policy = st.integers(0, len(kinds) - 1)
     matchups = data.draw(st.lists(st.tuples(*[policy] * PLACES), min_size=1, max_size=8))
     with (
         pytest.MonkeyPatch.context() as patch,
-        pufferlib.make(Turns, num_envs=num_envs, batch_size=batch_size, env_kwargs={"turns": turns}, seed=1) as vec,
+        pufferlib.make(
+            SeatEnv, num_envs=num_envs, batch_size=batch_size, env_kwargs={"turn_based": turn_based}, seed=1
+        ) as vec,
     ):
         pool = pool_of(vec, kinds)
         naive = Naive(pool, vec)
@@ -178,12 +180,12 @@ def test_a_router_computes_what_a_loop_over_rows_does(
             vec.send(actions)
 
 
-@pytest.mark.parametrize("turns", [False, True])
-def test_policies_that_are_alike_are_computed_at_once(turns: bool) -> None:
-    with pufferlib.make(Turns, num_envs=24, env_kwargs={"turns": turns}, seed=1) as vec:
+@pytest.mark.parametrize("turn_based", [False, True])
+def test_policies_that_are_alike_are_computed_at_once(turn_based: bool) -> None:
+    with pufferlib.make(SeatEnv, num_envs=24, env_kwargs={"turn_based": turn_based}, seed=1) as vec:
         pool = pool_of(vec, ["mlp"] * 8 + ["lstm"])
-        # Without turns each policy has as many rows; with them nothing is even, and one has a memory.
-        table = Fixed([(env, (env + 3) % 8, 8 if turns else env) for env in range(8)])
+        # Without turns each policy has as many rows; with turns nothing is even, and one has a memory.
+        table = Fixed([(env, (env + 3) % 8, 8 if turn_based else env) for env in range(8)])
         routers = [Router(pool, vec, table, stack=stack, seed=1) for stack in (True, False)]
         calls_of = [heard(router) for router in routers]
         vec.async_reset()
@@ -206,7 +208,7 @@ def test_mixtures_are_constant_within_an_episode_and_drawn_as_often_as_they_say(
     mixture = Mixture.of_joint([(0, 1), (2, 3)], joint)
     teams = [Seat("guards", (0,)), Seat("scouts", (1, 2))]
     drawn: Counter[Matchup] = Counter()
-    with pufferlib.make(Turns, backend=backend, num_envs=16, batch_size=8, num_workers=2, seed=1) as vec:
+    with pufferlib.make(SeatEnv, backend=backend, num_envs=16, batch_size=8, num_workers=2, seed=1) as vec:
         pool = pool_of(vec, ["mlp"] * 4)
         router = Router(pool, vec, Sampled(mixture, seed=1), seats=teams, seed=1)
         vec.async_reset()
@@ -237,7 +239,7 @@ class Watching(Fixed):
 
 
 def test_returns_are_reported_by_seat_without_those_of_cut_episodes() -> None:
-    with pufferlib.make(Turns, num_envs=4, seed=1) as vec:
+    with pufferlib.make(SeatEnv, num_envs=4, seed=1) as vec:
         pool, maker = pool_of(vec, ["mlp", "other"]), Watching([(0, 1)])
         seats = seats_of(vec, role=lambda name: name.partition("_")[0])
         assert seats == (Seat("guard", (0,)), Seat("scout", (1, 2)))
@@ -283,7 +285,7 @@ def test_episodes_are_the_same_on_every_backend(env: str, env_kwargs: dict[str, 
 
 
 def test_learners_play_as_they_are_and_are_frozen_as_they_were() -> None:
-    with pufferlib.make(Turns, num_envs=2, seed=1) as vec:
+    with pufferlib.make(SeatEnv, num_envs=2, seed=1) as vec:
         pool = PolicyPool()
         actor = Actor("mlp", vec.observation_layout, vec.single_action_space)
         learner = pool.add_learner(actor, Origin("mlp"))
@@ -305,7 +307,7 @@ def test_learners_play_as_they_are_and_are_frozen_as_they_were() -> None:
 
 
 def test_a_pool_is_read_again_and_notices_what_was_changed(tmp_path: Any) -> None:
-    with pufferlib.make(Turns, num_envs=1) as vec:
+    with pufferlib.make(SeatEnv, num_envs=1) as vec:
         source = pool_of(vec, ["mlp", "lstm"])
     pool = PolicyPool(tmp_path / "pool")
     for policy, seat in ((0, "guard_0"), (1, None), (0, None)):
@@ -389,7 +391,7 @@ def test_turn_based_environments_of_pettingzoo_are_played_by_the_rules() -> None
 def test_population_based_training_copies_the_best_and_varies_them() -> None:
     """Each training adds the rate to a weight, which is the score: those of the worst come from the best."""
     pool = PolicyPool()
-    with pufferlib.make(Turns, num_envs=1) as vec:
+    with pufferlib.make(SeatEnv, num_envs=1) as vec:
         actors = [ORIGINS["mlp"].actor(vec.observation_layout, vec.single_action_space) for _ in range(5)]
     learners = [pool.add_learner(actor, ORIGINS["mlp"]) for actor in actors]
     members: list[Member] = []
@@ -429,7 +431,7 @@ def test_population_based_training_copies_the_best_and_varies_them() -> None:
     ],
 )
 def test_mistakes_are_refused_with_their_values(make: Any, message: str) -> None:
-    with pufferlib.make(Turns, num_envs=1) as vec:
+    with pufferlib.make(SeatEnv, num_envs=1) as vec:
         pool = pool_of(vec, ["mlp"])
         pool.add(pool.weights(0), ORIGINS["mlp"], seat="scout_1")
         vec.async_reset()
@@ -438,7 +440,7 @@ def test_mistakes_are_refused_with_their_values(make: Any, message: str) -> None
 
 
 def test_a_router_that_missed_a_beginning_says_so() -> None:
-    with pufferlib.make(Turns, num_envs=2, env_kwargs={"longest": 1}, seed=1) as vec:
+    with pufferlib.make(SeatEnv, num_envs=2, env_kwargs={"longest": 1}, seed=1) as vec:
         router = Router(pool_of(vec, ["mlp"]), vec, Fixed([(0, 0, 0)]))
         vec.reset()
         vec.step(np.zeros(2 * PLACES, np.int64))

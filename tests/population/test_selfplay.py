@@ -126,8 +126,8 @@ def test_a_learner_sees_its_decisions_and_what_came_of_them(masked: bool, batch_
         assert sum(map(len, rows_of.values())) > 150
         for agent, rows in expected_of.items():
             expected, pay, goes_on = [], 0.0, False
-            for mine, acts_now, real, paid, ended, cut, tick in rows:
-                pay, goes_on = (pay + paid, goes_on) if real else (0.0, False)
+            for mine, acts_now, mask, paid, ended, cut, tick in rows:
+                pay, goes_on = (pay + paid, goes_on) if mask else (0.0, False)
                 if mine and (acts_now or ended or cut):
                     expected.append((goes_on, pay, ended, cut, tick))
                     pay, goes_on = 0.0, True

@@ -203,5 +203,5 @@ def test_the_notebook_is_the_tour() -> None:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.NOTEBOOK.read_text() == module.notebook(PAGES["tour.md"]), (
-        "python docs/site/notebook.py makes it anew"
+        "python docs/site/notebook.py makes it again"
     )

@@ -391,12 +391,13 @@ def test_renamed_arguments_and_attributes_warn() -> None:
 
     decisions = Decisions(Discrete(3))
     distribution = decisions.distribution(torch.eye(3))
-    choices, aims = distribution.mode()
+    discrete_actions, continuous_actions = distribution.mode()
     with pytest.warns(DeprecationWarning, match="^the argument (choices|aims) is now (discrete|continuous)_") as caught:
-        log_probs = distribution.log_prob(choices=choices, aims=aims)
-        actions = decisions.actions(choices=choices, aims=aims)
+        log_probs = distribution.log_prob(choices=discrete_actions, aims=continuous_actions)
+        actions = decisions.actions(choices=discrete_actions, aims=continuous_actions)
     assert [warning.filename for warning in caught] == [__file__] * 4
-    assert torch.equal(log_probs, distribution.log_prob(choices, aims)) and actions.tolist() == [0, 1, 2]
+    assert torch.equal(log_probs, distribution.log_prob(discrete_actions, continuous_actions))
+    assert actions.tolist() == [0, 1, 2]
     recording = Recording.load(RECORD.with_name("f19f429") / "recording.npz")
     with pytest.warns(DeprecationWarning, match=r"^Recording\.face is now Recording\.row_spec") as caught:
         assert recording.face is recording.row_spec

@@ -94,7 +94,7 @@ def tuned(monkeypatch: pytest.MonkeyPatch, world: World, **kwargs: Any) -> Tuned
     return autotune("ocean/squared", **{"max_memory": "100 GB", **kwargs})
 
 
-SPREAD = np.random.default_rng(0).exponential(0.01, (8, 200))
+EXPONENTIAL = np.random.default_rng(0).exponential(0.01, (8, 200))
 EVEN = np.full((8, 200), 0.01)
 TRIVIAL = np.full((8, 200), 1e-6)
 
@@ -112,7 +112,7 @@ def test_serial_is_right_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pool_is_right_for_steps_that_sleep_and_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = tuned(monkeypatch, World(SPREAD, 0.0), batch_size=8)
+    plan = tuned(monkeypatch, World(EXPONENTIAL, 0.0), batch_size=8)
     assert plan["backend"] == "pool" and plan["batch_size"] == 8
     assert plan["num_envs"] == plan["num_workers"] == 32
     assert "spread by 9" in plan.reason and "times serial" in plan.reason
@@ -137,7 +137,7 @@ def test_multiprocessing_is_right_for_even_steps(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_is_given_stays(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(SPREAD, 0.5)
+    world = World(EXPONENTIAL, 0.5)
     plan = tuned(monkeypatch, world, **arguments)
     for tried in [*world.tried[2:], plan]:  # the first two are looks at the environment
         for name, value in arguments.items():
@@ -150,7 +150,7 @@ def test_what_is_given_stays(arguments: dict[str, Any], monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("max_memory", [200 * MIB, 600 * MIB, "1.5 GiB"])
 def test_memory_is_kept_to(max_memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(SPREAD, 0.0)
+    world = World(EXPONENTIAL, 0.0)
     plan = tuned(monkeypatch, world, batch_size=8, max_memory=max_memory)
     limit = 1.5 * 1024 * MIB if isinstance(max_memory, str) else max_memory
     assert 0.25 * limit < world.most_nbytes <= limit
@@ -160,7 +160,7 @@ def test_memory_is_kept_to(max_memory: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_memory_that_grows_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where plans take more than a look had promised, later ones are estimated by that."""
-    world = World(SPREAD, 0.0)
+    world = World(EXPONENTIAL, 0.0)
     true = world.memory
     monkeypatch.setattr(world, "memory", lambda plan: true(plan) * (1 if len(world.tried) <= 2 else 2))
     tuned(monkeypatch, world, batch_size=8, max_memory=700 * MIB)
@@ -178,20 +178,20 @@ def test_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_process_more_may_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(SPREAD, 0.0, process_nbytes=500 * MIB)
+    world = World(EXPONENTIAL, 0.0, process_nbytes=500 * MIB)
     assert tuned(monkeypatch, world, num_envs=8, max_memory=100 * MIB)["backend"] == "serial"
 
 
 @pytest.mark.parametrize("budget_s", [3.0, 10.0, 60.0])
 def test_the_budget_is_kept_to(budget_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(SPREAD, 0.0)
+    world = World(EXPONENTIAL, 0.0)
     plan = tuned(monkeypatch, world, budget_s=budget_s)
     assert world.now <= 1.05 * budget_s
     assert any(row.untried == "for want of time" for row in plan.table) == (budget_s < 60)
 
 
 def test_environments_that_start_slowly_are_tried_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(SPREAD, 0.0, start_s=4.0)
+    world = World(EXPONENTIAL, 0.0, start_s=4.0)
     plan = tuned(monkeypatch, world, budget_s=30, num_envs=8)
     assert world.now < 45
     assert len(world.tried) < 5 and plan["num_envs"] == 8
@@ -204,7 +204,7 @@ def test_a_learner_that_takes_long_is_counted(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_plan_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(SPREAD, 0.0)
+    world = World(EXPONENTIAL, 0.0)
     world.broken["pool"] = "ValueError: only one of us at a time"
     plan = tuned(monkeypatch, world, num_envs=8)
     assert plan["backend"] == "multiprocessing"
@@ -217,7 +217,7 @@ def test_a_plan_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -
 def test_the_table_is_reported_as_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     plan = tuned(
-        monkeypatch, World(SPREAD, 0.0), after=lambda rows: seen.append(sum(bool(row.steps_per_s) for row in rows))
+        monkeypatch, World(EXPONENTIAL, 0.0), after=lambda rows: seen.append(sum(bool(row.steps_per_s) for row in rows))
     )
     assert seen == sorted(seen) and seen[0] == 1
     assert seen[-1] == sum(bool(row.steps_per_s) for row in plan.table)

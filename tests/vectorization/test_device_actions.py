@@ -114,7 +114,7 @@ class OnDevice:
         self.vec = make(name, **kwargs)
         actions = self.vec._actions
         actions._waits, actions._on_host, actions._launches_check = True, False, False
-        self.vec._launcher.set({"policy_nvec": 0})  # a launch on a GPU does not check
+        self.vec._launchers.step.set({"policy_nvec": 0})  # a launch on a GPU does not check
 
     def __enter__(self) -> Any:
         return self.vec.__enter__()

@@ -16,8 +16,8 @@ import torch
 
 import pufferlib
 from pufferlib.errors import CallError
-from pufferlib.vectorization.device.rows import Block, _Launching
-from pufferlib.vectorization.device.streams import Streams
+from pufferlib.vectorization.device.block_shape import BlockShape
+from pufferlib.vectorization.device.streams import BlockStream, Streams
 
 pytestmark = pytest.mark.beside
 
@@ -142,18 +142,20 @@ def test_a_pool_is_not_captured_and_keeps_its_event() -> None:
 
     fake.Event = event
     streams = Streams(fake, torch.device("cuda", 0), rows([0]))
-    vec = SimpleNamespace(device=None, batch_size=2, num_envs=4, _stream=streams.current)
-    block: Any = SimpleNamespace(_torch=fake, _vec=vec, _stream=fake.other, _event=None)
+    fake.Stream = lambda device: fake.other
+    shape = BlockShape(4, 2, 1, False, (), (), synchronous=False, final_observations=False)
+    stream = BlockStream(fake, torch.device("cuda", 0), streams, shape)
+    addresses: list[int] = []
+    launcher = SimpleNamespace(launch=lambda num_envs, address: addresses.append(address))
     for _ in range(3):
-        with _Launching(block, ()) as address:
-            assert address == 9
-    assert fake.waits == [(9, 0)] * 3 and len(events) == 1
+        stream.launch(launcher, 2, ())
+    assert addresses == [9] * 3 and fake.waits == [(9, 0)] * 3 and len(events) == 1
     with (
         fake.graph(fake.side),
         pytest.raises(CallError, match="batch_size=2 of num_envs=4 plays on .* capture with batch_size=num_envs"),
-        _Launching(block, ()),
     ):
-        pass
+        stream.launch(launcher, 2, ())
+    assert len(addresses) == 3
 
 
 def test_a_kernel_is_not_loaded_within_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +166,7 @@ def test_a_kernel_is_not_loaded_within_a_capture(monkeypatch: pytest.MonkeyPatch
         venv: Any = vec
         venv.reset()
         for name, value in (("_on_host", False), ("_torch", fake)):
-            monkeypatch.setattr(venv, name, value)
+            monkeypatch.setattr(venv._launchers, name, value)
         logits = torch.zeros(12, 5)
         with (
             fake.graph(fake.side),
@@ -197,8 +199,8 @@ def test_access_to_state_waits_for_all_launches(name: str, monkeypatch: pytest.M
     ) as vec:
         vec.async_reset()
         vec.recv()
-        waited: list[Block] = []
-        monkeypatch.setattr(Block, "wait", lambda block: waited.append(block))
+        waited: list[BlockStream] = []
+        monkeypatch.setattr(BlockStream, "wait", lambda stream: waited.append(stream))
         reads: list[int] = []
 
         class Arrays(dict[str, Any]):
@@ -209,7 +211,8 @@ def test_access_to_state_waits_for_all_launches(name: str, monkeypatch: pytest.M
         data: Any = vec.data  # type: ignore[attr-defined]
         monkeypatch.setattr(data, "arrays", Arrays(data.arrays))
         CALLS[name](vec)
-        assert {*waited} == {*vec._blocks} and reads and min(reads) == len(vec._blocks)  # type: ignore[attr-defined]
+        streams = {block.stream for block in vec._queue.blocks}  # type: ignore[attr-defined]
+        assert {*waited} == streams and reads and min(reads) == len(streams)
 
 
 def test_every_call_asks_for_the_stream_before_it_changes_anything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,11 +240,11 @@ def test_every_call_asks_for_the_stream_before_it_changes_anything(monkeypatch: 
         for _ in range(4):
             for call in calls:
                 with monkeypatch.context() as patched, pytest.raises(CallError, match="another stream"):
-                    patched.setattr(venv, "_stream", refused)
+                    patched.setattr(venv._queue.streams, "current", refused)
                     call()
             venv.send(actions)
             with monkeypatch.context() as patched, pytest.raises(CallError, match="another stream"):
-                patched.setattr(venv, "_stream", refused)
+                patched.setattr(venv._queue.streams, "current", refused)
                 venv.recv()
             assert torch.equal(venv.recv().observations, other.step(actions)[0])
         assert venv.get_attr("t") == other.get_attr("t") and venv.stats().num_launches == other.stats().num_launches

@@ -70,7 +70,7 @@ def test_workers_enter_few_python_functions(returns: str, autoreset_mode: str) -
 # ------------------------------------------------------------------------- what real environments returned, replayed
 
 RECORDED_STEPS = 200  # of each environment, recorded by the test that replays them
-REAL = {
+RECORDED_ENVS = {
     "CartPole": REAL_ENVS["cartpole"],
     "Pendulum": GAMES["pendulum"],
     "FrozenLake": GAMES["frozen_lake"],
@@ -118,11 +118,11 @@ def replayed_frames(env_creator: Any, recording: Path, where: str) -> float:
         return count(vec, vec.action_space.sample())
 
 
-@pytest.mark.parametrize(("name", "where"), rows(REAL))
+@pytest.mark.parametrize(("name", "where"), rows(RECORDED_ENVS))
 def test_replayed_steps_enter_few_python_functions(name: str, where: str, folder: Path) -> None:
     path = folder / f"{name}.pickle"
     if not path.exists():
-        with contextlib.closing(REAL[name]()) as env:
+        with contextlib.closing(RECORDED_ENVS[name]()) as env:
             recordings.store(recordings.record(env, RECORDED_STEPS), path)
     entered = replayed_frames(WatchedReplay, path, where)
     assert entered <= MOST, f"{name}: {entered:.2f} frames a step: {where}"

@@ -2,6 +2,7 @@
 
 vecenv         VecEnv, the interface that users see
 arguments      checks of what users pass
+call_errors    errors of calls in the wrong order
 plan           counts, shares and seeds
 slab           the arrays that environments and learner share
 batch          finished rows as views or copies

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from pufferlib.emulation import wrap
 from pufferlib.errors import ActionError, CallError, PlanError
 from pufferlib.layout.action_values import ActionValues
 from pufferlib.registry import creator
+from pufferlib.util.annotations import Array, EnvCreator, EnvSource, Function, Info, Options
 from pufferlib.util.suggestions import near, not_one_of
 from pufferlib.vectorization.core.plan import Plan, checked_count
 from pufferlib.vectorization.core.step_watchdog import Limits
@@ -23,17 +23,22 @@ __all__ = [
     "CHECKS",
     "checked_actions",
     "checked_backend_kwargs",
+    "checked_env_args",
+    "checked_env_kwargs",
     "checked_ids",
     "checked_limits",
     "checked_restarts",
     "checked_seconds",
+    "dtype_error",
     "env_creators",
     "misplaced",
     "options_per_env",
     "require_known",
+    "require_one_each",
+    "shape_error",
+    "unreadable_error",
 ]
 
-Array = np.ndarray[Any, Any]
 CHECKS = ("first", "always")
 # The keys of backend_kwargs of all backends; each backend's class lists those it accepts.
 _OF_RAY = ("address", "resources", "placement", "local_workers", "start_timeout")
@@ -41,34 +46,54 @@ BACKEND_ARGUMENTS = ("worker_threads", "spin", *_OF_RAY, "threads", "checked", "
 
 
 def env_creators(
-    env: Any, num_envs: int | None, env_args: Sequence[Any], env_kwargs: Mapping[str, Any] | Sequence[Any] | None
-) -> list[Callable[[], Any]]:
+    env: EnvSource,
+    num_envs: int | None,
+    env_args: Sequence[object],
+    env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None,
+) -> list[EnvCreator]:
     """Return one creator without arguments for each environment. Raises PlanError."""
     if isinstance(env, (list, tuple)):
-        if num_envs is not None and num_envs != len(env):
-            raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
-        if not env:
-            raise PlanError("env is an empty list; give at least one creator")
+        require_one_each(env, num_envs)
         makers = [creator(item) for item in env]
     else:
-        makers = [creator(env)] * (1 if num_envs is None else Plan.of(num_envs, 1, None).num_envs)
-    try:
-        arguments = tuple(env_args)  # once: an iterator would be empty for the second environment
-    except TypeError:
-        raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
-    if env_kwargs is None or isinstance(env_kwargs, Mapping):
-        kwargs_list: Sequence[Any] = [env_kwargs or {}] * len(makers)
-    else:
-        kwargs_list = env_kwargs
-        if not isinstance(env_kwargs, Sequence) or not all(isinstance(item, Mapping) for item in env_kwargs):
-            raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
-        if len(kwargs_list) != len(makers):
-            raise PlanError(f"env_kwargs lists {len(kwargs_list)} dicts for {len(makers)} environments; give one each")
-    creators: list[Callable[[], Any]] = []
+        # Another sequence is refused by ``creator``.
+        makers = [creator(env)] * (1 if num_envs is None else Plan.of(num_envs, 1, None).num_envs)  # type: ignore[arg-type]
+    arguments = checked_env_args(env_args)  # once: an iterator would be empty for the second environment
+    kwargs_list = checked_env_kwargs(env_kwargs, len(makers))
+    creators: list[EnvCreator] = []
     for index, (maker, kwargs) in enumerate(zip(makers, kwargs_list, strict=True)):
         extra = {"env_index": index} if accepts_env_index(maker) and "env_index" not in kwargs else {}
         creators.append(functools.partial(maker, *arguments, **extra, **kwargs))
     return creators
+
+
+def require_one_each(env: Sequence[object], num_envs: int | None) -> None:
+    """Raise PlanError unless a list has an item for each environment; num_envs may be None."""
+    if num_envs is not None and num_envs != len(env):
+        raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
+    if not env:
+        raise PlanError("env is an empty list; give at least one creator")
+
+
+def checked_env_args(env_args: Iterable[object]) -> tuple[object, ...]:
+    """Return the positional arguments of every environment. Raises PlanError."""
+    try:
+        return tuple(env_args)
+    except TypeError:
+        raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
+
+
+def checked_env_kwargs(
+    env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None, num_envs: int
+) -> Sequence[Mapping[str, object]]:
+    """Return the keyword arguments of each environment. Raises PlanError."""
+    if env_kwargs is None or isinstance(env_kwargs, Mapping):
+        return [env_kwargs or {}] * num_envs
+    if not isinstance(env_kwargs, Sequence) or not all(isinstance(item, Mapping) for item in env_kwargs):
+        raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
+    if len(env_kwargs) != num_envs:
+        raise PlanError(f"env_kwargs lists {len(env_kwargs)} dicts for {num_envs} environments; give one each")
+    return env_kwargs
 
 
 def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
@@ -91,7 +116,7 @@ def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
     return ids
 
 
-def options_per_env(options: Any, num: int) -> list[dict[str, Any] | None]:
+def options_per_env(options: Options, num: int) -> list[Info | None]:
     """Return the reset options of ``num`` environments, from one mapping or a sequence of them. Raises PlanError."""
     if options is None or isinstance(options, Mapping):
         return [None if options is None else dict(options) for _ in range(num)]
@@ -102,7 +127,7 @@ def options_per_env(options: Any, num: int) -> list[dict[str, Any] | None]:
 
 
 def checked_actions(
-    actions: Any, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
+    actions: object, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
 ) -> list[Array]:
     """Return one array (environments, agents_per_env, …) for each of ``values``.
 
@@ -114,7 +139,7 @@ def checked_actions(
     ):
         raise ActionError("actions are arrays of rows, not dicts; vec.action_layout.flatten(action) makes a row of one")
     if len(spaces) == 1:
-        parts: Sequence[Any] = (actions,)
+        parts: Sequence[object] = (actions,)
     elif isinstance(actions, (tuple, list)) and len(actions) == len(spaces):
         parts = actions
     else:
@@ -126,22 +151,39 @@ def checked_actions(
             if array.dtype.hasobject:  # what NumPy 1.23 makes of ragged lists; later ones raise
                 raise ValueError("it holds objects, or rows of different lengths")
         except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a GPU or with gradients
-            raise ActionError(f"actions cannot be read as an array: {error}") from error
+            raise unreadable_error("actions", error) from error
         shape = (num_envs * agents_per_env, *(space.shape or ()))
         if array.shape != shape:
-            raise ActionError(
-                f"actions have shape {array.shape}, expected {shape}: {agents_per_env} row(s) for each of "
-                f"{num_envs} environments"
-            )
+            raise shape_error("actions", array.shape, shape, agents_per_env, num_envs)
         if not np.can_cast(array.dtype, space.dtype, "same_kind"):  # type: ignore[arg-type]
-            raise ActionError(f"actions have dtype {array.dtype}, expected {space.dtype}; convert them")
+            raise dtype_error("actions", array.dtype, space.dtype)
         checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
     for array, column in zip(checked, values, strict=True):
         column.refuse(array, env_ids)
     return checked
 
 
-def require_known(name: str, value: Any, known: Sequence[str]) -> None:
+def unreadable_error(name: str, error: Exception) -> ActionError:
+    """Return the error of values that are no array. name: of the argument."""
+    return ActionError(f"{name} cannot be read as an array: {error}")
+
+
+def shape_error(
+    name: str, shape: Sequence[int], expected: Sequence[int], agents_per_env: int, num_envs: int, columns: str = ""
+) -> ActionError:
+    """Return the error of rows of a wrong shape. name: of the argument. columns: what a row holds, for the sentence."""
+    return ActionError(
+        f"{name} have shape {tuple(shape)}, expected {tuple(expected)}: {agents_per_env} row(s) for each of "
+        f"{num_envs} environments{columns}"
+    )
+
+
+def dtype_error(name: str, dtype: object, expected: object) -> ActionError:
+    """Return the error of values of a wrong dtype. name: of the argument."""
+    return ActionError(f"{name} have dtype {dtype}, expected {expected}; convert them")
+
+
+def require_known(name: str, value: object, known: Sequence[str]) -> None:
     """Raise PlanError unless an argument's value is one of its known words."""
     if not isinstance(value, str) or value not in known:
         raise PlanError(not_one_of(name, value, known))
@@ -156,7 +198,9 @@ def misplaced() -> dict[str, Sequence[str]]:
     }
 
 
-def checked_backend_kwargs(arguments: Mapping[str, Any] | None, known: Sequence[str], backend: str) -> dict[str, Any]:
+def checked_backend_kwargs(
+    arguments: Mapping[str, object] | None, known: Sequence[str], backend: str
+) -> dict[str, object]:
     """Return the arguments of one backend as a dict. Raises PlanError for an unknown one."""
     if arguments is not None and not isinstance(arguments, Mapping):
         raise PlanError(f"backend_kwargs={arguments!r} is no dict; backend {backend!r} knows {', '.join(known)}")
@@ -170,12 +214,12 @@ def checked_backend_kwargs(arguments: Mapping[str, Any] | None, known: Sequence[
     return kwargs
 
 
-def checked_limits(step_timeout: Any, reset_timeout: Any) -> Limits:
+def checked_limits(step_timeout: float | None, reset_timeout: float | None) -> Limits:
     """Return both time limits. Raises PlanError if one is no number of seconds."""
     return Limits(checked_seconds("step_timeout", step_timeout), checked_seconds("reset_timeout", reset_timeout))
 
 
-def checked_seconds(name: str, value: Any) -> float | None:
+def checked_seconds(name: str, value: float | None) -> float | None:
     """Return a time limit in seconds; None for no limit. Raises PlanError if it is no number of seconds."""
     if value is None:
         return None
@@ -188,7 +232,7 @@ def checked_seconds(name: str, value: Any) -> float | None:
     return float(value)
 
 
-def checked_restarts(on_error: Any, max_restarts: Any) -> tuple[str, int | None]:
+def checked_restarts(on_error: str, max_restarts: int | None) -> tuple[str, int | None]:
     """Return both arguments, checked. Raises PlanError."""
     require_known("on_error", on_error, ("raise", "restart"))
     if max_restarts is None:
@@ -196,7 +240,7 @@ def checked_restarts(on_error: Any, max_restarts: Any) -> tuple[str, int | None]
     return on_error, checked_count("max_restarts", max_restarts, 0, ", or None for no limit")
 
 
-def accepts_env_index(creator: Callable[..., Any]) -> bool:
+def accepts_env_index(creator: Function) -> bool:
     """Return whether a creator has a parameter ``env_index``."""
     try:
         return "env_index" in inspect.signature(creator).parameters

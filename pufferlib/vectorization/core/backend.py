@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pufferlib import _native
-from pufferlib.vectorization.core.messages import Call, EnvSpec, Reset
+from pufferlib.util.annotations import Guard
+from pufferlib.vectorization.core.messages import Call, Died, EnvSpec, Failed, Message, Reset
 from pufferlib.vectorization.core.plan import available_cpus
 from pufferlib.vectorization.core.sharing import HeldEnv
 from pufferlib.vectorization.core.slab import Slab, SlabShape
 
-__all__ = ["CLOSE_S", "SLICE_S", "Backend"]
+if TYPE_CHECKING:
+    from pufferlib._native.ring import Ring
+
+__all__ = ["CLOSE_S", "SLICE_S", "Backend", "Sealed"]
 
 CLOSE_S = 5.0  # a worker gets this long to close its environments
 SLICE_S = 0.1  # a wait ends after this long, to look for signals, deaths and a close by another thread
+
+Sealed = object  # a request in the form in which a backend sends it
 
 
 class Backend(ABC):
@@ -34,13 +40,13 @@ class Backend(ABC):
     play: Callable[[int], None] | None = None  # in this process, on the compiled path: step all into a block
     spin: int  # how often to yield the core before sleeping
     interruptible = False  # True in a wait: nothing is half done, so Ctrl-C interrupts no change of state
-    call_guard: Any  # the VecEnv's CallGuard; one of the backend's own until there is a VecEnv
+    call_guard: Guard  # the VecEnv's CallGuard; one of the backend's own until there is a VecEnv
     closing = False  # a thread in a wait leaves it
     left_open = False  # ``close`` gave up waiting for a thread in a step; another close continues
 
     near = False  # environments are in this process
     held_envs: Mapping[int, HeldEnv]  # after ``start``, by env id: environments that their creators hold
-    refusal: Any = None  # the message of the WorkerError that ``start`` raised
+    refusal: Failed | Died | None = None  # the message of the WorkerError that ``start`` raised
 
     @property
     def compiled(self) -> bool:
@@ -56,7 +62,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
+    def attach(self, shape: SlabShape) -> tuple[Slab, Ring | None]:
         """Make the slab, pass it to the workers, and return it, with its ring on the compiled path (else None)."""
 
     @abstractmethod
@@ -64,14 +70,14 @@ class Backend(ABC):
         """Start a step of these environments; each writes its rows to its slot."""
 
     @abstractmethod
-    def seal(self, request: Reset | Call) -> Any:
+    def seal(self, request: Reset | Call) -> Sealed:
         """Serialize a request for ``send``. Raises CallError if that fails, before anything is sent."""
 
     @abstractmethod
-    def send(self, worker: int, sealed: Any) -> None:
+    def send(self, worker: int, sealed: Sealed) -> None:
         """Send one worker a request to reset or call environments of its share."""
 
-    def send_each(self, sealed: Mapping[int, Any]) -> None:
+    def send_each(self, sealed: Mapping[int, Sealed]) -> None:
         """Send several workers their requests, by worker."""
         for worker, request in sealed.items():
             self.send(worker, request)
@@ -81,7 +87,7 @@ class Backend(ABC):
         """Return the process id of each worker, 0 for one without a process of its own."""
 
     @abstractmethod
-    def poll(self, timeout: float | None) -> list[Any]:
+    def poll(self, timeout: float | None) -> list[Message]:
         """Return messages, waiting up to timeout seconds (None: for ever) for the first."""
 
     def fetch_times(self) -> None:
@@ -110,7 +116,7 @@ class Backend(ABC):
         """Kill a worker; ``poll`` later returns its Died message, with this cause."""
 
     @abstractmethod
-    def close(self, grace_s: float = CLOSE_S) -> list[Any]:
+    def close(self, grace_s: float = CLOSE_S) -> list[Message]:
         """Close all environments and end the workers, by force after grace_s; return the last messages.
 
         A call in progress in another thread first raises ClosedError there. Safe to call again, also after Ctrl-C has

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab
 from pufferlib.vectorization.core.tensors import Tensors
 
+if TYPE_CHECKING:
+    from pufferlib.vectorization.core.tensors import Tensor
+
 __all__ = ["IDS", "Batch", "Batches", "poison"]
 
-Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]  # observations, rewards, terminations, truncations, env_ids, agent_ids, masks
 IDS = (4, 5)
 
@@ -74,8 +77,13 @@ class Batches:
         self.plain = not debug and (tensors is None or tensors.device.type == "cpu")
         self.lent = self.blocks
         if tensors is not None and self.plain:
-            self.lent = [tensors.views(block, arrays) for block, arrays in enumerate(self.blocks)]
-        self.copier: Callable[[Any], Any] | None = None  # in the plain case: copies an array or tensor
+            # The fields of a Batch are annotated as arrays, also where they are tensors.
+            self.lent = [
+                tensors.views(block, arrays)  # type: ignore[misc]
+                for block, arrays in enumerate(self.blocks)
+            ]
+        # In the plain case: copies an array or tensor.
+        self.copier: Callable[[Array], Array] | Callable[[Tensor], Tensor] | None = None
         if copy and self.plain:
             self.copier = np.ndarray.copy if tensors is None else tensors.clone
         # By the id of a lent block's observations, the block's arrays. They are the same objects each time.
@@ -119,7 +127,7 @@ class Batches:
             if self._debug:
                 poison(expired)
         if self._tensors is not None:
-            return self._tensors.of(key, arrays)
+            return self._tensors.of(key, arrays)  # type: ignore[return-value]  # as in ``lent``
         return tuple(array.copy() for array in arrays) if self.copies else arrays
 
 

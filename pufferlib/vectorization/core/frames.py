@@ -10,9 +10,10 @@ import contextlib
 import pickle
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Reply, Reset
+from pufferlib.util.annotations import Info
+from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Message, Reply, Reset
 
 __all__ = [
     "STEP",
@@ -40,7 +41,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-def pickled_frame(message: Any) -> bytes:
+def pickled_frame(message: object) -> bytes:
     """Return the frame of any message. What pickle refuses (lambdas, local classes), cloudpickle serializes."""
     payload = _pickled(message)
     if len(payload) > _MAX_NBYTES:
@@ -48,7 +49,7 @@ def pickled_frame(message: Any) -> bytes:
     return _HEADER.pack(len(payload), PICKLE) + payload
 
 
-def _pickled(message: Any, *, by_value: bool = False) -> bytes:
+def _pickled(message: object, *, by_value: bool = False) -> bytes:
     if not by_value:
         with contextlib.suppress(Exception):
             return pickle.dumps(message, protocol=5)
@@ -99,7 +100,7 @@ def done_frame(message: Done) -> bytes:
     return _HEADER.pack(4 * len(words), DONE) + struct.pack(f"={len(words)}I", *words)
 
 
-def infos_payload(infos: list[dict[str, Any]]) -> bytes:
+def infos_payload(infos: list[Info]) -> bytes:
     """Serialize infos that go through shared memory with their rows."""
     return _pickled(infos)
 
@@ -115,7 +116,7 @@ def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMess
     return messages
 
 
-def messages_of(frame: Frame, worker: int) -> list[Any]:
+def messages_of(frame: Frame, worker: int) -> list[Message]:
     """Return the messages of a frame that starts no step; failures, if it cannot be unpickled."""
     if frame.kind == DONE:
         words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)

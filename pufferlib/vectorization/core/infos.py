@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, overload
+from typing import Protocol, overload
 
 import numpy as np
 
 from pufferlib import _native
+from pufferlib.util.annotations import Array, Info
 
 __all__ = ["Infos", "Source"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Source(Protocol):
@@ -21,17 +20,17 @@ class Source(Protocol):
     def count(self) -> int | None:
         """The number of infos; None if only ``read`` can count them."""
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[Info]:
         """Return the infos as dicts."""
 
     def column(self, name: str, num_rows: int) -> tuple[Array, Array] | None:
         """Return the result of ``Infos.column``, or None if that needs the dicts."""
 
-    def keys(self) -> list[Any] | None:
+    def keys(self) -> list[str] | None:
         """Return the result of ``Infos.keys``, or None if that needs the dicts."""
 
 
-class Infos(Sequence[dict[str, Any]]):
+class Infos(Sequence[Info]):
     """The infos of a batch: a sequence of the dicts that are not empty, in the order of the rows.
 
     Each dict has an ``env_id``, and an ``agent_id`` if it is one agent's. Dicts are made when they are first read, and
@@ -46,7 +45,7 @@ class Infos(Sequence[dict[str, Any]]):
 
     def __init__(
         self,
-        dicts: list[dict[str, Any]] | None,
+        dicts: list[Info] | None,
         env_ids: Sequence[int] | Array | bytes,
         agents_per_env: int | None,
         source: Source | None = None,
@@ -66,7 +65,7 @@ class Infos(Sequence[dict[str, Any]]):
         column = None if self._source is None else self._source.column(name, num_rows)
         return self._gathered(name, num_rows) if column is None else column
 
-    def keys(self) -> list[Any]:
+    def keys(self) -> list[str]:
         """Return the keys of all infos without repeats, in the order of their first occurrence."""
         keys = None if self._source is None else self._source.keys()
         if keys is None and _native.available:
@@ -90,7 +89,7 @@ class Infos(Sequence[dict[str, Any]]):
             column: tuple[Array, Array] | None = _native.infos.column_of(self._read(), name, num_rows, id_key, row_of)
             if column is not None:
                 return column
-        found_values = {}  # by row
+        found_values: dict[int, object] = {}  # by row
         for info in self._read():
             row = info.get(id_key)
             if name not in info or type(row) is not int:
@@ -113,35 +112,35 @@ class Infos(Sequence[dict[str, Any]]):
                 values[row] = value
         return values, mask
 
-    def _read(self) -> list[dict[str, Any]]:
+    def _read(self) -> list[Info]:
         if self._dicts is None:
             assert self._source is not None
             self._dicts = self._source.read()
             self._source = None
         return self._dicts
 
-    def copy(self) -> list[dict[str, Any]]:
+    def copy(self) -> list[Info]:
         """Return a list of the dicts."""
         return list(self._read())
 
     @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    def __getitem__(self, index: int) -> Info: ...
     @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: slice[int | None]) -> list[Info]: ...
+    def __getitem__(self, index: int | slice[int | None]) -> Info | list[Info]:
         return self._read()[index]
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Info]:
         return iter(self._read())
 
     def __len__(self) -> int:
         count = None if self._source is None else self._source.count
         return len(self._read()) if count is None else count
 
-    def __add__(self, other: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    def __add__(self, other: Iterable[Info]) -> list[Info]:
         return [*self._read(), *other]
 
-    def __radd__(self, other: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    def __radd__(self, other: Iterable[Info]) -> list[Info]:
         return [*other, *self._read()]
 
     def __eq__(self, other: object) -> bool:
@@ -151,14 +150,14 @@ class Infos(Sequence[dict[str, Any]]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[list[Info]], tuple[list[Info]]]:
         return list, (self.copy(),)
 
     def __repr__(self) -> str:
         return repr(self._read())
 
 
-def _zeros_like(value: Any, num_rows: int) -> Array:
+def _zeros_like(value: object, num_rows: int) -> Array:
     """Return an empty column of the dtype and shape that Gymnasium chooses for a value."""
     if type(value) in (int, float, bool) or isinstance(value, np.number):
         return np.zeros(num_rows, type(value))

@@ -7,11 +7,18 @@ import signal
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import gymnasium
+from gymnasium.envs import registration
 
 from pufferlib.emulation.rows import RowEnv
 from pufferlib.errors import WorkerError
+from pufferlib.layout import Layout
+from pufferlib.layout.layout import ActionLayout
+from pufferlib.util.annotations import Info, Metadata
 from pufferlib.vectorization.core.sharing import HeldEnv
+from pufferlib.vectorization.core.slab import SlabShape
 from pufferlib.vectorization.core.step_watchdog import Doing
 
 __all__ = [
@@ -21,6 +28,7 @@ __all__ = [
     "EnvSpec",
     "Failed",
     "InfosMessage",
+    "Message",
     "Ready",
     "Reply",
     "Reset",
@@ -42,17 +50,17 @@ class EnvSpec(NamedTuple):
 
     num_agents: int
     multi_agent: bool
-    observation_space: Any
-    action_space: Any
-    observation_layout: Any
-    action_layout: Any
-    observation_layouts: tuple[Any, ...]  # one an agent index
-    action_layouts: tuple[Any, ...]  # one an agent index
+    observation_space: gymnasium.Space[object]
+    action_space: gymnasium.Space[object]
+    observation_layout: Layout
+    action_layout: ActionLayout
+    observation_layouts: tuple[Layout, ...]  # one an agent index
+    action_layouts: tuple[ActionLayout, ...]  # one an agent index
     agent_names: tuple[str, ...]  # one an agent index, or none
-    metadata: dict[str, Any]
+    metadata: Metadata
     render_mode: str | None
     autoreset_mode: str | None
-    spec: Any
+    spec: registration.EnvSpec | None
 
     @classmethod
     def of(cls, env: RowEnv) -> EnvSpec:
@@ -74,7 +82,7 @@ class EnvSpec(NamedTuple):
         )
 
 
-def _portable(spec: Any) -> Any:
+def _portable(spec: registration.EnvSpec | None) -> registration.EnvSpec | None:
     """Return a specification, or None if it cannot be pickled, as EnvPool's cannot."""
     if spec is None:
         return None
@@ -96,7 +104,7 @@ class ResetOrder(NamedTuple):
     env_id: int
     slot: int
     seed: int | None
-    options: dict[str, Any] | None
+    options: dict[str, object] | None
     fresh: bool
 
 
@@ -113,8 +121,8 @@ class Call(NamedTuple):
     action: str
     name: str
     env_ids: list[int]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
 
 
 # ------------------------------------------------------------------------------------------------ from a worker
@@ -133,14 +141,14 @@ class Done(NamedTuple):
 
     env_ids: list[int]
     overs: list[bool]
-    infos: list[dict[str, Any]]
+    infos: list[Info]
 
 
 class InfosMessage(NamedTuple):
     """Infos of rows that arrive without a message (the compiled path): not empty, with ids."""
 
     env_ids: list[int]
-    infos: list[dict[str, Any]]
+    infos: list[Info]
 
 
 class Failed(NamedTuple):
@@ -189,7 +197,7 @@ class Reply(NamedTuple):
 
     ticket: int
     worker: int
-    results: list[Any]
+    results: list[object]
     failed: Failed | None
 
 
@@ -234,20 +242,27 @@ class Died(NamedTuple):
         )
 
 
-def moved(message: Any, first_env: int, first_worker: int, location: str) -> Any:
+Message = Reset | Call | SlabShape | Ready | Done | InfosMessage | Failed | Reply | Died
+
+
+def moved(message: Message, first_env: int, first_worker: int, location: str) -> Message:
     """Return a worker's message with global env ids and worker numbers. location: the worker's node."""
     if isinstance(message, Done):
         return message._replace(env_ids=[env_id + first_env for env_id in message.env_ids])
     if isinstance(message, Reply):
-        failed = message.failed and moved(message.failed, first_env, first_worker, location)
+        failed = message.failed and _moved_failure(message.failed, first_env, first_worker, location)
         return message._replace(worker=message.worker + first_worker, failed=failed)
     if isinstance(message, Failed):
-        env_id = message.env_id if message.env_id is None else message.env_id + first_env
-        return message._replace(env_id=env_id, worker=message.worker + first_worker, location=location)
+        return _moved_failure(message, first_env, first_worker, location)
     assert isinstance(message, Died), message
     doing = message.doing and message.doing._replace(env_id=message.doing.env_id + first_env)
     env_ids = range(message.env_ids.start + first_env, message.env_ids.stop + first_env)
     return message._replace(worker=message.worker + first_worker, env_ids=env_ids, doing=doing, location=location)
+
+
+def _moved_failure(failed: Failed, first_env: int, first_worker: int, location: str) -> Failed:
+    env_id = failed.env_id if failed.env_id is None else failed.env_id + first_env
+    return failed._replace(env_id=env_id, worker=failed.worker + first_worker, location=location)
 
 
 def signal_name(number: int) -> str:

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import SupportsIndex
 
 import numpy as np
 
 from pufferlib.errors import PlanError
 from pufferlib.util import cgroups
+from pufferlib.util.annotations import Array
 from pufferlib.util.suggestions import not_one_of
 
 __all__ = ["AUTORESET_MODES", "Plan", "Seeds", "available_cpus", "checked_count", "checked_seed", "reset_seeds"]
@@ -65,7 +66,7 @@ def checked_count(name: str, value: object, least: int = 1, otherwise: str = "")
     return count
 
 
-def checked_mode(mode: Any, known: Iterable[str] = AUTORESET_MODES) -> str:
+def checked_mode(mode: object, known: Iterable[str] = AUTORESET_MODES) -> str:
     """Return an autoreset mode's name, from the name or Gymnasium's enum. Raises PlanError if it is no mode."""
     known = tuple(known)
     word = mode.name.lower() if isinstance(mode, Enum) else mode
@@ -129,7 +130,7 @@ class Seeds:
             num_words += 1
 
 
-def checked_seed(seed: Any) -> int | None:
+def checked_seed(seed: SupportsIndex | None) -> int | None:
     """Return ``seed`` as an int, or None. Raises PlanError."""
     if seed is None:
         return None
@@ -143,7 +144,7 @@ def checked_seed(seed: Any) -> int | None:
 
 
 def reset_seeds(
-    seed: Any, env_ids: Sequence[int] | np.ndarray[Any, Any], num_envs: int
+    seed: SupportsIndex | Sequence[SupportsIndex | None] | None, env_ids: Sequence[int] | Array, num_envs: int
 ) -> tuple[list[int | None], Seeds | None]:
     """Return the seeds of a reset, one an environment; None for an environment that continues with its generator.
 
@@ -158,7 +159,7 @@ def reset_seeds(
     return [seeds[env_id] for env_id in env_ids], seeds
 
 
-def _listed_seeds(seeds: Any, num_envs: int) -> list[int | None]:
+def _listed_seeds(seeds: Sequence[SupportsIndex | None] | Array, num_envs: int) -> list[int | None]:
     if getattr(seeds, "shape", None) == ():
         raise PlanError(f"seed={seeds!r} is not a whole number; use None or 0 and more")
     if len(seeds) != num_envs:

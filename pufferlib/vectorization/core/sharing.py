@@ -14,14 +14,15 @@ import threading
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
 from pufferlib.emulation.single_agent import own_attribute
 from pufferlib.errors import PlanError
+from pufferlib.util.annotations import EnvCreator
 
 __all__ = ["Claims", "HeldEnv", "HeldEnvs"]
 
@@ -42,6 +43,9 @@ KEY_LENGTH = 40  # characters of a key that an error shows
 PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic)
 
 Path = tuple[str, ...]
+KnownParts = dict[int, tuple[object, dict[str, list[object]]]]  # by id(): the object, and its parts by name
+Kind = TypeVar("Kind")
+COLLECTIONS: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, frozenset)
 
 
 class HeldEnv(NamedTuple):
@@ -71,12 +75,12 @@ class Claims:
 
     def __init__(self, first_env: int = 0) -> None:
         self._first_env = first_env
-        self._played: dict[int, tuple[Any, int]] = {}  # by id(): the object, and its env id
+        self._played: dict[int, tuple[object, int]] = {}  # by id(): the object, and its env id
         self._pid = os.getpid()
         with self._lock:
             self._all.add(self)
 
-    def claim(self, env_id: int, env: Any, held_env: HeldEnv | None = None) -> None:
+    def claim(self, env_id: int, env: object, held_env: HeldEnv | None = None) -> None:
         """Claim env, and what it wraps, for one environment's rows. Raises PlanError if it plays other rows.
 
         held_env: where its creator held it, if it did.
@@ -92,13 +96,13 @@ class Claims:
         self._played.update({id(layer): (layer, env_id) for layer in objects})
 
     def claim_originals(
-        self, creators: Sequence[Any], held_envs: Mapping[int, HeldEnv]
+        self, creators: Sequence[EnvCreator], held_envs: Mapping[int, HeldEnv]
     ) -> Iterator[tuple[int, PlanError]]:
         """Claim the originals of environments that creators in workers held; yield the refusals, with env ids.
 
         creators: one functools.partial an environment. held_envs: by env id.
         """
-        known: dict[int, tuple[Any, dict[str, list[Any]]]] = {}
+        known: KnownParts = {}
         for env_id, held_env in sorted(held_envs.items()):
             original = lies_at(held_env.path, creators[held_env.env_id], known)
             if original is None:  # made when the creator was unpickled, so only the worker has it
@@ -113,7 +117,7 @@ class Claims:
         self._played = {} if env_id is None else {key: item for key, item in self._played.items() if item[1] != env_id}
 
 
-def _shared(other: int, env: Any, held_env: HeldEnv | None, *, other_vec: bool) -> PlanError:
+def _shared(other: int, env: object, held_env: HeldEnv | None, *, other_vec: bool) -> PlanError:
     held = f", which its creator holds as {held_env.name}" if held_env is not None and held_env.name else ""
     player = f"environment {other}" + (" of another VecEnv that is open" if other_vec else "")
     return PlanError(
@@ -122,7 +126,7 @@ def _shared(other: int, env: Any, held_env: HeldEnv | None, *, other_vec: bool) 
     )
 
 
-def _text_of(env: Any) -> str:
+def _text_of(env: object) -> str:
     try:
         text = str(env)
     except Exception:  # any error of the user's code
@@ -134,15 +138,15 @@ def _text_of(env: Any) -> str:
 class HeldEnvs:
     """The environments that creators hold before they are called, by identity."""
 
-    def __init__(self, creators: Mapping[int, Callable[[], Any]]) -> None:
-        self._held: dict[int, tuple[Any, HeldEnv]] = {}
-        visited: dict[int, Any] = {}
+    def __init__(self, creators: Mapping[int, EnvCreator]) -> None:
+        self._held: dict[int, tuple[object, HeldEnv]] = {}
+        visited: dict[int, object] = {}
         num_parts = [0]
         for env_id, creator in creators.items():
             for path, env in held_by(creator, visited, num_parts):
                 self._held.setdefault(id(env), (env, HeldEnv(env_id, path)))
 
-    def find(self, env: Any) -> HeldEnv | None:
+    def find(self, env: object) -> HeldEnv | None:
         """Return where a creator held an environment, or one that it wraps; None for a new one."""
         for layer in layers(env):
             if id(layer) in self._held:
@@ -150,9 +154,10 @@ class HeldEnvs:
         return None
 
 
-def layers(env: Any) -> Iterator[Any]:
+def layers(env: object) -> Iterator[object]:
     """Yield an environment and those that it wraps."""
-    waiting, visited = [env], set()
+    waiting = [env]
+    visited: set[int] = set()
     while waiting:
         layer = waiting.pop()
         if id(layer) in visited:
@@ -165,9 +170,9 @@ def layers(env: Any) -> Iterator[Any]:
             waiting += [item for item in parts if is_environment(item)]
 
 
-def is_environment(value: Any) -> bool:
+def is_environment(value: object) -> bool:
     """Return whether a value is an environment with a state of its own, unlike functional environments."""
-    kind: Any = type(value)
+    kind = type(value)
     if issubclass(kind, (type, types.ModuleType)):
         return False
     if not (callable(getattr(kind, "step", None)) and callable(getattr(kind, "reset", None))):
@@ -175,23 +180,27 @@ def is_environment(value: Any) -> bool:
     return _takes_an_action(kind)
 
 
-@functools.lru_cache(256)
-def _takes_an_action(kind: Any) -> bool:
+def _takes_an_action_alone(kind: type) -> bool:
     """Return whether step takes an action alone, rather than a state or a key with it."""
+    step = getattr(kind, "step", None)
+    assert step is not None
     try:
-        parameters = list(inspect.signature(kind.step).parameters.values())[1:]
+        parameters = list(inspect.signature(step).parameters.values())[1:]
     except (TypeError, ValueError):
         return True
     return sum(item.default is item.empty and item.kind in (0, 1) for item in parameters) <= 1
 
 
-def held_by(creator: Any, visited: dict[int, Any], num_parts: list[int]) -> Iterator[tuple[Path, Any]]:
+_takes_an_action: Callable[[type], bool] = functools.lru_cache(256)(_takes_an_action_alone)
+
+
+def held_by(creator: EnvCreator, visited: dict[int, object], num_parts: list[int]) -> Iterator[tuple[Path, object]]:
     """Yield the environments that a creator holds: in its closure, defaults, arguments, object, and globals it reads.
 
     visited: the objects visited already, by id(); referenced here, as an id() is unique only while its object lives.
     num_parts: one number, the parts visited for all creators.
     """
-    waiting: deque[tuple[Path, Any]] = deque([((), creator)])
+    waiting: deque[tuple[Path, object]] = deque([((), creator)])
     while waiting and len(visited) < MOST:
         path, value = waiting.popleft()
         if id(value) in visited or len(path) > DEEP:
@@ -205,14 +214,14 @@ def held_by(creator: Any, visited: dict[int, Any], num_parts: list[int]) -> Iter
                 waiting.append(((*path, name), part))
 
 
-def lies_at(path: Path, creator: Any, known: dict[int, tuple[Any, dict[str, list[Any]]]]) -> Any:
+def lies_at(path: Path, creator: EnvCreator, known: KnownParts) -> object:
     """Return the environment that a creator holds at a path; None if there is none. known: a cache of parts."""
-    values = [creator]
+    values: list[object] = [creator]
     for name in path:
-        matches: list[Any] = []
+        matches: list[object] = []
         for value in values:
             if id(value) not in known:
-                parts: dict[str, list[Any]] = {}
+                parts: dict[str, list[object]] = {}
                 for part_name, part in parts_of(value):
                     parts.setdefault(part_name, []).append(part)
                 known[id(value)] = value, parts
@@ -221,34 +230,43 @@ def lies_at(path: Path, creator: Any, known: dict[int, tuple[Any, dict[str, list
     return next((value for value in values if is_environment(value)), None)
 
 
-def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
+def parts_of(value: object) -> Iterator[tuple[str, object]]:
     """Yield an object's parts, each with a name that other processes share. Runs no code of the object."""
     kind = type(value)
-    if issubclass(kind, functools.partial):
+    if _is(value, functools.partial):
         yield "", value.func
         yield from ((f"argument {i}", part) for i, part in enumerate(value.args))
         yield from value.keywords.items()
-    elif kind is types.FunctionType:
+    elif _is(value, types.FunctionType):  # of which there are no subclasses
         yield from _parts_of_function(value)
-    elif kind is types.MethodType:
+    elif _is(value, types.MethodType):  # nor of this
         yield "", value.__self__
         yield "", value.__func__
         yield from _parts_of_class(value.__self__, value.__func__)
     elif issubclass(kind, (type, types.ModuleType)):
         return  # functions yield the parts that they name
-    elif issubclass(kind, dict):
+    elif _is(value, dict):
         for i, (key, part) in enumerate(islice(dict.items(value), MOST)):
             yield f"[{key!r}]" if type(key) in (str, int) else f"<{i}>", part
-    elif issubclass(kind, (list, tuple, deque, set, frozenset)):
-        base: Any = next(base for base in (list, tuple, deque, set, frozenset) if issubclass(kind, base))
-        if base in (set, frozenset) and base.__len__(value) > 1:
+    elif _is_collection(value):
+        base = next(base for base in COLLECTIONS if issubclass(kind, base))
+        if not issubclass(base, (list, tuple, deque)) and base.__len__(value) > 1:
             return  # their order differs between processes
         yield from ((f"[{i}]", part) for i, part in enumerate(islice(base.__iter__(value), MOST)))
     else:
         yield from _parts_of_instance(value)
 
 
-def _parts_of_instance(value: Any) -> Iterator[tuple[str, Any]]:
+def _is(value: object, kind: type[Kind]) -> TypeGuard[Kind]:
+    """Return whether a value is of this class. isinstance would ask a proxy for its target's class."""
+    return issubclass(type(value), kind)
+
+
+def _is_collection(value: object) -> TypeGuard[Collection[object]]:
+    return issubclass(type(value), COLLECTIONS)
+
+
+def _parts_of_instance(value: object) -> Iterator[tuple[str, object]]:
     called = getattr(type(value), "__call__", None)  # noqa: B004
     if isinstance(called, types.FunctionType):
         yield "", called
@@ -269,7 +287,7 @@ def _parts_of_instance(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"<{i}>", part) for i, part in enumerate(referents) if part is not type(value))
 
 
-def _parts_of_class(owner: Any, function: Any) -> Iterator[tuple[str, Any]]:
+def _parts_of_class(owner: object, function: object) -> Iterator[tuple[str, object]]:
     """Yield the attributes of the class of a method's object that the method's code names."""
     kind = owner if isinstance(owner, type) else type(owner)
     if not isinstance(function, types.FunctionType):
@@ -284,7 +302,7 @@ def _parts_of_class(owner: Any, function: Any) -> Iterator[tuple[str, Any]]:
             yield f".{name}", part
 
 
-def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents

@@ -20,16 +20,21 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
+import gymnasium
 import numpy as np
 
 from pufferlib import _native
 from pufferlib.emulation.rows import Rows
 from pufferlib.errors import PlatformError
 from pufferlib.telemetry import timeline
+from pufferlib.util.annotations import Array, DType, RowActions
 from pufferlib.util.memory import memory_at_hand, memory_text
 from pufferlib.vectorization.core.plan import Plan
+
+if TYPE_CHECKING:
+    from pufferlib._native.ring import Ring
 
 __all__ = ["NUM_BUFFERS", "Slab", "SlabShape", "ring_of"]
 
@@ -46,7 +51,6 @@ _WAYS_OUT = {
     errno.ENOSPC: "or make room there, or set TMPDIR to a folder that has some",
 }
 
-Array = np.ndarray[Any, Any]
 Column = tuple[tuple[int, ...], str]  # shape and dtype string of one row
 
 
@@ -70,8 +74,8 @@ class SlabShape:
         cls,
         plan: Plan,
         agents_per_env: int,
-        observation_space: Any,
-        action_spaces: Sequence[Any],
+        observation_space: gymnasium.Space[object],
+        action_spaces: Sequence[gymnasium.Space[object]],
         *,
         reward_dtype: str,
         num_workers: int,
@@ -100,7 +104,7 @@ class SlabShape:
         """The number of slots."""
         return self.num_blocks * self.block_size
 
-    def arrays(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    def arrays(self) -> dict[str, tuple[tuple[int, ...], DType]]:
         """Return the full shape and dtype of each array, in order of their addresses."""
         block_rows = self.block_size * self.agents_per_env
         shape, dtype = self.observation
@@ -145,7 +149,7 @@ class Slab:
     episodes: Array
     ring: Array
 
-    def __init__(self, shape: SlabShape, buffer: Any, fd: int | None = None) -> None:
+    def __init__(self, shape: SlabShape, buffer: Array | mmap.mmap, fd: int | None = None) -> None:
         self.shape = shape
         self.memory = buffer  # of all arrays
         self.fd = fd
@@ -219,7 +223,7 @@ class Slab:
         self.env_ids[...] = np.arange(self.shape.num_envs)
         self.agent_ids[...] = np.arange(self.shape.num_envs * self.shape.agents_per_env)
 
-    def action(self, env_id: int) -> Any:
+    def action(self, env_id: int) -> RowActions:
         """Return an environment's actions: a view (agents_per_env, …), or a tuple of them for a Tuple space."""
         agents_per_env = self.shape.agents_per_env
         views = tuple(array[env_id * agents_per_env : (env_id + 1) * agents_per_env] for array in self.actions)
@@ -305,7 +309,7 @@ def _fill(fd: int, nbytes: int) -> None:
         raise
 
 
-def ring_of(slab: Slab) -> Any:
+def ring_of(slab: Slab) -> Ring | None:
     """Return this process's Ring over a slab's shared words; None on the portable path."""
     return _native.ring.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
 
@@ -316,7 +320,7 @@ def _ring_counts(shape: SlabShape) -> tuple[int, int, int, int, int]:
     return shape.num_blocks, shape.block_size, shape.num_workers, box_size, _PIPE_NBYTES
 
 
-def _column(space: Any) -> Column:
+def _column(space: gymnasium.Space[object]) -> Column:
     return tuple(space.shape or ()), np.dtype(space.dtype).str
 
 

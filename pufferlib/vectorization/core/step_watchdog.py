@@ -12,7 +12,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pufferlib.util.annotations import Array
 
 __all__ = ["STARTING", "Doing", "Limits", "StepWatchdog", "doing_of", "word_of"]
 
@@ -56,15 +58,15 @@ class StepWatchdog:
     ``look``; None without limits.
     """
 
-    def __init__(self, words: Any, num_envs: int, limits: Limits, first_env: int = 0) -> None:
+    def __init__(self, words: Array, num_envs: int, limits: Limits, first_env: int = 0) -> None:
         self._words, self._num_envs, self._limits, self._first_env = words, num_envs, limits, first_env
-        self._seen: list[Any] = [None] * len(words)
+        self._seen: list[object] = [None] * len(words)
         self._taken_s = [0.0] * len(words)
         self._looked_s = -math.inf
         seconds = [limit for limit in limits if limit is not None]
         self.slice_s: float | None = min(0.1, min(seconds) / SLICES) if seconds else None
 
-    def look(self, pending: Callable[[int], Any]) -> Sequence[tuple[int, str]]:
+    def look(self, pending: Callable[[int], object]) -> Sequence[tuple[int, str]]:
         """Return the workers whose step or reset has taken too long, each with a text for the error.
 
         pending: returns a worker's request that it has not begun, a different value for each request; None for none. A

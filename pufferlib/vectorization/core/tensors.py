@@ -8,16 +8,26 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 import gymnasium
 import numpy as np
 
 from pufferlib.errors import ActionError, MissingExtra, PlanError, SpaceError
+from pufferlib.util.annotations import Array
+
+if TYPE_CHECKING:
+    import mmap
+
+    import torch
+    from torch.cuda import Event
+
+    Tensor = torch.Tensor
+    Device = torch.device
 
 __all__ = ["Tensors", "as_numpy", "imported_torch", "tensors_of"]
 
-Array = np.ndarray[Any, Any]
 MAX_KEYS = 64  # keys whose tensors are cached: more than a VecEnv has blocks
 
 
@@ -36,23 +46,24 @@ class Tensors:
     Raises MissingExtra without torch, PlanError for a device that does not exist.
     """
 
-    def __init__(self, device: Any = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
+    def __init__(self, device: Device | str | None = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
         self._torch = imported_torch()
         self.clone = self._torch.Tensor.clone  # copies a tensor
         self._copy = copy
         self._cuda = cuda
         self.device = self._device_of(device)
-        self._known: OrderedDict[Hashable, tuple[Sequence[Array], tuple[Any, ...]]] = OrderedDict()
+        self._known: OrderedDict[Hashable, tuple[Sequence[Array], tuple[Tensor, ...]]] = OrderedDict()
         self._buffers = [_Buffers([], [], []) for _ in range(2)]  # alternating: a batch is valid until the next but one
         self._buffer_index = 0
-        self._passes: dict[Hashable, Any] = {}  # the event after which a key's arrays may change
-        self._staged: list[Any] = [None, None]  # by buffer index: the event after which its pinned buffers may change
+        self._passes: dict[Hashable, Event] = {}  # the event after which a key's arrays may change
+        # By buffer index: the event after which its pinned buffers may change.
+        self._staged: list[Event | None] = [None, None]
         self._pinned: list[tuple[int, int]] = []  # addresses of registered memory: start, end
 
-    def _device_of(self, device: Any) -> Any:
+    def _device_of(self, device: Device | str | None) -> Device:
         torch = self._torch
         try:
-            torch_device = torch.device("cpu" if device is None or device == "host" else device)
+            torch_device: Device = torch.device("cpu" if device is None or device == "host" else device)
             if torch_device.type == "cuda" and self._cuda is None:
                 count = torch.cuda.device_count()  # makes no CUDA context, so that workers may still fork
                 if (torch_device.index or 0) >= count:
@@ -64,7 +75,7 @@ class Tensors:
             raise PlanError(f"device={device!r} cannot be used: {reason}; leave device out for the CPU") from None
         return torch_device
 
-    def check(self, space: gymnasium.Space[Any]) -> None:
+    def check(self, space: gymnasium.Space[object]) -> None:
         """Raise SpaceError unless torch has a flat observation space's dtype on this device."""
         dtype = np.dtype(space.dtype)
         try:
@@ -78,7 +89,7 @@ class Tensors:
                 f"{reason}; leave as_torch and device out, or change the dtype of the observation space"
             ) from None
 
-    def of(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Any, ...]:
+    def of(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Tensor, ...]:
         """Return a tensor for each array.
 
         key: the memory's name, such as the index of a block. Its tensors are cached; a tensor is made again if its
@@ -91,7 +102,7 @@ class Tensors:
             return self._copied(key, arrays, host)
         return tuple([tensor.to(self.device) for tensor in host])
 
-    def views(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Any, ...]:
+    def views(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Tensor, ...]:
         """Return tensors over the arrays' memory, cached by key as in ``of``."""
         entry = self._known.get(key)
         if entry is not None:
@@ -112,7 +123,7 @@ class Tensors:
             self._known.popitem(last=False)
         return tensors
 
-    def pin(self, memory: Any) -> bool:
+    def pin(self, memory: Array | mmap.mmap) -> bool:
         """Pin memory (a buffer, such as an array or an mmap) until ``close``, so that CUDA copies directly from it.
 
         Return False without a CUDA device, or if the system refuses; copies then go through a pinned buffer.
@@ -149,11 +160,13 @@ class Tensors:
         self._known.clear()
         self._buffers = [_Buffers([], [], []) for _ in range(2)]
 
-    def _over(self, array: Array) -> Any:
+    def _over(self, array: Array) -> Tensor:
         """Return a tensor over an array's memory, without torch's warning for a read-only array."""
-        return self._torch.from_numpy(array if array.flags.writeable else np.asarray(_Writeable(array)))
+        writeable = array if array.flags.writeable else np.asarray(_Writeable(array))
+        tensor: Tensor = self._torch.from_numpy(writeable)
+        return tensor
 
-    def _copied(self, key: Hashable, arrays: Sequence[Array], host: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _copied(self, key: Hashable, arrays: Sequence[Array], host: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Start copying to the device, and return the target tensors."""
         cuda = self._device()
         self._buffer_index ^= 1
@@ -179,18 +192,20 @@ class Tensors:
             self._staged[buffer_index] = event
         return tuple(buffers.targets)
 
-    def _staging(self, buffer_index: int, index: int, source: Any, *, first: bool) -> Any:
+    def _staging(self, buffer_index: int, index: int, source: Tensor, *, first: bool) -> Tensor:
         """Return a pinned copy of a tensor. Its buffer was last read two batches ago."""
-        if first and self._staged[buffer_index] is not None:
-            if not self._staged[buffer_index].query():
-                self._staged[buffer_index].synchronize()  # the device is two batches behind
+        event = self._staged[buffer_index]
+        if first and event is not None:
+            if not event.query():
+                event.synchronize()  # the device is two batches behind
             self._staged[buffer_index] = None
         pinned = self._buffers[buffer_index].pinned
         while len(pinned) <= index:
             pinned.append(None)
-        if pinned[index] is None or not _alike(pinned[index], source):
-            pinned[index] = self._device().pinned(source)
-        return pinned[index].copy_(source)
+        buffer = pinned[index]
+        if buffer is None or not _alike(buffer, source):
+            buffer = pinned[index] = self._device().pinned(source)
+        return buffer.copy_(source)
 
     def _is_pinned(self, array: Array) -> bool:
         start = array.__array_interface__["data"][0]
@@ -202,7 +217,7 @@ class Tensors:
         return self._cuda
 
 
-def tensors_of(as_torch: bool | None, device: Any, *, copy: bool) -> Tensors | None:
+def tensors_of(as_torch: bool | None, device: Device | str | None, *, copy: bool) -> Tensors | None:
     """Return the Tensors for these arguments of ``make``; None for batches of arrays.
 
     as_torch: None means tensors if a device is named. With False, workers on CPUs ignore the device, but it must exist.
@@ -217,7 +232,7 @@ def tensors_of(as_torch: bool | None, device: Any, *, copy: bool) -> Tensors | N
 class Cuda:
     """The stream, events and copies of one CUDA device that ``Tensors`` uses."""
 
-    def __init__(self, torch: Any, device: Any) -> None:
+    def __init__(self, torch: ModuleType, device: Device) -> None:
         self._torch = torch
         self._device = torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
         self._stream = torch.cuda.Stream(self._device)
@@ -239,13 +254,14 @@ class Cuda:
         """Unlock the memory that ``register`` locked."""
         self._torch.cuda.cudart().cudaHostUnregister(address)
 
-    def pinned(self, like: Any) -> Any:
+    def pinned(self, like: Tensor) -> Tensor:
         """Return a new tensor like another, in pinned host memory."""
-        return self._torch.empty_like(like, pin_memory=True)
+        tensor: Tensor = self._torch.empty_like(like, pin_memory=True)
+        return tensor
 
-    def empty(self, like: Any) -> Any:
+    def empty(self, like: Tensor) -> Tensor:
         """Return a new tensor like another, in device memory, as the target of copies."""
-        tensor = self._torch.empty_like(like, device=self._device)
+        tensor: Tensor = self._torch.empty_like(like, device=self._device)
         tensor.record_stream(self._stream)  # if it is dropped early, its memory stays in use until the copy is complete
         return tensor
 
@@ -253,14 +269,14 @@ class Cuda:
         """Make later copies wait for the caller's queued work, which may still read the old content."""
         self._stream.wait_stream(self._torch.cuda.current_stream(self._device))
 
-    def copy(self, source: Any, target: Any) -> None:
+    def copy(self, source: Tensor, target: Tensor) -> None:
         """Queue a copy from pinned host memory."""
         with self._torch.cuda.stream(self._stream):
             target.copy_(source, non_blocking=True)
 
-    def record(self) -> Any:
+    def record(self) -> Event:
         """Return the event that ends all copies so far, and make the caller's later work wait for it."""
-        event = self._torch.cuda.Event()
+        event: Event = self._torch.cuda.Event()
         event.record(self._stream)
         self._torch.cuda.current_stream(self._device).wait_event(event)
         return event
@@ -269,11 +285,11 @@ class Cuda:
 class _Buffers(NamedTuple):
     """Memory of one batch: target tensors on the device, the read-only array each holds, and pinned buffers."""
 
-    targets: list[Any]
-    sources: list[Any]
-    pinned: list[Any]
+    targets: list[Tensor]
+    sources: list[Array | None]
+    pinned: list[Tensor | None]
 
-    def fit(self, host: Sequence[Any], cuda: Cuda) -> None:
+    def fit(self, host: Sequence[Tensor], cuda: Cuda) -> None:
         """Allocate the targets that do not have the shape and dtype of these tensors."""
         for index, tensor in enumerate(host):
             if index == len(self.targets):
@@ -292,7 +308,7 @@ class _Writeable:
         self._array = array  # the owner of the memory
 
 
-def as_numpy(actions: Any) -> Any:
+def as_numpy(actions: object) -> object:
     """Return actions with arrays in place of tensors: one tensor, or those in a tuple or list. Others stay unchanged.
 
     A tensor on the CPU becomes a view; one on a device is copied, which waits for its computation. Gradients end here.
@@ -312,9 +328,10 @@ def as_numpy(actions: Any) -> Any:
     return actions
 
 
-def _array(tensor: Any) -> Any:
+def _array(tensor: Tensor) -> Array:
     try:
-        return tensor.detach().cpu().numpy()
+        array: Array = tensor.detach().cpu().numpy()
+        return array
     except (TypeError, RuntimeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ActionError(
@@ -323,11 +340,11 @@ def _array(tensor: Any) -> Any:
         ) from None
 
 
-def _alike(first: Any, second: Any) -> bool:
+def _alike(first: Tensor, second: Tensor) -> bool:
     return bool(first.shape == second.shape and first.dtype == second.dtype)
 
 
-def imported_torch() -> Any:
+def imported_torch() -> ModuleType:
     """Return the torch module. Raises MissingExtra if it is not installed."""
     try:
         import torch

@@ -17,20 +17,21 @@ import threading
 import types
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from pufferlib.errors import PlanError
 from pufferlib.layout import leaves
+from pufferlib.util.annotations import Function
 
 __all__ = ["dumps", "loads", "main_hidden", "register"]
 
 _MAIN = "__main__:"  # the prefix of an entry point that the script itself defines
 _PLAIN = (str, int, float, bool, type(None))
 
-_registered: dict[str, Any] = {}  # in the receiving process: the specifications received that differ from its own
+_registered: dict[str, EnvSpec] = {}  # in the receiving process: the specifications received that differ from its own
 
 
 class _Parcel(NamedTuple):
@@ -42,13 +43,13 @@ class _Parcel(NamedTuple):
     with_specs: bytes
     alone: bytes
     env_ids: list[str]  # of the specifications in ``with_specs``
-    plain: dict[str, Any]  # the other specifications, which name modules, and so can be unpickled anywhere
+    plain: dict[str, EnvSpec]  # the other specifications, which name modules, and so can be unpickled anywhere
 
 
-def dumps(content: Any) -> bytes:
+def dumps(content: object) -> bytes:
     """Serialize an object for ``loads``. Raises what pickling it raises."""
-    plain: dict[str, Any] = {}
-    specs: dict[str, Any] = {}
+    plain: dict[str, EnvSpec] = {}
+    specs: dict[str, EnvSpec] = {}
     for env_id, spec in list(gymnasium.registry.items()):
         (plain if _is_plain(spec) else specs)[env_id] = spec
     spaces = leaves.registry
@@ -63,7 +64,7 @@ def dumps(content: Any) -> bytes:
     return pickle.dumps(_Parcel(with_specs, alone, [*specs], plain))
 
 
-def loads(parcel: bytes) -> Any:
+def loads(parcel: bytes) -> object:
     """Return the object of ``dumps``, and register what its process had registered. Raises what unpickling raises."""
     with_specs, alone, env_ids, plain = pickle.loads(parcel)
     try:
@@ -91,7 +92,7 @@ def register() -> None:
     gymnasium.registry.update(_registered)
 
 
-def _by_value(content: Any) -> bytes:
+def _by_value(content: object) -> bytes:
     """Pickle an object with cloudpickle, cached functions of the script by value as well.
 
     Functions with ``functools.lru_cache``, as in PettingZoo's tutorials, pickle themselves as a name in ``__main__``.
@@ -99,7 +100,7 @@ def _by_value(content: Any) -> bytes:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        def reducer_override(self, obj: Any) -> Any:
+        def reducer_override(self, obj: object) -> object:
             if type(obj) is functools._lru_cache_wrapper and _is_local(obj):
                 return _cached, (obj.__wrapped__, obj.cache_parameters())
             return super().reducer_override(obj)
@@ -109,28 +110,28 @@ def _by_value(content: Any) -> bytes:
         return file.getvalue()
 
 
-def _is_local(function: Any) -> bool:
+def _is_local(function: object) -> bool:
     """Return whether another process cannot import a function by its name."""
     return function.__module__ == "__main__" or "<locals>" in getattr(function, "__qualname__", "<locals>")
 
 
-def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+def _cached(function: Function, parameters: functools._CacheParameters) -> Function:
     return functools.lru_cache(**parameters)(function)
 
 
-def _differs(env_id: str, spec: Any) -> bool:
+def _differs(env_id: str, spec: EnvSpec) -> bool:
     try:
         return bool(gymnasium.registry.get(env_id) != spec)
     except ValueError:  # arrays among the arguments
         return True
 
 
-def _entry_points(spec: Any) -> list[Any]:
+def _entry_points(spec: EnvSpec) -> list[object]:
     wrappers = [wrapper.entry_point for wrapper in spec.additional_wrappers]
     return [spec.entry_point, spec.vector_entry_point, *wrappers]
 
 
-def _is_plain(spec: Any) -> bool:
+def _is_plain(spec: EnvSpec) -> bool:
     """Return whether a specification holds only text and numbers, and names nothing in ``__main__``."""
     if type(spec) is not EnvSpec:
         return False
@@ -139,15 +140,15 @@ def _is_plain(spec: Any) -> bool:
     return importable and _has_plain([spec.kwargs, *(wrapper.kwargs for wrapper in spec.additional_wrappers)])
 
 
-def _has_plain(value: Any) -> bool:
+def _has_plain(value: object) -> bool:
     if type(value) is dict:
         return all(map(_has_plain, (*value, *value.values())))
-    if type(value) in (list, tuple):
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
         return all(map(_has_plain, value))
     return type(value) in _PLAIN
 
 
-def _of_main(specs: Iterable[Any]) -> dict[str, Any]:
+def _of_main(specs: Iterable[EnvSpec]) -> dict[str, object]:
     """Return the objects of ``__main__`` that specifications name: the other process has another ``__main__``."""
     main = vars(_hidden[0] if _hidden else sys.modules["__main__"])
     texts = [item for spec in specs for item in _entry_points(spec) if isinstance(item, str) and item.startswith(_MAIN)]
@@ -155,7 +156,7 @@ def _of_main(specs: Iterable[Any]) -> dict[str, Any]:
     return {name: main[name] for name in names if name in main}
 
 
-def _sendable(spec: Any) -> Any:
+def _sendable(spec: EnvSpec) -> EnvSpec:
     """Return a specification if it can be pickled, else one whose entry point raises the reason."""
     try:
         _by_value((spec, _of_main([spec])))
@@ -171,20 +172,20 @@ class _Refusal:
     env_id: str
     reason: str
 
-    def __call__(self, **kwargs: Any) -> NoReturn:
+    def __call__(self, **kwargs: object) -> NoReturn:
         raise PlanError(
             f'"{self.env_id}" was registered with Gymnasium in another process, and {self.reason}; '
             "register it in the env_creator"
         )
 
 
-def _refusing(env_id: str, reason: str) -> Any:
+def _refusing(env_id: str, reason: str) -> EnvSpec:
     refusal = _Refusal(env_id, reason)
     return EnvSpec(env_id, refusal, vector_entry_point=refusal, disable_env_checker=True)
 
 
 _hiding = threading.Lock()
-_hidden: list[Any] = []  # the real ``__main__``, once for each thread that hides it
+_hidden: list[types.ModuleType] = []  # the real ``__main__``, once for each thread that hides it
 
 
 @contextlib.contextmanager

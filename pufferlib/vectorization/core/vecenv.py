@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn, SupportsIndex
 
 import gymnasium
-import numpy as np
+from gymnasium.envs import registration
 
 from pufferlib.errors import CallError
+from pufferlib.layout import Layout
+from pufferlib.layout.layout import ActionLayout
+from pufferlib.util.annotations import Array, Metadata, Options, ResetSeed
 from pufferlib.vectorization.core.batch import Batch
 from pufferlib.vectorization.core.infos import Infos
+from pufferlib.vectorization.core.messages import EnvSpec
+
+if TYPE_CHECKING:
+    from pufferlib.telemetry.stats import Stats
 
 __all__ = ["VecEnv"]
-
-Array = np.ndarray[Any, Any]
 
 
 class VecEnv(ABC):
@@ -33,23 +38,23 @@ class VecEnv(ABC):
     agents_per_env: int  # rows of an environment
     agents_per_batch: int  # rows of a batch
     multi_agent: bool  # True if an environment has several agents; then an info has an agent_id
-    single_observation_space: gymnasium.Space[Any]  # of one row
-    single_action_space: gymnasium.Space[Any]  # of one row
-    observation_space: gymnasium.Space[Any]  # of a batch
-    action_space: gymnasium.Space[Any]  # of a batch
-    observation_layout: Any  # ``Layout`` of a row of observations
-    action_layout: Any  # ``ActionLayout`` of a row of actions
-    observation_layouts: tuple[Any, ...]  # one an agent index; an agent may observe less than a row holds
-    action_layouts: tuple[Any, ...]  # one an agent index
+    single_observation_space: gymnasium.Space[object]  # of one row
+    single_action_space: gymnasium.Space[object]  # of one row
+    observation_space: gymnasium.Space[object]  # of a batch
+    action_space: gymnasium.Space[object]  # of a batch
+    observation_layout: Layout  # of a row of observations
+    action_layout: ActionLayout  # of a row of actions
+    observation_layouts: tuple[Layout, ...]  # one an agent index; an agent may observe less than a row holds
+    action_layouts: tuple[ActionLayout, ...]  # one an agent index
     agent_names: tuple[str, ...]  # one an agent index; () for one agent, or if an index changes its agent
     copies_per_env: int  # environments in each environment: above 1 if it is vectorized already, one row each
     autoreset_mode: str  # "next_step", "same_step" or "disabled"
-    metadata: dict[str, Any]  # of an environment, with "autoreset_mode" as a gymnasium.vector.AutoresetMode
+    metadata: Metadata  # of an environment, with "autoreset_mode" as a gymnasium.vector.AutoresetMode
     render_mode: str | None  # of each environment
-    spec: Any  # of an environment; None if it has none
+    spec: registration.EnvSpec | None  # of an environment; None if it has none
 
     def _look_like(
-        self, env_spec: Any, num_envs: int, batch_size: int, autoreset_mode: str, num_workers: int = 1
+        self, env_spec: EnvSpec, num_envs: int, batch_size: int, autoreset_mode: str, num_workers: int = 1
     ) -> None:
         """Copy the attributes of an EnvSpec (messages.py)."""
         self.num_envs, self.num_workers, self.batch_size = num_envs, num_workers, batch_size
@@ -74,7 +79,7 @@ class VecEnv(ABC):
     # ------------------------------------------------------------------------------------------ synchronous use
 
     def reset(
-        self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
+        self, seed: ResetSeed = None, options: Options = None, env_ids: Sequence[int] | None = None
     ) -> tuple[Array, Infos]:
         """Start new episodes and return (observations, infos) of the next batch.
 
@@ -92,7 +97,7 @@ class VecEnv(ABC):
         batch = self.recv()
         return batch.observations, batch.infos
 
-    def step(self, actions: Any) -> tuple[Array, Array, Array, Array, Infos]:
+    def step(self, actions: object) -> tuple[Array, Array, Array, Array, Infos]:
         """Send actions and return (observations, rewards, terminations, truncations, infos) of the next batch.
 
         Raises what ``send`` and ``recv`` raise.
@@ -104,7 +109,7 @@ class VecEnv(ABC):
 
     @abstractmethod
     def async_reset(
-        self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
+        self, seed: ResetSeed = None, options: Options = None, env_ids: Sequence[int] | None = None
     ) -> None:
         """Start new episodes; ``recv`` returns their first rows.
 
@@ -118,7 +123,7 @@ class VecEnv(ABC):
         """
 
     @abstractmethod
-    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: object, env_ids: Sequence[int] | None = None) -> None:
         """Send actions to environments; ``recv`` returns the resulting rows.
 
         actions: (rows, \\*single_action_space.shape), one row an agent, for the environments of the last batch, or for
@@ -160,7 +165,7 @@ class VecEnv(ABC):
     # -------------------------------------------------------------------------------------------------- control
 
     @abstractmethod
-    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, *args: object, env_ids: Sequence[int] | None = None, **kwargs: object) -> list[object]:
         """Return, for each environment, the result of its method ``name``, or the attribute if it is not callable.
 
         env_ids: the environments, in the order of the results; None: all. Each environment first executes the actions
@@ -169,19 +174,19 @@ class VecEnv(ABC):
         """
 
     @abstractmethod
-    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[object]:
         """Return attribute ``name`` of each environment; see ``call``."""
 
     @abstractmethod
-    def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
+    def set_attr(self, name: str, values: object, env_ids: Sequence[int] | None = None) -> None:
         """Set attribute ``name``. values: a list or tuple, one value an environment, or one value for all."""
 
-    def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
+    def render(self, env_ids: Sequence[int] | None = None) -> list[object]:
         """Return the result of ``render()`` of each environment."""
         return self.call("render", env_ids=env_ids)
 
     @abstractmethod
-    def stats(self, *, reset: bool = False) -> Any:
+    def stats(self, *, reset: bool = False) -> Stats:
         """Return ``Stats``: where the time went, and which settings would be faster. Print it for a table.
 
         It covers the time since ``make``, or since the last ``stats(reset=True)``: step and reset times of the
@@ -198,7 +203,7 @@ class VecEnv(ABC):
     def closed(self) -> bool:
         """Whether ``close`` has been called."""
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise CallError(
             f"a {type(self).__name__} cannot be pickled or copied, as its workers belong to one object in one process; "
             "pass on what makes one, such as functools.partial(pufferlib.make, …), and call that there"
@@ -211,7 +216,7 @@ class VecEnv(ABC):
         self.close()
 
 
-def gymnasium_autoreset_mode(name: str) -> Any:
+def gymnasium_autoreset_mode(name: str) -> object:
     """Return Gymnasium's AutoresetMode of this name, or the name where Gymnasium (0.29) has none."""
     mode = getattr(gymnasium.vector, "AutoresetMode", None)
     return name if mode is None else mode[name.upper()]

@@ -10,8 +10,9 @@ import numpy as np
 
 from pufferlib.errors import ActionError
 from pufferlib.layout.action_values import ActionValues
-from pufferlib.vectorization.core.arguments import checked_actions
+from pufferlib.vectorization.core.arguments import checked_actions, dtype_error, shape_error, unreadable_error
 from pufferlib.vectorization.core.tensors import as_numpy
+from pufferlib.vectorization.device.block_shape import BlockShape
 
 __all__ = ["Actions"]
 
@@ -36,24 +37,24 @@ class Actions:
         torch: Any,
         data: Any,
         space: gymnasium.Space[Any],
-        num_envs: int,
-        agents_per_env: int,
+        shape: BlockShape,
         *,
-        synchronous: bool,
         always: bool,
         launches_check: bool,
     ) -> None:
         self._torch, self._data, self._space = torch, data, space
         self._values = (ActionValues(space),)
         self._device = data.device
-        self._agents_per_env = agents_per_env
+        self._agents_per_env = shape.agents_per_env
         self._launches_check = launches_check
         self._on_host = self._device.type == "cpu"
         self._always, self._waits = always, not self._on_host
-        self._plain_shape = (num_envs * agents_per_env, *(space.shape or ())) if synchronous else None
+        num_rows = shape.num_envs * shape.agents_per_env
+        self._plain_shape = (num_rows, *shape.action_shape) if shape.synchronous else None
         self._options = np.asarray(getattr(space, "nvec", getattr(space, "n", None)))
         self._dtypes = (torch.int64, torch.int32)
-        self._unchecked: set[int] = set(range(num_envs))  # environments whose values on a device were never checked
+        # The environments whose values on a device were never checked.
+        self._unchecked: set[int] = set(range(shape.num_envs))
 
     def plain(self, actions: Any) -> Any:
         """Return actions as a tensor that a launch of all environments can read without a copy; None if they are not.
@@ -112,7 +113,7 @@ class Actions:
         try:
             table = np.asarray(actions)
         except (TypeError, ValueError) as error:  # ragged lists
-            raise ActionError(f"actions cannot be read as an array: {error}") from error
+            raise unreadable_error("actions", error) from error
         num_envs, space = len(env_ids), self._space
         shape = (num_envs * self._agents_per_env, *(space.shape or ()))
         self._require_shape(table, (num_steps, *shape))
@@ -134,7 +135,7 @@ class Actions:
         steps = () if num_steps is None else (num_steps,)
         self._require_shape(actions, (*steps, len(env_ids) * self._agents_per_env, *(space.shape or ())))
         if actions.is_floating_point() or actions.is_complex():
-            raise ActionError(f"actions have dtype {actions.dtype}, expected {space.dtype}; convert them")
+            raise dtype_error("actions", actions.dtype, space.dtype)
         if self._due(actions, env_ids):
             array = actions.cpu().numpy()
             self._data.device_to_host_nbytes += array.nbytes
@@ -152,7 +153,5 @@ class Actions:
 
     def _require_shape(self, actions: Any, shape: tuple[int, ...]) -> None:
         if tuple(actions.shape) != shape:
-            raise ActionError(
-                f"actions have shape {tuple(actions.shape)}, expected {shape}: {self._agents_per_env} row(s) for each "
-                f"of {shape[-1 - len(self._space.shape or ())] // self._agents_per_env} environments"
-            )
+            num_envs = shape[-1 - len(self._space.shape or ())] // self._agents_per_env
+            raise shape_error("actions", actions.shape, shape, self._agents_per_env, num_envs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,7 @@ class EpisodeSums:
     agent_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, arrays: Any, agent_names: Sequence[Any], *, reset: bool) -> EpisodeSums:
+    def of(cls, arrays: Mapping[str, Any], agent_names: Sequence[Any], *, reset: bool) -> EpisodeSums:
         """Sum the arrays over environments, and with reset set them to zero. arrays: tensors by name."""
         num_episodes, num_steps, scores, returns = (arrays[name].sum(dim=0) for name in FIELDS)
         if reset:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from pufferlib.errors import MissingExtra, PlanError, RegistryError
-from pufferlib.registry import load, named
+import gymnasium
+import numpy as np
 
-__all__ = ["device_of", "kernel_of", "kernel_of_all", "reference_of", "same_args", "same_kwargs"]
+from pufferlib.errors import KernelError, MissingExtra, PlanError, RegistryError
+from pufferlib.registry import load, named
+from pufferlib.vectorization.core.arguments import checked_env_kwargs, require_one_each
+
+__all__ = ["device_of", "kernel_of", "kernel_of_all", "reference_of", "require_kernel_spaces", "same_kwargs"]
 
 
 def kernel_of(env: Any) -> Any:
@@ -35,10 +39,7 @@ def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
     """
     if not isinstance(env, (list, tuple)):
         return kernel_of(env), 1 if num_envs is None else num_envs
-    if num_envs is not None and num_envs != len(env):
-        raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
-    if not env:
-        raise PlanError("env is an empty list; give at least one creator")
+    require_one_each(env, num_envs)
     kernels = [kernel_of(item) for item in env]
     others = [kernel for kernel in kernels if kernel != kernels[0]]
     if others:
@@ -57,25 +58,24 @@ def reference_of(kernel: Any) -> Any:
         raise type(error)(f'"{kernel.name}" has the reference {kernel.reference}: {error}') from error
 
 
-def same_args(env_args: Any) -> tuple[Any, ...]:
-    """Return the positional arguments of every environment. Raises PlanError."""
-    try:
-        return tuple(env_args)
-    except TypeError:
-        raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
-
-
 def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
-    """Return the arguments of every environment. Raises PlanError for a list of them that differ."""
-    if env_kwargs is None or isinstance(env_kwargs, Mapping):
-        return dict(env_kwargs or {})
-    if not (isinstance(env_kwargs, Sequence) and all(isinstance(item, Mapping) for item in env_kwargs)):
-        raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
-    if len(env_kwargs) != num_envs:
-        raise PlanError(f"env_kwargs lists {len(env_kwargs)} dicts for {num_envs} environments; give one for all")
-    if any(item != env_kwargs[0] for item in env_kwargs):
+    """Return the keyword arguments of every environment. Raises PlanError for a list of them that differ."""
+    all_kwargs = checked_env_kwargs(env_kwargs, num_envs)
+    if isinstance(env_kwargs, Sequence) and any(item != all_kwargs[0] for item in all_kwargs):
         raise PlanError("env_kwargs differ, but one kernel plays all environments alike; give one dict for all")
-    return dict(env_kwargs[0])
+    return dict(all_kwargs[0])
+
+
+def require_kernel_spaces(name: str, observed: gymnasium.Space[Any], acted: gymnasium.Space[Any]) -> None:
+    """Raise KernelError unless kernels can write such observations and read such actions. name: of the kernel."""
+    if observed.dtype != np.float32:
+        raise KernelError(
+            f'"{name}" observes {observed.dtype}, and kernels write float32; make its observations float32'
+        )
+    if not isinstance(acted, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
+        raise KernelError(f'"{name}" takes {acted}, and kernels take Discrete or MultiDiscrete actions')
+    if np.any(getattr(acted, "start", 0)):
+        raise KernelError(f'"{name}" takes {acted}, and kernels number actions from 0; leave start out')
 
 
 def device_of(torch: Any, device: Any) -> Any:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
-from pufferlib.errors import ActionError
+from pufferlib.vectorization.core.arguments import dtype_error, shape_error, unreadable_error
+from pufferlib.vectorization.device.block_shape import BlockShape
+from pufferlib.vectorization.device.launchers import Launchers
+from pufferlib.vectorization.device.states import Ids
+from pufferlib.vectorization.device.streams import CurrentStream
 
 __all__ = ["LOGITS", "NETWORK", "NO_POLICY", "Chosen", "Policies"]
 
@@ -27,18 +33,18 @@ class Chosen(NamedTuple):
 class Policies:
     """The arguments with which launches choose actions.
 
-    nvec: the number of options of each discrete action. num_options: their sum, the number of logits of a row.
+    torch: the module. space: of the actions of a row. nvec: the number of options of each discrete action. num_options:
+    their sum, the number of logits of a row.
     """
 
-    def __init__(self, vec: Any, torch: Any) -> None:
-        self._vec, self._torch = vec, torch
-        space = vec.single_action_space
+    def __init__(self, torch: Any, shape: BlockShape, space: gymnasium.Space[Any], launchers: Launchers) -> None:
+        self._torch, self._shape, self._space, self._launchers = torch, shape, space, launchers
         self.nvec = np.asarray(getattr(space, "nvec", getattr(space, "n", None)), np.int32).reshape(-1)
         self.num_options = int(self.nvec.sum())
         self._tensors: list[Any] = []
         self._layers: dict[Any, int] = {}
         self.fixed = {
-            "policy_nvec": vec._carried(self.nvec, self._tensors),
+            "policy_nvec": launchers.to_device(self.nvec, self._tensors),
             "policy_num_choices": len(self.nvec),
             "policy_num_options": self.num_options,
             "actions_nbytes": 8,
@@ -46,8 +52,8 @@ class Policies:
 
     def chosen(self, num_rows: int) -> Chosen:
         """Return new tensors for the choices of this many rows."""
-        torch, device = self._torch, self._vec.device
-        shape = (num_rows, *(self._vec.single_action_space.shape or ()))
+        torch, device = self._torch, self._launchers.device
+        shape = (num_rows, *self._shape.action_shape)
         log_probs, entropies = torch.zeros((2, num_rows), dtype=torch.float32, device=device)
         return Chosen(torch.zeros(shape, dtype=torch.int64, device=device), log_probs, entropies)
 
@@ -61,38 +67,73 @@ class Policies:
             "policy_entropies": chosen.entropies.data_ptr(),
         }
 
-    def layers(self, layers: Any) -> int:
+    def _layers_address(self, layers: Any) -> int:
         """Return the address of a network's layers, which are copied to the device once."""
         if layers not in self._layers:
-            self._layers[layers] = self._vec._carried(np.array(layers, np.int32), self._tensors)
+            self._layers[layers] = self._launchers.to_device(np.array(layers, np.int32), self._tensors)
         return self._layers[layers]
 
     def checked(self, logits: Any, masks: Any, num_envs: int) -> tuple[Any, Any]:
         """Return logits as float32 and masks as bool or uint8, contiguous and on the device. Raises ActionError."""
-        shape = (num_envs * self._vec.agents_per_env, self.num_options)
+        shape = (num_envs * self._shape.agents_per_env, self.num_options)
         logits = self._on_device("logits", logits, shape)
         if not logits.is_floating_point():
-            raise ActionError(f"logits have dtype {logits.dtype}, expected float32; convert them")
+            raise dtype_error("logits", logits.dtype, "float32")
         if masks is not None:
             masks = self._on_device("masks", masks, shape)
             if masks.dtype not in (self._torch.bool, self._torch.uint8):
-                raise ActionError(f"masks have dtype {masks.dtype}, expected bool or uint8; convert them")
+                raise dtype_error("masks", masks.dtype, "bool or uint8")
             masks = masks.contiguous()
         return logits.to(self._torch.float32).contiguous(), masks
 
+    def sample(self, ids: Ids, logits: Any, masks: Any, *, greedy: bool, streams: CurrentStream) -> Chosen:
+        """Choose actions of environments in one launch that steps none. logits, masks: see ``checked``."""
+        launchers = self._launchers
+        contiguous = isinstance(ids, range)
+        tensors: list[Any] = []
+        chosen = self.chosen(len(logits))
+        launcher = launchers.variant(policy=LOGITS, num_steps=0, step_slots=0)
+        launcher.set({**self.fixed, **self.addresses(chosen), "policy_greedy": greedy})
+        launcher.set({"policy_logits": logits.data_ptr(), "policy_masks": 0 if masks is None else masks.data_ptr()})
+        launcher.set({"first_env": ids[0] if contiguous else 0})
+        launcher.set({"env_ids": 0 if contiguous else launchers.to_device(np.asarray(ids, np.int32), tensors)})
+        launcher.launch(len(ids), streams.current())
+        launchers.num_launches += 1
+        return chosen
+
+    def network_launcher(self, policy: Any, num_inputs: int, tensors: list[Any]) -> Any:
+        """Return a launcher whose network chooses the actions; add the tensors that it reads to tensors.
+
+        policy: a torch.nn.Sequential from num_inputs numbers to logits. Raises KernelError if no kernel can run it.
+        """
+        kind = importlib.import_module("cuda_ext.network").Network
+        network = kind.of(policy, num_inputs, self.num_options, self._launchers.device)
+        launcher = self._launchers.variant(
+            policy=NETWORK, network_width=network.width, num_weights=len(network.weights)
+        )
+        launcher.set(
+            {
+                **self.fixed,
+                "policy_network": network.weights.data_ptr(),
+                "policy_layers": self._layers_address(network.layers),
+                "policy_num_layers": len(network.layers),
+            }
+        )
+        tensors.append(network.weights)
+        return launcher
+
     def _on_device(self, name: str, values: Any, shape: tuple[int, int]) -> Any:
-        torch, vec = self._torch, self._vec
+        torch, launchers = self._torch, self._launchers
         try:
             tensor = values.detach() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
         except (TypeError, ValueError) as error:
-            raise ActionError(f"{name} cannot be read as an array: {error}") from error
+            raise unreadable_error(name, error) from error
         if tuple(tensor.shape) != shape:
-            raise ActionError(
-                f"{name} have shape {tuple(tensor.shape)}, expected {shape}: {vec.agents_per_env} row(s) for each of "
-                f"{shape[0] // vec.agents_per_env} environments, and an option each of {vec.single_action_space}"
-            )
-        if tensor.device != vec.device:
+            num_agents = self._shape.agents_per_env
+            options = f", and an option each of {self._space}"
+            raise shape_error(name, tensor.shape, shape, num_agents, shape[0] // num_agents, options)
+        if tensor.device != launchers.device:
             if tensor.device.type == "cpu":
-                vec._data.host_to_device_nbytes += tensor.nbytes
-            tensor = tensor.to(vec.device)
+                launchers.data.host_to_device_nbytes += tensor.nbytes
+            tensor = tensor.to(launchers.device)
         return tensor

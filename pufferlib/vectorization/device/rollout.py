@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pufferlib.errors import CallError
 from pufferlib.vectorization.core.batch import Batch
+from pufferlib.vectorization.core.call_errors import WAITING
 from pufferlib.vectorization.core.infos import Infos
-from pufferlib.vectorization.device.policy import NETWORK
-from pufferlib.vectorization.device.rows import FLYING, WAITING, Block, array_of
+from pufferlib.vectorization.device.actions import Actions
+from pufferlib.vectorization.device.policy import Policies
+from pufferlib.vectorization.device.queue import DeviceQueue
 
 __all__ = ["Rollout", "played"]
 
@@ -34,17 +37,28 @@ class Rollout(NamedTuple):
     entropies: Any
 
 
-def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, keep: bool) -> Batch | Rollout:
-    """Play a rollout; see ``CUDA.rollout``."""
-    vec._refuse_closed()
-    vec._stream()
-    if not vec._plan.synchronous or vec._states.all != WAITING:
+def played(
+    queue: DeviceQueue,
+    checks: Actions,
+    policies: Policies,
+    receive: Callable[[], Batch],
+    num_steps: int,
+    actions: Any,
+    policy: Any,
+    *,
+    greedy: bool,
+    keep: bool,
+) -> Batch | Rollout:
+    """Play a rollout; see ``CUDA.rollout``. receive: returns the batch of the last step."""
+    shape, launchers = queue.shape, queue.launchers
+    if not shape.synchronous or queue.states.all != WAITING:
         raise CallError("a rollout is of all environments at once, after reset or recv, with batch_size=num_envs")
     if num_steps < 1:
         raise CallError(f"num_steps={num_steps} is impossible; use 1 or more")
     if policy is not None and actions is not None:
         raise CallError("a rollout has actions, or a policy that chooses them; leave one out")
-    rows, num_envs = vec.agents_per_batch, vec.num_envs
+    num_envs = shape.num_envs
+    rows = num_envs * shape.agents_per_env
     all_rows = keep or actions is not None
     most = importlib.import_module("cuda_ext.data").MOST_ELEMENTS
     if num_steps * (rows if all_rows else 1) > most:
@@ -53,36 +67,32 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
             + (", or keep=False" if keep and actions is None else "")
         )
     if actions is not None:
-        actions = vec._actions.checked(actions, range(num_envs), num_steps)
+        actions = checks.checked(actions, range(num_envs), num_steps)
     chosen = None
     tensors: list[Any] = []  # read by the launch
     if policy is None:
-        launcher = vec._launcher_of()
+        launcher = launchers.variant()
         launcher.set({"actions": 0 if actions is None else actions.data_ptr()})
     else:
-        launcher = _launcher_with(vec, policy, tensors)
-        chosen = vec._policies.chosen(rows * num_steps if all_rows else rows)
-        launcher.set({**vec._policies.addresses(chosen), "policy_greedy": greedy})
-        launcher.set({"policy_inputs": vec._leased[-1].observations.data_ptr()})
+        newest = queue.newest()
+        assert newest is not None  # all environments wait, so their rows were received
+        inputs = newest.observations
+        launcher = policies.network_launcher(policy, inputs[0].numel(), tensors)
+        chosen = policies.chosen(rows * num_steps if all_rows else rows)
+        launcher.set({**policies.addresses(chosen), "policy_greedy": greedy, "policy_inputs": inputs.data_ptr()})
     if actions is not None:
         launcher.set({"actions_nbytes": actions.element_size()})
-    block = vec._open_block()
-    wide = Block(vec, vec._torch, num_envs * num_steps) if all_rows else block
+    block = queue.open_block()
+    wide = queue.make_block(num_envs * num_steps) if all_rows else block
     launcher.set({**dict(wide.addresses), "num_steps": num_steps, "step_slots": num_envs * all_rows, "by_env": 1})
-    with block.on_stream(tensors) as stream:
-        launcher.launch(num_envs, stream)
+    block.stream.launch(launcher, num_envs, tensors)
     if all_rows:
         for name, _ in block.addresses:
             column = getattr(block, name, None)
             if column is not None:
                 column.copy_(getattr(wide, name)[-len(column) :])
-    block.fill(range(num_envs))
-    vec._filling = None
-    vec._full.append(block)
-    vec._states.set(range(num_envs), FLYING)
-    vec._num_launches += 1
-    vec._num_env_steps += num_steps * num_envs
-    last = vec.recv()
+    queue.launched(block, range(num_envs), num_steps * num_envs)
+    last: Any = receive()
 
     def by_step(column: Any) -> Any:
         return column.reshape(num_steps, rows, *column.shape[1:])
@@ -94,28 +104,8 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
             terminations=by_step(wide.terminations),
             truncations=by_step(wide.truncations),
             masks=by_step(wide.masks),
-            infos=Infos([], range(vec.num_envs), vec.agents_per_env),
+            infos=Infos([], range(num_envs), shape.agents_per_env),
         )
     if chosen is not None:
         last = Rollout(*last, *(map(by_step, chosen) if keep else chosen))
-    if vec._as_arrays:
-        last = last._make(array_of(column) if isinstance(column, vec._torch.Tensor) else column for column in last)
     return last  # type: ignore[no-any-return]
-
-
-def _launcher_with(vec: Any, policy: Any, tensors: list[Any]) -> Any:
-    """Return a launcher with a policy's network set; add the tensors that it reads to tensors."""
-    num_inputs = vec._leased[-1].observations[0].numel()
-    kind = importlib.import_module("cuda_ext.network").Network
-    network = kind.of(policy, num_inputs, vec._policies.num_options, vec.device)
-    launcher = vec._launcher_of(policy=NETWORK, network_width=network.width, num_weights=len(network.weights))
-    launcher.set(
-        {
-            **vec._policies.fixed,
-            "policy_network": network.weights.data_ptr(),
-            "policy_layers": vec._policies.layers(network.layers),
-            "policy_num_layers": len(network.layers),
-        }
-    )
-    tensors.append(network.weights)
-    return launcher

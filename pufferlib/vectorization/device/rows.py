@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,62 +10,32 @@ import numpy as np
 from pufferlib.errors import CallError, ClosedError
 from pufferlib.vectorization.core.batch import IDS, Batch, poison
 from pufferlib.vectorization.core.infos import Infos, Source
+from pufferlib.vectorization.device.block_shape import BlockShape
 from pufferlib.vectorization.device.infos import Deferred, Endings
-from pufferlib.vectorization.device.policy import LOGITS, Chosen
-from pufferlib.vectorization.device.streams import require_uncaptured
+from pufferlib.vectorization.device.launchers import Launchers
+from pufferlib.vectorization.device.policy import LOGITS, Chosen, Policies
+from pufferlib.vectorization.device.states import Ids
+from pufferlib.vectorization.device.streams import BlockStream, CurrentStream
 
-__all__ = ["FLYING", "NEW", "WAITING", "Block", "Ids", "States", "array_of"]
+__all__ = ["Block", "array_of"]
 
 Array = np.ndarray[Any, Any]
-Ids = range | Array  # of environments: neighbours, or any
-
-NEW, WAITING, FLYING = range(3)  # of an environment: never reset, received, sent
-
-
-class States:
-    """The state of each environment: NEW, WAITING or FLYING. If all are the same, reading and setting cost little.
-
-    all: the state of all, or None if they differ.
-    """
-
-    def __init__(self, num_envs: int) -> None:
-        self.all: int | None = NEW
-        self._states = np.full(num_envs, NEW, np.int8)
-
-    def of(self, ids: Ids) -> Array:
-        self._expand()
-        states: Array = self._states[_indices(ids)]
-        return states
-
-    def where(self, state: int) -> Array:
-        """Return the environments that are in a state."""
-        self._expand()
-        return np.flatnonzero(self._states == state)
-
-    def set(self, ids: Ids, state: int) -> None:
-        if len(ids) == len(self._states):
-            self.all = state
-        else:
-            self._expand()
-            self.all = None
-            self._states[_indices(ids)] = state
-
-    def _expand(self) -> None:
-        if self.all is not None:
-            self._states[:] = self.all
 
 
 class Block:
     """The rows of a batch on the device, and their environments.
 
-    vec: the CUDA whose launches fill them.
+    torch: the module. launchers: those that fill the block. streams: the caller's. num_slots: how many environments
+        the block holds. stream: that of the launches that fill it.
     """
 
-    def __init__(self, vec: Any, torch: Any, num_slots: int) -> None:
-        self._vec, self._torch = vec, torch
-        num_agents = vec.agents_per_env
-        rows, device = num_slots * num_agents, vec.device
-        shape = (rows, *(vec.single_observation_space.shape or ()))
+    def __init__(
+        self, torch: Any, block_shape: BlockShape, launchers: Launchers, streams: CurrentStream, num_slots: int
+    ) -> None:
+        self._torch, self._shape, self._launchers, self._streams = torch, block_shape, launchers, streams
+        num_agents = block_shape.agents_per_env
+        rows, device = num_slots * num_agents, launchers.device
+        shape = (rows, *block_shape.observation_shape)
 
         def zeros(shape: Any, dtype: Any) -> Any:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -79,7 +48,7 @@ class Block:
         self.scores = torch.full((num_slots,), float("nan"), dtype=torch.float64, device=device)
         self.env_ids = torch.arange(num_slots, dtype=torch.int64, device=device)
         self.agent_ids = torch.arange(rows, dtype=torch.int64, device=device)
-        self.final_observations = zeros(shape, torch.float32) if vec.autoreset_mode == "same_step" else None
+        self.final_observations = zeros(shape, torch.float32) if block_shape.final_observations else None
         names = (
             "observations",
             "rewards",
@@ -93,7 +62,7 @@ class Block:
         )
         columns = {name: getattr(self, name) for name in names}
         columns["final_observations"] = self.final_observations
-        columns["slot_ids"] = None if vec._plan.synchronous else self.env_ids
+        columns["slot_ids"] = None if block_shape.synchronous else self.env_ids
         self.addresses = [(name, 0 if column is None else column.data_ptr()) for name, column in columns.items()]
         flags = self.terminations, self.truncations
         ids = self.env_ids, self.agent_ids
@@ -110,13 +79,7 @@ class Block:
         self.ids: Ids = range(0)
         self.num_filled = 0
         self.buffer_index = 0
-        self._event: Any = None
-        pooled = device.type == "cuda" and not vec._plan.synchronous
-        self._stream = torch.cuda.Stream(device) if pooled else None
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._vec.closed)
+        self.stream = BlockStream(torch, device, streams, block_shape)
 
     def begin(self) -> None:
         """Start filling the block again."""
@@ -125,8 +88,8 @@ class Block:
 
     def fill(self, ids: Ids) -> None:
         """Record the environments of the rows that were just launched."""
-        if self._vec._plan.synchronous:
-            self.ids = range(self._vec.num_envs)
+        if self._shape.synchronous:
+            self.ids = range(self._shape.num_envs)
         elif self.num_filled == 0:
             self.ids = ids
         elif isinstance(ids, range) and isinstance(self.ids, range) and self.ids.stop == ids.start:
@@ -141,23 +104,22 @@ class Block:
         Return False, and play nothing, if the launch finds an action outside the space.
         """
         if self._arguments is None:
-            self._arguments, self._play = self._prepared(self._vec._launcher)
+            self._arguments, self._play = self._prepared(self._launchers.step)
         self._arguments["actions"] = actions.data_ptr()
         self._arguments["actions_nbytes"] = actions.element_size()
-        return not self._play(self._vec._stream())
+        return not self._play(self._streams.current())
 
-    def choose_all(self, logits: Any, masks: Any, greedy: bool) -> Chosen:
+    def choose_all(self, policies: Policies, logits: Any, masks: Any, greedy: bool) -> Chosen:
         """Launch such a step with actions that the kernel chooses from logits; return them."""
-        policies = self._vec._policies
         if self._chosen is None:
-            launcher = self._vec._launcher_of(policy=LOGITS, num_steps=1, step_slots=0)
+            launcher = self._launchers.variant(policy=LOGITS, num_steps=1, step_slots=0)
             self._chosen = policies.chosen(len(self.rewards))
             launcher.set({**policies.fixed, **policies.addresses(self._chosen)})
             self._choosing, self._choose = self._prepared(launcher)
         self._choosing["policy_logits"] = logits.data_ptr()
         self._choosing["policy_masks"] = 0 if masks is None else masks.data_ptr()
         self._choosing["policy_greedy"] = greedy
-        self._choose(self._vec._stream())
+        self._choose(self._streams.current())
         return self._chosen
 
     def _prepared(self, launcher: Any) -> tuple[Any, Any]:
@@ -167,50 +129,39 @@ class Block:
             arguments[name] = address
         for name in ("first_env", "env_ids", "seeds", "resets", "first_slot"):
             arguments[name] = 0
-        arguments["num_envs"], arguments["by_env"] = self._vec.num_envs, 1
+        arguments["num_envs"], arguments["by_env"] = self._shape.num_envs, 1
         return arguments, launcher.bound(arguments)
 
     def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
         """Copy actions to the rows that the launch reads: of the slots to fill, or of these environments."""
-        vec = self._vec
-        num_agents = vec.agents_per_env
+        num_agents, batch_size = self._shape.agents_per_env, self._shape.batch_size
         if self._actions is None or self._actions.dtype != actions.dtype:
-            rows = vec._plan.batch_size * num_agents
+            rows = batch_size * num_agents
             self._actions = actions.new_zeros((rows, *actions.shape[1:]))
         if env_ids is None:
             first = self.num_filled * num_agents
             self._actions[first : first + len(actions)] = actions
         else:
-            ids = self._torch.as_tensor(np.asarray(env_ids), device=vec.device)
-            by_env = self._actions.reshape(vec._plan.batch_size, num_agents, *actions.shape[1:])
+            ids = self._torch.as_tensor(np.asarray(env_ids), device=self._launchers.device)
+            by_env = self._actions.reshape(batch_size, num_agents, *actions.shape[1:])
             by_env[ids] = actions.reshape(len(ids), num_agents, *actions.shape[1:])
         return self._actions
 
     def copy_rows(self, source: Block, env_ids: Array) -> None:
         """Copy rows of environments from another block, with masks False; slot i is environment i."""
-        rows = (env_ids[:, None] * self._vec.agents_per_env + np.arange(self._vec.agents_per_env)).reshape(-1)
-        chosen = self._torch.as_tensor(rows, device=self._vec.device)
+        num_agents, device = self._shape.agents_per_env, self._launchers.device
+        rows = (env_ids[:, None] * num_agents + np.arange(num_agents)).reshape(-1)
+        chosen = self._torch.as_tensor(rows, device=device)
         for name in ("observations", "rewards", "terminations", "truncations"):
             getattr(self, name)[chosen] = getattr(source, name)[chosen]
         self.masks[chosen] = False
-        self.ended[self._torch.as_tensor(env_ids, device=self._vec.device)] = False
-
-    def on_stream(self, tensors: Sequence[Any]) -> _Launching:
-        return _Launching(self, tensors)
-
-    def is_done(self) -> bool:
-        return self._event is None or self._event.query()
-
-    def wait(self) -> None:
-        """Make the caller's stream wait until all rows are written."""
-        if self._event is not None:
-            self._torch.cuda.current_stream(self._vec.device).wait_event(self._event)
+        self.ended[self._torch.as_tensor(env_ids, device=device)] = False
 
     def batch(self, *, copied: bool, as_arrays: bool) -> Batch:
         """Return the rows. copied: they stay valid for ever. as_arrays: as NumPy arrays, with infos made at once."""
-        vec = self._vec
-        if not vec._plan.synchronous:
-            agent_ids = self.env_ids[:, None] * vec.agents_per_env + self._agent_indices
+        shape = self._shape
+        if not shape.synchronous:
+            agent_ids = self.env_ids[:, None] * shape.agents_per_env + self._agent_indices
             self.agent_ids.copy_(agent_ids.reshape(-1))
         if not (copied or as_arrays):
             infos = self._infos(None, Deferred(functools.partial(self._read_in_time, self.buffer_index)))
@@ -226,7 +177,7 @@ class Block:
         return Batch.of(columns, self._infos(None, Deferred(functools.partial(self._read, endings))))
 
     def _infos(self, dicts: list[dict[str, Any]] | None, source: Source | None = None) -> Infos:
-        return Infos(dicts, self.ids, self._vec.agents_per_env, source)
+        return Infos(dicts, self.ids, self._shape.agents_per_env, source)
 
     def arrays(self) -> tuple[Array, ...]:
         """Return the rows as arrays: on the host views, the same objects each time; from a GPU copies.
@@ -235,15 +186,15 @@ class Block:
         """
         if self._arrays is not None:
             return self._arrays
-        self._vec._stream()
+        self._streams.current()
         arrays = tuple(array_of(column) for column in self._columns)
-        if self._vec._plan.synchronous:
+        if self._shape.synchronous:
             for index in IDS:
                 arrays[index].flags.writeable = False
-        if self._vec.device.type == "cpu":
+        if self._launchers.device.type == "cpu":
             self._arrays = arrays
         else:
-            self._vec._data.device_to_host_nbytes += sum(array.nbytes for array in arrays)
+            self._launchers.count_read(sum(array.nbytes for array in arrays))
         return arrays
 
     def expire(self, debug: bool) -> None:
@@ -258,8 +209,7 @@ class Block:
         self._handed = None
 
     def _endings(self) -> Endings:
-        vec = self._vec
-        stats = vec.stats()
+        shape, stats = self._shape, self._launchers.stats()
         return Endings(
             self.terminations,
             self.truncations,
@@ -270,25 +220,24 @@ class Block:
             self.scores,
             self.final_observations,
             self.ids,
-            vec.agents_per_env,
-            vec.multi_agent,
-            stats.seconds * vec.num_envs / max(1, stats.num_env_steps),
+            shape.agents_per_env,
+            shape.multi_agent,
+            stats.seconds * shape.num_envs / max(1, stats.num_env_steps),
         )
 
     def _read(self, endings: Endings) -> list[dict[str, Any]]:
         """Return the infos of these endings, and count the bytes copied to the host while the CUDA is open."""
         infos, nbytes = endings.infos()
-        if not self._vec.closed:
-            self._vec._data.device_to_host_nbytes += nbytes
+        self._launchers.count_read(nbytes)
         return infos
 
     def _read_in_time(self, buffer_index: int) -> list[dict[str, Any]]:
         """Return the infos of the batch with this buffer index. Raises CallError if the block has been filled again."""
         if self.buffer_index != buffer_index:
             raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
-        if self._vec.closed:
+        if self._launchers.closed:
             raise ClosedError("these infos are on a device whose CUDA is closed; read them before that")
-        self._vec._stream()
+        self._streams.current()
         return self._read(self._endings())
 
 
@@ -296,37 +245,3 @@ def array_of(tensor: Any) -> Array:
     """Return a tensor as an array: a view if it is on the host, else a copy, which waits for the device."""
     array: Array = tensor.detach().cpu().numpy()
     return array
-
-
-class _Launching:
-    """A context with a block's stream: it waits for the caller's stream, and records when the rows are written."""
-
-    def __init__(self, block: Block, tensors: Sequence[Any]) -> None:
-        self._block, self._tensors = block, tensors
-
-    def __enter__(self) -> int:
-        torch, vec, stream = self._block._torch, self._block._vec, self._block._stream
-        address: int = vec._stream()
-        if stream is None:
-            return address
-        caller = torch.cuda.current_stream(vec.device)
-        require_uncaptured(
-            torch,
-            caller,
-            f"batch_size={vec.batch_size} of num_envs={vec.num_envs} plays on streams of its own, whose batches come "
-            "in no order that a graph could hold; capture with batch_size=num_envs",
-        )
-        stream.wait_stream(caller)
-        for tensor in self._tensors:
-            tensor.record_stream(stream)
-        return int(stream.cuda_stream)
-
-    def __exit__(self, *_: object) -> None:
-        block = self._block
-        if block._stream is not None:
-            block._event = block._event or block._torch.cuda.Event()
-            block._event.record(block._stream)
-
-
-def _indices(ids: Ids) -> Any:
-    return slice(ids.start, ids.stop) if isinstance(ids, range) else ids

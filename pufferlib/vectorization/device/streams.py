@@ -1,13 +1,14 @@
-"""The streams of launches: their order when the current stream changes, and checks of graph captures."""
+"""The streams of launches: their order when the current stream changes, events, and checks of graph captures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from pufferlib.errors import CallError
+from pufferlib.vectorization.device.block_shape import BlockShape
 
-__all__ = ["Streams", "is_captured", "require_uncaptured"]
+__all__ = ["BlockStream", "CurrentStream", "HostStream", "Streams", "is_captured", "require_uncaptured"]
 
 
 def is_captured(torch: Any, stream: Any) -> bool:
@@ -20,6 +21,21 @@ def require_uncaptured(torch: Any, stream: Any, why: str) -> None:
     """Raise CallError with the reason ``why`` if a graph is being captured on a stream."""
     if is_captured(torch, stream):
         raise CallError(why)
+
+
+class CurrentStream(Protocol):
+    """The stream that the caller's next launch runs on."""
+
+    def current(self) -> int:
+        """Return its address, after making it wait for earlier launches. Raises CallError if it cannot."""
+
+
+class HostStream:
+    """The stream on the host, where each launch ends before the next."""
+
+    def current(self) -> int:
+        """Return 0, the address of no stream."""
+        return 0
 
 
 class Streams:
@@ -71,3 +87,49 @@ class Streams:
                 "the steps that were captured in a graph do not end in the rows that they began with, which a replay "
                 "would begin with, too: three blocks of rows take turns, so capture 3, 6, 9, … steps"
             )
+
+
+class BlockStream:
+    """The stream of the launches that fill one block, and the event after the last of them.
+
+    On a GPU, blocks of fewer than all environments have a stream each; all other launches run on the caller's.
+    torch: the module. device: that of the block. streams: the caller's. shape: of the blocks.
+    """
+
+    def __init__(self, torch: Any, device: Any, streams: CurrentStream, shape: BlockShape) -> None:
+        self._torch, self._device, self._streams, self._shape = torch, device, streams, shape
+        pooled = device.type == "cuda" and not shape.synchronous
+        self._stream = torch.cuda.Stream(device) if pooled else None
+        self._event: Any = None
+
+    def launch(self, launcher: Any, num_envs: int, tensors: Sequence[Any]) -> None:
+        """Launch a kernel after all work on the caller's stream. tensors: those that the launch reads."""
+        address, stream = self._streams.current(), self._stream
+        if stream is None:
+            launcher.launch(num_envs, address)
+            return
+        torch = self._torch
+        caller = torch.cuda.current_stream(self._device)
+        require_uncaptured(
+            torch,
+            caller,
+            f"batch_size={self._shape.batch_size} of num_envs={self._shape.num_envs} plays on streams of its own, "
+            "whose batches come in no order that a graph could hold; capture with batch_size=num_envs",
+        )
+        stream.wait_stream(caller)
+        for tensor in tensors:
+            tensor.record_stream(stream)
+        try:
+            launcher.launch(num_envs, int(stream.cuda_stream))
+        finally:
+            self._event = self._event or torch.cuda.Event()
+            self._event.record(stream)
+
+    def is_done(self) -> bool:
+        """Return whether the launches are done; True on the caller's stream, which orders them."""
+        return self._event is None or self._event.query()
+
+    def wait(self) -> None:
+        """Make the caller's stream wait until the launches are done."""
+        if self._event is not None:
+            self._torch.cuda.current_stream(self._device).wait_event(self._event)

@@ -11,16 +11,33 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from pufferlib.errors import CallError, PufferError
+from pufferlib.util.annotations import Guard
+from pufferlib.vectorization.core.backend import Backend
 
 __all__ = ["LEAVE_S", "NOBODY", "CallGuard", "exclusive", "refuse", "shut"]
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-
 LEAVE_S = 1.0  # a thread that waits for rows leaves within a tenth of this
 NOBODY = 1  # the owner once it is closed, or in a forked process; no thread has this id
+
+
+class Guarded(Protocol):
+    """The attributes of a WorkerVecEnv that ``exclusive`` needs."""
+
+    @property
+    def _backend(self) -> Backend: ...
+
+    @property
+    def _call_guard(self) -> Guard: ...
+
+    def _interrupted(self, error: BaseException, *, half_done: bool) -> None: ...
+
+
+Vec = TypeVar("Vec", bound=Guarded)
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class CallGuard:
@@ -32,11 +49,13 @@ class CallGuard:
         self.owner = 0
 
 
-def exclusive(method: Method) -> Method:
+def exclusive(
+    method: Callable[Concatenate[Vec, Parameters], Result],
+) -> Callable[Concatenate[Vec, Parameters], Result]:
     """Allow one thread at a time in a method of a WorkerVecEnv, which Ctrl-C anywhere but in a wait closes."""
 
     @functools.wraps(method)
-    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def guarded(self: Vec, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         backend, call_guard, me = self._backend, self._call_guard, threading.get_ident()
         if not call_guard.owner:
             call_guard.owner = me  # no call since the comparison, so no other thread runs in between
@@ -54,10 +73,10 @@ def exclusive(method: Method) -> Method:
             self._interrupted(error, half_done=not backend.interruptible)
             raise
 
-    return guarded  # type: ignore[return-value]
+    return guarded
 
 
-def refuse(call_guard: Any, name: str) -> None:
+def refuse(call_guard: Guard, name: str) -> None:
     """Raise CallError with the reason why this VecEnv, of class ``name``, cannot be called now, or in this process."""
     owner = call_guard.owner
     if owner == NOBODY:
@@ -77,7 +96,7 @@ def refuse(call_guard: Any, name: str) -> None:
     )
 
 
-def shut(call_guard: Any, timeout_s: float) -> bool:
+def shut(call_guard: Guard, timeout_s: float) -> bool:
     """Wait until no other thread is in a call, and refuse further calls; False if one still is after timeout_s."""
     deadline, me = time.monotonic() + timeout_s, threading.get_ident()
     while call_guard.owner not in (0, me, NOBODY):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pufferlib.errors import CallError, PlanError, RecvTimeout
 from pufferlib.vectorization.core.backend import Backend
@@ -41,8 +40,8 @@ class Control:
                 replies.lost = died.text
 
     def ask(
-        self, action: str, name: str, env_ids: list[int], args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Callable[[float | None], list[Any]]:
+        self, action: str, name: str, env_ids: list[int], args: Sequence[object], kwargs: dict[str, object]
+    ) -> Callable[[float | None], list[object]]:
         """Send a call to environments; return a function that waits for the results, up to a number of seconds.
 
         action: "call", "get" or "set". args: the arguments of the call, or the values to set, one an environment.
@@ -65,7 +64,7 @@ class Control:
             sealed[worker] = backend.seal(Call(ticket, action, name, share, worker_args, kwargs))
         backend.send_each(sealed)
 
-        def wait(timeout: float | None) -> list[Any]:
+        def wait(timeout: float | None) -> list[object]:
             deadline = None if timeout is None else time.monotonic() + timeout
             while len(replies) < len(by_worker):
                 if not self._pump(deadline):
@@ -96,7 +95,7 @@ class Replies(list[Reply]):
     lost = ""
 
 
-def each_value(values: Any, num: int) -> Sequence[Any]:
+def each_value(values: object, num: int) -> Sequence[object]:
     """Return ``num`` values, one an environment, from a list or tuple of them, or from one value for all."""
     if not isinstance(values, (list, tuple)):
         return (values,) * num

@@ -6,15 +6,17 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pufferlib.errors import ClosedError, PufferError, WorkerError
+from pufferlib.errors import PufferError, WorkerError
 from pufferlib.layout.action_values import ActionValues
 from pufferlib.telemetry.timeline import Recording
+from pufferlib.util.annotations import Info
 from pufferlib.vectorization.core.backend import SLICE_S, Backend
 from pufferlib.vectorization.core.batch import Batches
+from pufferlib.vectorization.core.call_errors import closed_error
 from pufferlib.vectorization.core.frames import infos_messages
-from pufferlib.vectorization.core.messages import Died, Done, Failed, InfosMessage, Reply
+from pufferlib.vectorization.core.messages import Died, Done, Failed, InfosMessage, Message, Reply
 from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.core.slab import Slab
 from pufferlib.vectorization.core.step_watchdog import StepWatchdog
@@ -22,6 +24,9 @@ from pufferlib.vectorization.driver.control import Control
 from pufferlib.vectorization.driver.recovery import Recovery
 from pufferlib.vectorization.driver.ring_scheduler import RingScheduler
 from pufferlib.vectorization.driver.scheduler import FAILED, FLYING, READY, WAITING, PortableScheduler
+
+if TYPE_CHECKING:
+    from pufferlib._native.ring import Ring
 
 __all__ = ["Dispatcher", "make_scheduler"]
 
@@ -35,21 +40,23 @@ class Dispatcher:
 
     scheduler: PortableScheduler | RingScheduler
 
-    def __init__(self, backend: Backend, ring: Any, recovery: Recovery, watchdog: StepWatchdog, name: str) -> None:
+    def __init__(
+        self, backend: Backend, ring: Ring | None, recovery: Recovery, watchdog: StepWatchdog, name: str
+    ) -> None:
         self._backend: Backend | None = backend
         self._ring = ring
         self._recovery, self._watchdog, self._name = recovery, watchdog, name
         self.control = Control(backend, self.pump, self.raise_error)
         self.errors: deque[WorkerError] = deque()
         self.closed_because = ""  # the reason, where it is not a call of ``close``
-        self._messages: deque[Any] = deque()
-        self._infos: dict[int, list[dict[str, Any]]] = {}  # of rows that were not received yet
+        self._messages: deque[Message] = deque()
+        self._infos: dict[object, list[Info]] = {}  # by env id: of rows that were not received yet
 
     @property
     def backend(self) -> Backend:
         """The workers. Raises ClosedError, also while another thread closes them."""
         if self._backend is None or self._backend.closing:
-            raise ClosedError(f"this {self._name} is closed{self.closed_because}; make a new one")
+            raise closed_error(self._name, self.closed_because)
         return self._backend
 
     @property
@@ -127,7 +134,7 @@ class Dispatcher:
         for worker, cause in self._watchdog.look(lambda worker: self.scheduler.asked(worker, shares[worker])):
             self.backend.kill(worker, cause)
 
-    def _take(self, message: Any) -> None:
+    def _take(self, message: Message) -> None:
         if isinstance(message, (Done, InfosMessage)):
             if isinstance(message, Done):
                 self.scheduler.arrive(message.env_ids, message.overs)
@@ -166,7 +173,7 @@ class Dispatcher:
         backend.interruptible = was_interruptible
         return readable
 
-    def gather_infos(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
+    def gather_infos(self, env_ids: Sequence[int]) -> list[Info]:
         """Return the infos, but for records, that have come with the rows of these environments, in their order."""
         if not self._infos:
             return []
@@ -232,7 +239,7 @@ class Dispatcher:
 
 def make_scheduler(
     slab: Slab,
-    ring: Any,
+    ring: Ring | None,
     plan: Plan,
     batches: Batches,
     backend: Backend,

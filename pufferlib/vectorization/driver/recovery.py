@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+from pufferlib.util.annotations import Info
 from pufferlib.vectorization.core.messages import ResetOrder
 from pufferlib.vectorization.core.plan import Seeds
 
@@ -54,7 +54,7 @@ class Recovery:
         """Record a failed reset: the next one without a seed uses this seed."""
         self._first_seeds.setdefault(env_id, seed)
 
-    def order(self, env_id: int, slot: int, seed: int | None = None, options: Any = None) -> ResetOrder:
+    def order(self, env_id: int, slot: int, seed: int | None = None, options: Info | None = None) -> ResetOrder:
         """Return the order to reset an environment. seed: None for the first seed, if it is due, else for none."""
         order_seed = self._first_seeds.get(env_id) if seed is None else seed
         return ResetOrder(env_id, slot, order_seed, options, env_id in self._unmade)

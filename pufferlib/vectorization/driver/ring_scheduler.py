@@ -7,14 +7,19 @@ same shared words.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pufferlib import _native
 from pufferlib.layout.action_values import ActionValues
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.batch import Batch, Batches
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.slab import Slab
 from pufferlib.vectorization.driver.scheduler import FAILED, FLYING, READY, Gather, States, repeat_rows, write_crash
+
+if TYPE_CHECKING:
+    from pufferlib._native.fast_path import FastPath
+    from pufferlib._native.ring import Ring
 
 __all__ = ["RingScheduler"]
 
@@ -32,10 +37,10 @@ class RingScheduler(States):
         self,
         slab: Slab,
         batches: Batches,
-        ring: Any,
+        ring: Ring,
         shares: Sequence[range],
         action_values: Sequence[ActionValues],
-        collect: Callable[[list[Any]], bool],
+        collect: Callable[[list[tuple[int, int, bytes]]], bool],
         gather: Gather,
         dead: set[int],
         *,
@@ -44,7 +49,7 @@ class RingScheduler(States):
         spin: int,
         play: Callable[[int], None] | None,
         step: Callable[[Sequence[int], Sequence[int]], None],
-        parent_times: Any,
+        parent_times: Array,
     ) -> None:
         shape = slab.shape
         self._num_envs, self._block_size = shape.num_envs, shape.block_size
@@ -61,7 +66,7 @@ class RingScheduler(States):
         if synchronous:
             slab.name_rows()
         ring.rewind(0)
-        self.fast_path = _native.fast_path.FastPath(
+        self.fast_path: FastPath = _native.fast_path.FastPath(
             ring,
             self._mode,
             self.states,
@@ -85,13 +90,11 @@ class RingScheduler(States):
 
     @property
     def batch(self) -> Batch | None:  # type: ignore[override]
-        batch: Batch | None = self.fast_path.batch
-        return batch
+        return self.fast_path.batch
 
     @property
     def last_ids(self) -> list[int] | None:  # type: ignore[override]
-        ids: list[int] | None = self.fast_path.last_ids
-        return ids
+        return self.fast_path.last_ids
 
     @property
     def last_slots(self) -> Sequence[int]:
@@ -102,8 +105,7 @@ class RingScheduler(States):
     @property
     def num_coming(self) -> int:
         """The number of environments that were sent an action or reset, and whose rows have not been received."""
-        coming: int = self.fast_path.coming
-        return coming
+        return self.fast_path.coming
 
     @property
     def num_ready(self) -> int:
@@ -175,7 +177,7 @@ class RingScheduler(States):
         self._ring.commit(slot, False, True)
         self.states[env_id] = READY
 
-    def asked(self, worker: int, share: range) -> Any:
+    def asked(self, worker: int, share: range) -> object:
         """Return a worker's request that it has not begun, a different value for each; None if there is none."""
         return self.fast_path.asked(worker)
 
@@ -200,13 +202,11 @@ class RingScheduler(States):
 
     def has_news(self) -> bool:
         """Return whether messages have come that must be handled before the rows are received."""
-        news: bool = self.fast_path.has_news()
-        return news
+        return self.fast_path.has_news()
 
     def wants_a_look(self) -> bool:
         """Return whether it is time to look for dead workers, although rows keep arriving."""
-        wants: bool = self.fast_path.wants_a_look()
-        return wants
+        return self.fast_path.wants_a_look()
 
     def look(self) -> None:
         """Record the messages so far; later ones end a wait."""
@@ -251,21 +251,21 @@ class RingScheduler(States):
 
     def batch_is_ready(self) -> bool:
         """Return whether all environments of the next batch have arrived."""
-        full: bool = self.fast_path.is_full(bool(self._short))
-        return full
+        return self.fast_path.is_full(bool(self._short))
 
     def land(self, gather: Gather) -> Batch:
         """Return the next batch and mark its environments as waiting, or as failed if their workers have died."""
         self.fast_path.land()
         if self._lost:
-            lost = self._lost.intersection(self.fast_path.last_ids)
+            lost = self._lost.intersection(self.fast_path.last_ids or ())
             for env_id in lost:
                 self.states[env_id] = FAILED
             self._lost -= lost
             self._clear_if_sound()
         if self._short:
             self._repair_counts(self.fast_path.head - 1)
-        batch: Batch = self.fast_path.batch
+        batch = self.fast_path.batch
+        assert batch is not None
         return batch
 
     def drop(self) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
+from pufferlib.util.annotations import Info
 from pufferlib.vectorization.core.batch import Batch, Batches
+from pufferlib.vectorization.core.call_errors import FAILED, FLYING, NEW, READY, WAITING
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab
 
 __all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Gather", "PortableScheduler"]
 
-NEW, WAITING, FLYING, READY, FAILED = range(5)
-_WORDS = ("has never been reset", "waits for an action", "is in flight", "has finished but was not received", "failed")
-
-Gather = Callable[[Sequence[int]], list[dict[str, Any]]]  # returns the infos received from these environments
+Gather = Callable[[Sequence[int]], list[Info]]  # returns the infos received from these environments
 
 
 class States:
@@ -34,10 +32,6 @@ class States:
     def of_state(self, *states: int) -> list[int]:
         """Return the environments in one of these states."""
         return [env_id for env_id, state in enumerate(self.states) if state in states]
-
-    def describe(self, env_id: int) -> str:
-        """Return the state of an environment in words."""
-        return f"environment {env_id} {_WORDS[self.states[env_id]]}"
 
 
 class PortableScheduler(States):
@@ -123,7 +117,7 @@ class PortableScheduler(States):
         write_crash(self._slab, slot)
         self.arrive([env_id], [False])
 
-    def asked(self, worker: int, share: range) -> Any:
+    def asked(self, worker: int, share: range) -> object:
         """Return a worker's unfinished requests, a different value for each request; None if there are none."""
         return [(env_id, self._buffer_indices[env_id]) for env_id in share if self.states[env_id] == FLYING] or None
 

@@ -9,7 +9,8 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
 
 import gymnasium
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from pufferlib.errors import CallError, ClosedError, RecvTimeout
 from pufferlib.layout.action_values import ActionValues
 from pufferlib.telemetry.timeline import Recording
+from pufferlib.util.annotations import Entropy, EnvSource, Guard, Options, ResetSeed
 from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization.core.arguments import (
     CHECKS,
@@ -30,8 +32,14 @@ from pufferlib.vectorization.core.arguments import (
     options_per_env,
     require_known,
 )
-from pufferlib.vectorization.core.backend import CLOSE_S, Backend
+from pufferlib.vectorization.core.backend import CLOSE_S, Backend, Sealed
 from pufferlib.vectorization.core.batch import Batch, Batches
+from pufferlib.vectorization.core.call_errors import (
+    in_flight_error,
+    no_batch_error,
+    not_waiting_error,
+    too_few_in_flight_error,
+)
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder, failure_texts, summary_of
 from pufferlib.vectorization.core.plan import Plan, Seeds, checked_mode, checked_seed, reset_seeds
@@ -48,11 +56,11 @@ from pufferlib.vectorization.driver.scheduler import FAILED, FLYING, NEW, READY,
 from pufferlib.vectorization.worker.worker import WorkerTask
 
 if TYPE_CHECKING:
+    from pufferlib._native.fast_path import FastPath
     from pufferlib.telemetry.stats import Stats
+    from pufferlib.vectorization.core.tensors import Device, Tensor
 
 __all__ = ["WorkerVecEnv"]
-
-Array = np.ndarray[Any, Any]
 
 
 class WorkerVecEnv(VecEnv):
@@ -68,33 +76,33 @@ class WorkerVecEnv(VecEnv):
     @says_what_was_meant(misplaced, "env_kwargs")
     def __init__(
         self,
-        env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
+        env: EnvSource,
         *,
         num_envs: int | None = None,
         num_workers: int | None = None,
         batch_size: int | None = None,
         seed: int | None = None,
-        env_args: Sequence[Any] = (),
-        env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        wrap_kwargs: Mapping[str, Any] | None = None,
-        autoreset_mode: Any = "next_step",
+        env_args: Sequence[object] = (),
+        env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
+        wrap_kwargs: Mapping[str, object] | None = None,
+        autoreset_mode: str | Enum = "next_step",
         context: str | None = None,
         copy: bool = False,
         as_torch: bool | None = None,
-        device: Any = None,
+        device: Device | str | None = None,
         check: str = "first",
         debug: bool = False,
         on_error: str = "raise",
         max_restarts: int | None = 3,
         step_timeout: float | None = None,
         reset_timeout: float | None = None,
-        backend_kwargs: Mapping[str, Any] | None = None,
+        backend_kwargs: Mapping[str, object] | None = None,
         reward_dtype: str = "float32",
     ) -> None:
         """Start what steps the environments. reward_dtype: a float; all else is as ``pufferlib.make`` has it."""
         creators = env_creators(env, num_envs, env_args, env_kwargs)
         self._plan = plan = Plan.of(len(creators), num_workers, batch_size)
-        autoreset_mode = checked_mode(autoreset_mode)
+        mode = checked_mode(autoreset_mode)
         require_known("check", check, CHECKS)
         own_kwargs = checked_backend_kwargs(backend_kwargs, (*self.backend_arguments, "telemetry"), self.backend)
         telemetry = bool(own_kwargs.pop("telemetry", True))
@@ -112,7 +120,7 @@ class WorkerVecEnv(VecEnv):
                 share,
                 [creators[env_id] for env_id in share],
                 emulation,
-                autoreset_mode,
+                mode,
                 announce_each,
                 announce_each and self.first_finished,
                 limits,
@@ -154,8 +162,7 @@ class WorkerVecEnv(VecEnv):
             raise
         self._workers, self._finalizer = backend, weakref.finalize(self, backend.close)
 
-        self._look_like(env_spec, plan.num_envs, plan.batch_size, autoreset_mode, len(backend.shares))
-        autoreset_mode = self.autoreset_mode
+        self._look_like(env_spec, plan.num_envs, plan.batch_size, mode, len(backend.shares))
 
         self._batches = batches = Batches(self._slab, plan, copy=copy, debug=debug, tensors=self._tensors)
         shared = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
@@ -173,10 +180,12 @@ class WorkerVecEnv(VecEnv):
             self._recording,
             self._action_values,
             first_finished=self.first_finished,
-            disabled=autoreset_mode == "disabled",
+            disabled=self.autoreset_mode == "disabled",
         )
-        self._fast_path: Any = self._scheduler.fast_path  # None on the portable path, and once this is closed
-        self._call_guard = backend.call_guard = self._fast_path if self._fast_path is not None else CallGuard()
+        # None on the portable path, and once this is closed.
+        self._fast_path: FastPath | None = self._scheduler.fast_path
+        self._call_guard: Guard = self._fast_path if self._fast_path is not None else CallGuard()
+        backend.call_guard = self._call_guard
         self._errors = dispatcher.errors
         self._worker_of = [index for index, share in enumerate(backend.shares) for _ in share]
         self._in_order = list(range(plan.num_envs))
@@ -191,9 +200,9 @@ class WorkerVecEnv(VecEnv):
 
     @property
     def host_batch(self) -> Batch | None:
-        batch: Any = self._scheduler.batch
+        batch = self._scheduler.batch
         if batch is None or self._tensors is None:
-            return cast(Batch | None, batch)
+            return batch
         if self._tensors.device.type != "cpu":
             return Batch.of(self._batches.host, batch.infos)
         arrays = self._batches.arrays_of.get(id(batch.observations))
@@ -201,20 +210,27 @@ class WorkerVecEnv(VecEnv):
             arrays = self._batches.host
         if arrays is not None:
             return Batch.of(arrays, batch.infos)
-        return Batch._make(part if isinstance(part, Infos) else part.numpy() for part in batch)
+        tensors: Iterable[Infos | Tensor] = batch  # type: ignore[assignment]  # the fields are annotated as arrays
+        return Batch._make(part if isinstance(part, Infos) else part.numpy() for part in tensors)
 
     @property
     def restarts(self) -> list[int]:
         return list(self._recovery.counts)
 
     def _make_backend(
-        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
-    ) -> Any:
+        self,
+        plan: Plan,
+        task: Callable[[int, range], WorkerTask],
+        *,
+        context: str | None,
+        entropy: Entropy,
+        **kwargs: object,
+    ) -> Backend:
         raise NotImplementedError(f"{type(self).__name__} is a base class; use pufferlib.make or Serial, Pool, …")
 
     @exclusive
     def async_reset(
-        self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
+        self, seed: ResetSeed = None, options: Options = None, env_ids: Sequence[int] | None = None
     ) -> None:
         start_s = time.monotonic()
         backend = self._backend
@@ -224,8 +240,7 @@ class WorkerVecEnv(VecEnv):
         if env_ids is not None:
             busy = [env_id for env_id in ids if self._scheduler.states[env_id] in (FLYING, READY)]
             if busy:
-                text = "; ".join(self._scheduler.describe(env_id) for env_id in busy[:8])
-                raise CallError(f"cannot reset: {text}; recv first")
+                raise in_flight_error({env_id: self._scheduler.states[env_id] for env_id in busy})
         seeds, new_seeds = reset_seeds(seed, ids, self.num_envs)
         env_options = options_per_env(options, len(ids))
         if options is not None:  # what cannot be sent is refused before anything has changed
@@ -244,14 +259,14 @@ class WorkerVecEnv(VecEnv):
         self._scheduler.hold(self._recovery.pending)
         self._recording.note_send(start_s)
 
-    def _sealed(self, orders: Iterable[ResetOrder]) -> dict[int, Any]:
+    def _sealed(self, orders: Iterable[ResetOrder]) -> dict[int, Sealed]:
         """Return what is to be sent to each worker to have environments reset. Raises CallError."""
         requests: dict[int, list[ResetOrder]] = {}
         for order in orders:
             requests.setdefault(self._worker_of[order.env_id], []).append(order)
         return {worker: self._backend.seal(Reset(orders)) for worker, orders in requests.items()}
 
-    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: object, env_ids: Sequence[int] | None = None) -> None:
         if type(actions) is not np.ndarray:
             actions = as_numpy(actions)
         fast_path = self._fast_path
@@ -266,20 +281,21 @@ class WorkerVecEnv(VecEnv):
         self._send(actions, env_ids)
 
     @exclusive
-    def _send(self, actions: Any, env_ids: Sequence[int] | None) -> None:
+    def _send(self, actions: object, env_ids: Sequence[int] | None) -> None:
         """Send what is not plain: to chosen environments, arrays of another kind, whatever is an error."""
         start_s = time.monotonic()
         backend, scheduler = self._backend, self._scheduler
         if env_ids is None:
             last_ids = scheduler.last_ids
             if last_ids is None:
-                raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
+                raise no_batch_error()
             ids = last_ids
         else:
             ids = checked_ids(env_ids, self.num_envs)
         components = checked_actions(actions, self._action_values, ids, self.agents_per_env)
         if any(scheduler.states[env_id] != WAITING for env_id in ids):
-            self._refuse_send(ids, asked=env_ids is not None)
+            wrong = {env_id: state for env_id in ids if (state := scheduler.states[env_id]) != WAITING}
+            raise not_waiting_error("send", wrong, named=env_ids is not None)
         if self.autoreset_mode == "disabled" and any(scheduler.overs[env_id] for env_id in ids):
             over = [env_id for env_id in ids if scheduler.overs[env_id]]
             raise CallError(
@@ -339,10 +355,7 @@ class WorkerVecEnv(VecEnv):
         dispatcher.raise_error()
         coming, batch_size = scheduler.num_coming, self._plan.batch_size
         if coming < batch_size and not self._fill_with_unchanged():
-            raise CallError(
-                f"{coming} environments are in flight, and a batch holds {batch_size}: recv could never return; "
-                f"{'send actions for more' if scheduler.of_state(WAITING) else 'call reset or async_reset first'}"
-            )
+            raise too_few_in_flight_error(coming, batch_size, some_wait=bool(scheduler.of_state(WAITING)))
         backend = self._backend
         backend.interruptible = True  # between two waits nothing is half done
         while not dispatcher.may_land():
@@ -363,26 +376,26 @@ class WorkerVecEnv(VecEnv):
 
     # -------------------------------------------------------------------------------------------------- control
 
-    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, *args: object, env_ids: Sequence[int] | None = None, **kwargs: object) -> list[object]:
         return self._ask("call", name, env_ids, args, kwargs)(None)
 
-    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[object]:
         return self._ask("get", name, env_ids, (), {})(None)
 
-    def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
+    def set_attr(self, name: str, values: object, env_ids: Sequence[int] | None = None) -> None:
         num = self.num_envs if env_ids is None else len(checked_ids(env_ids, self.num_envs))
         self._ask("set", name, env_ids, each_value(values, num), {})(None)
 
     @exclusive
     def _ask(
-        self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Callable[[float | None], list[Any]]:
+        self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[object], kwargs: dict[str, object]
+    ) -> Callable[[float | None], list[object]]:
         """Send a call to environments; return a function that waits for the results (see ``Control.ask``)."""
         ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
         return functools.partial(self._await, self._dispatcher.control.ask(action, name, ids, args, kwargs))
 
     @exclusive
-    def _await(self, wait: Callable[[float | None], list[Any]], timeout: float | None) -> list[Any]:
+    def _await(self, wait: Callable[[float | None], list[object]], timeout: float | None) -> list[object]:
         """Wait for results."""
         self._backend.interruptible = True  # between two waits nothing is half done
         return wait(timeout)
@@ -486,16 +499,3 @@ class WorkerVecEnv(VecEnv):
     def _backend(self) -> Backend:
         """The workers. Raises ClosedError."""
         return self._dispatcher.backend
-
-    def _refuse_send(self, ids: list[int], *, asked: bool) -> None:
-        states = self._scheduler.states
-        wrong = [env_id for env_id in ids if states[env_id] != WAITING]
-        lost = [env_id for env_id in wrong if states[env_id] in (NEW, FAILED)]
-        text = "; ".join(self._scheduler.describe(env_id) for env_id in wrong[:8])
-        if lost:
-            way_out = f"call reset, or async_reset(env_ids={lost[:8]})"
-        elif asked:
-            way_out = "name only environments whose rows have been received"
-        else:
-            way_out = "the last batch has been answered already; call recv"
-        raise CallError(f"cannot send: {text}; {way_out}")

@@ -13,12 +13,13 @@ import socket
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from pufferlib import _native
 from pufferlib.errors import CallError, PlatformError
-from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
+from pufferlib.util.annotations import Entropy
+from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend, Sealed
 from pufferlib.vectorization.core.frames import (
     infos_messages,
     messages_of,
@@ -26,7 +27,7 @@ from pufferlib.vectorization.core.frames import (
     sealed_frame,
     step_frame,
 )
-from pufferlib.vectorization.core.messages import Call, Died, EnvSpec, Failed, Ready, Reset
+from pufferlib.vectorization.core.messages import Call, Died, EnvSpec, Failed, Message, Ready, Reset
 from pufferlib.vectorization.core.plan import Plan, available_cpus, checked_count
 from pufferlib.vectorization.core.sharing import HeldEnv
 from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
@@ -39,6 +40,9 @@ from pufferlib.vectorization.processes.lifetime import LifePipe
 from pufferlib.vectorization.processes.serve import Launch
 from pufferlib.vectorization.processes.start import Process, start_method
 from pufferlib.vectorization.worker.worker import WorkerTask, require_same_spec
+
+if TYPE_CHECKING:
+    from pufferlib._native.ring import Ring
 
 __all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessBackend", "default_spin", "open_backends"]
 
@@ -57,7 +61,13 @@ class _Processes(WorkerVecEnv):
     backend_arguments = ("worker_threads", "spin")
 
     def _make_backend(
-        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
+        self,
+        plan: Plan,
+        task: Callable[[int, range], WorkerTask],
+        *,
+        context: str | None,
+        entropy: Entropy,
+        **kwargs: object,
     ) -> Backend:
         tasks = [task(index, share) for index, share in enumerate(plan.shares)]
         return ProcessBackend(tasks, context=context, entropy=entropy, **kwargs)
@@ -84,11 +94,22 @@ class Pool(_Processes):
     first_finished = True
 
 
-def checked_settings(worker_threads: Any, spin: Any) -> tuple[int | None, int | None]:
+class SelectorKey(Protocol):
+    """The fields of a ``selectors.SelectorKey`` that are read. data: the worker."""
+
+    @property
+    def fileobj(self) -> object: ...
+
+    @property
+    def data(self) -> int: ...
+
+
+def checked_settings(worker_threads: object, spin: object) -> tuple[int | None, int | None]:
     """Return both settings, checked; None stays None. Raises PlanError."""
+    num_threads = None
     if worker_threads is not None:
-        worker_threads = checked_count("worker_threads", worker_threads, 1, ", or None for no limit")
-    return worker_threads, None if spin is None else checked_count("spin", spin, 0)
+        num_threads = checked_count("worker_threads", worker_threads, 1, ", or None for no limit")
+    return num_threads, None if spin is None else checked_count("spin", spin, 0)
 
 
 class ProcessBackend(Backend):
@@ -99,13 +120,11 @@ class ProcessBackend(Backend):
         tasks: Sequence[WorkerTask],
         *,
         context: str | None,
-        entropy: Any,
-        worker_threads: int | None = 1,
-        spin: int | None = None,
+        entropy: Entropy,
+        worker_threads: object = 1,
+        spin: object = None,
     ) -> None:
-        worker_threads, spin = checked_settings(worker_threads, spin)
-        if spin is None:
-            spin = default_spin(len(tasks))
+        num_threads, num_yields = checked_settings(worker_threads, spin)
         self.shares = tuple(task.env_ids for task in tasks)
         self.dead: set[int] = set()
         self._worker_of = [worker for worker, share in enumerate(self.shares) for _ in share]
@@ -113,8 +132,8 @@ class ProcessBackend(Backend):
         self._context = start_method(context)
         self._by_value = self._context != "fork"  # a worker may have another __main__
         self._entropy = entropy
-        self._worker_threads = worker_threads
-        self.spin = spin
+        self._worker_threads = num_threads
+        self.spin = default_spin(len(tasks)) if num_yields is None else num_yields
         try:
             self._selector = selectors.DefaultSelector()
             try:
@@ -130,8 +149,8 @@ class ProcessBackend(Backend):
         self._causes: dict[int, str] = {}  # of workers that were killed on purpose
         self._flushing: set[int] = set()  # workers whose socket was full
         self._slab: Slab | None = None
-        self._deferred: list[Any] = []  # messages received outside ``poll``, for the next poll
-        self._ring: Any = None
+        self._deferred: list[Message] = []  # messages received outside ``poll``, for the next poll
+        self._ring: Ring | None = None
         self._env_spec = tasks[0].env_spec
         self.held_envs: dict[int, HeldEnv] = {}
         self._owner = os.getpid()
@@ -204,7 +223,7 @@ class ProcessBackend(Backend):
                 self.held_envs.update(message.held_envs)
         return specs
 
-    def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
+    def attach(self, shape: SlabShape) -> tuple[Slab, Ring | None]:
         self._slab = Slab.shared(shape)
         self._ring = ring_of(self._slab)
         for worker in self._channels:
@@ -238,25 +257,25 @@ class ProcessBackend(Backend):
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         by_worker: dict[int, tuple[list[int], list[int]]] = {}
-        worker_of = self._worker_of
+        worker_of, ring = self._worker_of, self._ring
         for env_id, slot in zip(env_ids, slots, strict=True):
             ids, worker_slots = by_worker.setdefault(worker_of[env_id], ([], []))
             ids.append(env_id)
             worker_slots.append(slot)
         for worker, (ids, worker_slots) in by_worker.items():
-            if self._ring is None:
+            if ring is None:
                 self._post(worker, step_frame(ids, worker_slots))
             else:
-                self._request(worker, ids, worker_slots)
+                self._request(ring, worker, ids, worker_slots)
 
-    def _request(self, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+    def _request(self, ring: Ring, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Post words to a worker's mailbox, on the compiled path; wait for room if very many calls are under way."""
-        while worker in self._channels and not self._ring.request(worker, env_ids, slots):
+        while worker in self._channels and not ring.request(worker, env_ids, slots):
             self._deferred += self._answers(self._selector.select(SLICE_S / 100))
 
-    def _summon(self, worker: int) -> None:
+    def _summon(self, ring: Ring, worker: int) -> None:
         """Request a worker to read its socket, on the compiled path."""
-        self._request(worker, [_native.ring.CONTROL], [0])
+        self._request(ring, worker, [_native.ring.CONTROL], [0])
 
     def seal(self, request: Reset | Call) -> bytes:
         try:
@@ -264,14 +283,15 @@ class ProcessBackend(Backend):
         except Exception as error:  # any error of the user's object
             raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
 
-    def send(self, worker: int, sealed: bytes) -> None:
+    def send(self, worker: int, sealed: Sealed) -> None:
+        assert isinstance(sealed, bytes), sealed
         self._post(worker, sealed)
 
     def _post(self, worker: int, frame: bytes) -> None:
         channel = self._channels[worker]
         channel.post(frame)
         if self._ring is not None:
-            self._summon(worker)
+            self._summon(self._ring, worker)
         if not channel.flush() and worker not in self._flushing:
             self._flushing.add(worker)
             self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
@@ -280,7 +300,7 @@ class ProcessBackend(Backend):
         processes = self._processes
         return [processes[worker].pid if worker in processes else 0 for worker in range(len(self.shares))]
 
-    def poll(self, timeout: float | None) -> list[Any]:
+    def poll(self, timeout: float | None) -> list[Message]:
         if self._deferred:
             messages, self._deferred = self._deferred, []
             return messages
@@ -300,10 +320,10 @@ class ProcessBackend(Backend):
                 return messages
         return []
 
-    def _answers(self, events: list[tuple[selectors.SelectorKey, int]]) -> list[Any]:
-        messages: list[Any] = []
+    def _answers(self, events: Iterable[tuple[SelectorKey, int]]) -> list[Message]:
+        messages: list[Message] = []
         for key, mask in events:
-            worker: int = key.data
+            worker = key.data
             channel = self._channels.get(worker)
             if channel is None:  # its death was seen through the other descriptor
                 continue
@@ -317,7 +337,7 @@ class ProcessBackend(Backend):
                 messages += self._bury(worker)
         return messages
 
-    def _bury(self, worker: int) -> list[Any]:
+    def _bury(self, worker: int) -> list[Message]:
         """Remove a worker that has ended, or closed its socket; return its last messages and its Died."""
         exitcode, share, doing = self._forget(worker, grace_s=1.0), self.shares[worker], None
         self.dead.add(worker)
@@ -347,7 +367,7 @@ class ProcessBackend(Backend):
 
     # ---------------------------------------------------------------------------------------------- ending
 
-    def close(self, grace_s: float = CLOSE_S) -> list[Any]:
+    def close(self, grace_s: float = CLOSE_S) -> list[Message]:
         if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, but not the workers
             return []
         grace_s = 0.0 if self.closing else grace_s  # after an interrupted close, the workers have had their time
@@ -375,17 +395,17 @@ class ProcessBackend(Backend):
         open_backends.discard(self)
         return [message for message in messages if isinstance(message, Failed)]
 
-    def _end_workers(self, grace_s: float) -> list[Any]:
+    def _end_workers(self, grace_s: float) -> list[Message]:
         """Request all workers to close their environments and end, wait for that, and return their messages."""
-        messages: list[Any] = []
+        messages: list[Message] = []
         for channel in self._channels.values():
             with contextlib.suppress(OSError):
                 channel.sock.shutdown(socket.SHUT_WR)  # the end of the requests: close and exit
-        unaware = list(self._channels) if self._ring is not None else []
-        deadline = time.monotonic() + grace_s
+        deadline, ring = time.monotonic() + grace_s, self._ring
+        unaware = [] if ring is None else list(self._channels)
         while self._channels and time.monotonic() < deadline:
-            # The mailbox of a worker that never empties it may be full.
-            unaware = [worker for worker in unaware if not self._ring.request(worker, [_native.ring.CONTROL], [0])]
+            if ring is not None:  # the mailbox of a worker that never empties it may be full
+                unaware = [worker for worker in unaware if not ring.request(worker, [_native.ring.CONTROL], [0])]
             messages += self.poll(max(0.0, min(SLICE_S, deadline - time.monotonic())))
         return messages
 
@@ -412,7 +432,15 @@ def not_startable(who: str, error: OSError) -> PlatformError:
     )
 
 
-open_backends: weakref.WeakSet[Any] = weakref.WeakSet()
+class OpenBackend(Protocol):
+    """A backend whose workers must not outlive this process."""
+
+    def close(self) -> object: ...
+
+    def leave_in_child(self) -> None: ...
+
+
+open_backends: weakref.WeakSet[OpenBackend] = weakref.WeakSet()
 
 
 def _leave_all_in_child() -> None:

@@ -6,12 +6,12 @@ import _thread
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 __all__ = ["as_before", "deferred_signals"]
 
-_deferred: dict[int, Any] = {}  # the handlers of the signals delayed now
+_deferred: dict[int, Callable[[int, FrameType | None], object]] = {}  # the handlers of the signals delayed now
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ import os
 import select
 import signal
 import threading
-from typing import Any
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 __all__ = ["LifePipe", "death_of", "die_with_parent", "end_group"]
 
@@ -36,7 +37,7 @@ def death_of(pid: int) -> int | None:
     return None
 
 
-def end_group(process: Any, death_fd: int | None, grace_s: float) -> int | None:
+def end_group(process: BaseProcess, death_fd: int | None, grace_s: float) -> int | None:
     """Wait for a process up to grace_s, kill it and its process group, and return its exit code.
 
     process: a multiprocessing process that has not been joined yet. death_fd: of ``death_of``. The code is negative for
@@ -48,17 +49,17 @@ def end_group(process: Any, death_fd: int | None, grace_s: float) -> int | None:
         ended = select.poll()  # select.select refuses descriptors above 1023
         ended.register(death_fd, select.POLLIN)
         ended.poll(1000 * grace_s)
+    assert process.pid is not None
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
     if process.exitcode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)  # it may not have created its group yet
     process.join()
-    exitcode: int | None = process.exitcode
-    return exitcode
+    return process.exitcode
 
 
-def die_with_parent(life: Any) -> None:
+def die_with_parent(life: Connection[object, object]) -> None:
     """Create a process group that the kernel kills when the parent ends, however it ends.
 
     The closing of the life pipe raises a signal in this process within milliseconds, even while the GIL is held or the
@@ -79,7 +80,7 @@ def die_with_parent(life: Any) -> None:
         threading.Thread(target=_kill_at_end_of, args=(life,), daemon=True).start()
 
 
-def _kill_at_end_of(life: Any) -> None:
+def _kill_at_end_of(life: Connection[object, object]) -> None:
     with contextlib.suppress(OSError):
         select.select([life], [], [])
     os.killpg(0, signal.SIGKILL)

@@ -9,9 +9,11 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, NamedTuple
 
 from pufferlib.telemetry import timeline
+from pufferlib.util.annotations import Entropy
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.frames import (
     STEP,
@@ -22,13 +24,16 @@ from pufferlib.vectorization.core.frames import (
     sealed_frame,
     steps_of,
 )
-from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Reply, Reset
-from pufferlib.vectorization.core.slab import Slab, ring_of
+from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Message, Reply, Reset
+from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.processes.channel import Channel
 from pufferlib.vectorization.processes.deferred_signals import as_before
 from pufferlib.vectorization.processes.lifetime import die_with_parent
 from pufferlib.vectorization.processes.thread_caps import limit_imported, limit_threads
-from pufferlib.vectorization.worker.worker import Worker, seed_globals
+from pufferlib.vectorization.worker.worker import Worker, WorkerTask, seed_globals
+
+if TYPE_CHECKING:
+    from pufferlib._native.ring import Ring
 
 __all__ = ["Launch", "frames_of", "run_worker"]
 
@@ -37,10 +42,10 @@ class Launch(NamedTuple):
     """The arguments of a worker process."""
 
     worker: int
-    task: Any  # a WorkerTask; bytes from ``portable`` unless the process is forked
+    task: WorkerTask | bytes  # bytes from ``portable`` unless the process is forked
     sock: socket.socket
-    life: Any  # a Connection: the read end of the life pipe
-    entropy: Any
+    life: Connection[object, object]  # the read end of the life pipe
+    entropy: Entropy
     worker_threads: int | None
     spin: int
     generation: int  # the number of earlier processes of this worker
@@ -53,10 +58,10 @@ def run_worker(launch: Launch) -> None:
     sys.stdout = _NamedStream(1, f"worker {launch.worker}")
     sys.stderr = _NamedStream(2, f"worker {launch.worker}")
     channel = Channel(launch.sock)
-    ring: Any = None
+    ring: Ring | None = None
 
-    def emit(message: Any) -> bool:
-        if isinstance(message, InfosMessage) and _put_infos(ring, launch.worker, message):
+    def emit(message: Message) -> bool:
+        if isinstance(message, InfosMessage) and ring is not None and _put_infos(ring, launch.worker, message):
             return True
         frames, complete = frames_of(message, launch.worker)
         for frame in frames:
@@ -86,12 +91,11 @@ def run_worker(launch: Launch) -> None:
     sys.stderr.flush()
 
 
-def _begin(launch: Launch, emit: Callable[[Any], bool]) -> Worker:
+def _begin(launch: Launch, emit: Callable[[Message], bool]) -> Worker:
     if launch.worker_threads is not None:
         limit_threads(launch.worker_threads)
-    task = launch.task
-    if isinstance(task, bytes):
-        task = transfer.loads(task)
+    task = transfer.loads(launch.task) if isinstance(launch.task, bytes) else launch.task
+    assert isinstance(task, WorkerTask), task
     seed_globals(launch.entropy, launch.worker, launch.generation)
 
     return Worker(task, emit, make_hook=lambda: limit_imported(launch.worker_threads))
@@ -104,6 +108,7 @@ def _take_slab(channel: Channel, worker: int) -> Slab | None:
         return None
     for frame in channel.frames(0):
         (shape,) = messages_of(frame, worker)
+        assert isinstance(shape, SlabShape), shape
         slab = Slab.attach(shape, fds[0])
         os.close(fds[0])
         return slab
@@ -135,17 +140,16 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
                 worker.emit(request)
 
 
-def _put_infos(ring: Any, worker: int, message: InfosMessage) -> bool:
+def _put_infos(ring: Ring, worker: int, message: InfosMessage) -> bool:
     """Send infos through shared memory; return False if they do not fit, or cannot be pickled."""
     (env_id,) = message.env_ids
     try:
-        put: bool = ring.put_info(worker, env_id, infos_payload(message.infos))
+        return ring.put_info(worker, env_id, infos_payload(message.infos))
     except Exception:  # any error of the user's object; ``frames_of`` reports it
         return False
-    return put
 
 
-def frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
+def frames_of(message: Message, worker: int) -> tuple[list[bytes], bool]:
     """Return the frames of a message, and whether they hold all of it.
 
     Infos that cannot be pickled become a failure of their environment only.

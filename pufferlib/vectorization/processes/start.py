@@ -12,7 +12,8 @@ import sys
 import threading
 import traceback
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 
 from pufferlib.errors import PlanError
 from pufferlib.util.suggestions import not_one_of
@@ -70,7 +71,7 @@ class Process:
         else:
             _ready_to_fork()
         with starting(context):
-            self._process: Any = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
+            self._process: BaseProcess = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
                 target=run_worker, args=(launch,), name="pufferlib-worker"
             )
             try:
@@ -78,6 +79,7 @@ class Process:
             except OSError as error:
                 _close_forgotten_pipes(error)
                 raise
+        assert self._process.pid is not None
         self.pid: int = self._process.pid
         self.death_fd = death_of(self.pid)
 
@@ -109,7 +111,7 @@ def _ready_to_fork() -> None:
     threadpoolctl.ThreadpoolController()  # it caches the resolved paths
 
 
-def portable(task: Any, needs: str, more: str = "") -> bytes:
+def portable(task: object, needs: str, more: str = "") -> bytes:
     """Serialize a task for a process without this one's memory. Raises PlanError; needs and more extend its text."""
     try:
         return transfer.dumps(task)
@@ -121,7 +123,7 @@ def portable(task: Any, needs: str, more: str = "") -> bytes:
 
 
 @contextlib.contextmanager
-def starting(context: str) -> Any:
+def starting(context: str) -> Iterator[None]:
     """Prepare for the start of a multiprocessing process inside this context.
 
     The process does not run the user's script, does not warn about threads, and does not wait for OpenCV's threads,
@@ -139,7 +141,7 @@ _opencv_locks: dict[int, threading.Lock] = {}  # by process, as no thread would 
 
 
 @contextlib.contextmanager
-def _opencv_paused() -> Any:
+def _opencv_paused() -> Iterator[None]:
     """End OpenCV's threads during a fork: one that is at work may hold a lock, which the child would await for ever.
 
     OpenCV then has one thread in the child, and its former number in this process.
@@ -158,12 +160,12 @@ def _opencv_paused() -> Any:
 
 
 @contextlib.contextmanager
-def _parenthood() -> Any:
+def _parenthood() -> Iterator[None]:
     """Allow this process to have children even if it is a daemon of multiprocessing.
 
     multiprocessing forbids that, as orphans could remain; worker processes end with their parent, however it ends.
     """
-    config: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    config: dict[str, object] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     daemon = config.pop("daemon", None)
     try:
         yield

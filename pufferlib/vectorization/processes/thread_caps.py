@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+
+from pufferlib.util.annotations import Function
 
 __all__ = ["imported_function", "limit_imported", "limit_threads"]
 
@@ -38,7 +39,7 @@ def limit_imported(threads: int | None) -> None:
                 limit(threads)
 
 
-def imported_function(module: str, name: str) -> Any:
+def imported_function(module: str, name: str) -> Function | None:
     """Return a module's attribute if the module is imported and has it, else None.
 
     The module may be incomplete: another thread is importing it, or it is a folder left by an uninstalled package.

@@ -27,7 +27,7 @@ from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
 from pufferlib.vectorization.core.batch import Batches
 from pufferlib.vectorization.core.frames import complete_frames, messages_of
-from pufferlib.vectorization.core.messages import Died, Done, Failed, Ready, Reply, Reset, moved
+from pufferlib.vectorization.core.messages import Call, Died, Done, Failed, Ready, Reply, Reset, moved
 from pufferlib.vectorization.core.plan import Plan, Seeds
 from pufferlib.vectorization.core.slab import SlabShape
 from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
@@ -250,9 +250,10 @@ class ActorService:
             folders here.
         """
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
-        self._task: ActorTask
-        self._task = transfer.loads(sealed)
-        tasks = self._task.tasks
+        task = transfer.loads(sealed)
+        assert isinstance(task, ActorTask), task
+        self._task = task
+        tasks = task.tasks
         self._first_env, self._first_worker = tasks[0].env_ids.start, tasks[0].worker
         self._num_envs = tasks[-1].env_ids.stop - self._first_env
         synchronous = self._task.synchronous and self._task.in_place
@@ -438,6 +439,7 @@ class ActorService:
                 shift = -first_env if isinstance(message, Failed) else 0
                 self._dispatcher.outgoing.append(moved(message, shift, 0, ""))
             elif worker not in self._unstarted:
+                assert isinstance(message, Call), message
                 request = message._replace(env_ids=[env_id - first_env for env_id in message.env_ids])
                 self._dispatcher.num_asked[worker] += 1
                 backend.send(worker, backend.seal(request))

@@ -286,12 +286,13 @@ class RayBackend(Backend):
         except Exception as error:  # whatever a user's object raises when it is pickled
             raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
 
-    def send(self, worker: int, sealed: Sealed) -> None:
+    def send(self, worker: int, sealed: object) -> None:
         self.send_each({worker: sealed})
 
-    def send_each(self, sealed: Mapping[int, Sealed]) -> None:
+    def send_each(self, sealed: Mapping[int, object]) -> None:
         by_actor: dict[int, list[Any]] = {}
         for worker, request in sealed.items():
+            assert isinstance(request, Sealed), request
             for env_id, slot in request.slots.items():
                 self._slots[env_id] = slot
             actor = self._actor_of[worker]

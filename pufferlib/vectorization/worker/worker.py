@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,26 @@ from pufferlib.emulation.infos import copy_value
 from pufferlib.emulation.rows import FastAgents, FastRows, FastStep, RowEnv, Rows
 from pufferlib.errors import PufferError, SpaceError
 from pufferlib.telemetry.timeline import Stopwatch
+from pufferlib.util.annotations import AgentInfos, Array, Entropy, EnvCreator, Info, Keywords, RowActions
 from pufferlib.vectorization.core import transfer
-from pufferlib.vectorization.core.messages import Call, Done, EnvSpec, Failed, InfosMessage, Ready, Reply, Reset
+from pufferlib.vectorization.core.messages import (
+    Call,
+    Done,
+    EnvSpec,
+    Failed,
+    InfosMessage,
+    Message,
+    Ready,
+    Reply,
+    Reset,
+)
 from pufferlib.vectorization.core.sharing import Claims, HeldEnv, HeldEnvs
 from pufferlib.vectorization.core.slab import Slab
 from pufferlib.vectorization.core.step_watchdog import Limits, word_of
+
+if TYPE_CHECKING:
+    from pufferlib._native import step_loop as compiled
+    from pufferlib._native.ring import Ring
 
 __all__ = ["Worker", "WorkerTask", "seed_globals"]
 
@@ -38,8 +53,8 @@ class WorkerTask(NamedTuple):
 
     worker: int
     env_ids: range
-    creators: list[Callable[[], Any]]
-    wrap_kwargs: dict[str, Any]
+    creators: list[EnvCreator]
+    wrap_kwargs: Keywords
     autoreset_mode: str
     announce_each: bool  # announce each environment when it finishes, rather than all of a request at once
     first_finished: bool  # on the compiled path: slots are claimed when rows are finished
@@ -58,7 +73,7 @@ class Worker:
     def __init__(
         self,
         task: WorkerTask,
-        emit: Callable[[Any], bool],
+        emit: Callable[[Message], bool],
         *,
         refuses_late: bool = False,
         make_hook: Callable[[], None] = lambda: None,
@@ -76,12 +91,13 @@ class Worker:
         self._wrapped: set[int] = set()  # environments that users wrapped themselves
         self._early: set[int] = set()  # environments made by a call, before the reset that would make them
         self._num_resets = 0
-        self.step_loop: Any = None  # on the compiled path: it receives requests and commits rows
+        self.step_loop: compiled.StepLoop | None = None  # on the compiled path: it receives requests and commits rows
+        self._step_loop: compiled.StepLoop  # the same, once it exists
         self.reset_s = 0.0  # seconds of the last step that its reset took
         self.over: set[int] = set()  # environments whose next action starts an episode instead (next_step)
         self._same_step = task.autoreset_mode == "same_step"
         self._next_step = task.autoreset_mode == "next_step"
-        self._actions: dict[int, Any] = {}
+        self._actions: dict[int, RowActions] = {}
         self._done = Done([], [], [])  # on the portable path: results not announced yet
 
     def build(self) -> None:
@@ -131,7 +147,7 @@ class Worker:
             except (Exception, SystemExit) as error:  # its first failure is reported elsewhere
                 warnings.warn(f"environment {env_id}, which is made again, raised in close: {error!r}", stacklevel=2)
 
-    def attach(self, slab: Slab, ring: Any = None) -> None:
+    def attach(self, slab: Slab, ring: Ring | None = None) -> None:
         """Attach the slab, with the actions to read and the rows to write. ring: the slab's, on the compiled path."""
         self._actions = {env_id: slab.action(env_id) for env_id in self.task.env_ids}
         self._doing = slab.doing[self.task.worker].data
@@ -141,9 +157,9 @@ class Worker:
         self._worker_times = slab.worker_times[self.task.worker].data
         self._clocked_s = perf_counter()
         self._rows: Callable[[int], Rows] = slab.rows
-        self._commit: Callable[[int, int, bool, list[dict[str, Any]]], None] = self._announce
+        self._commit: Callable[[int, int, bool, list[Info]], None] = self._announce
         if ring is not None:
-            self.step_loop = compiled_step_loop(self, slab, ring)
+            self.step_loop = self._step_loop = compiled_step_loop(self, slab, ring)
             self._rows, self._commit = self.step_loop.rows, self.hand_over
             for env_id, env in self.envs.items():
                 adopt(self.step_loop, slab, env_id, env)
@@ -203,7 +219,7 @@ class Worker:
         limit_s = self.reset_limit_s if phase == "reset" else self.step_limit_s
         raise TimeoutError(f"{phase} took {seconds:.3g} s, longer than {phase}_timeout={limit_s:g} s")
 
-    def finish(self, env_id: int, slot: int, result: Any) -> bool:
+    def finish(self, env_id: int, slot: int, result: object) -> bool:
         """Finish a step whose raw ``step`` returned ``result``; return whether the next may take the fast path."""
         env = self.envs[env_id]
         self.reset_s = 0.0
@@ -215,7 +231,7 @@ class Worker:
         self._conclude(env_id, slot, env, over)
         return self._is_plain(env_id)
 
-    def finish_reset(self, env_id: int, slot: int, result: Any) -> bool:
+    def finish_reset(self, env_id: int, slot: int, result: object) -> bool:
         """Finish a reset whose raw ``reset`` returned ``result``; return whether the next step may be fast."""
         env = self.envs[env_id]
         try:
@@ -225,7 +241,7 @@ class Worker:
             self.failed(env_id, "reset", error)
         return self._is_plain(env_id)
 
-    def finish_restart(self, env_id: int, slot: int, result: Any, last: dict[str, Any], observation: Any) -> bool:
+    def finish_restart(self, env_id: int, slot: int, result: object, last: Info, observation: object) -> bool:
         """Finish a same-step reset whose raw ``reset`` returned ``result``; return whether the next step may be fast.
 
         The outcome of the step is in its row already. last, observation: the info and observation of the step.
@@ -234,7 +250,7 @@ class Worker:
         return self.finish_restart_of_several(env_id, slot, result, [(0, last)], observations)
 
     def finish_restart_of_several(
-        self, env_id: int, slot: int, result: Any, final: list[tuple[int | None, dict[str, Any]]], observations: Any
+        self, env_id: int, slot: int, result: object, final: AgentInfos, observations: Array
     ) -> bool:
         """Do the same for several agents. final, observations: the infos and observations of their last rows."""
         env = self.envs[env_id]
@@ -275,9 +291,7 @@ class Worker:
         env.write_outcome(rows)
         self._commit(env_id, slot, over, self._infos(env_id, env) if env.infos else [])
 
-    def _deliver_with_finals(
-        self, env_id: int, slot: int, env: RowEnv, final: list[tuple[int | None, dict[str, Any]]], observations: Any
-    ) -> None:
+    def _deliver_with_finals(self, env_id: int, slot: int, env: RowEnv, final: AgentInfos, observations: Array) -> None:
         """Write the first rows of an episode over the last rows of the previous one, and commit them with its outcome.
 
         final, observations: the infos and the observations of the last rows.
@@ -287,9 +301,7 @@ class Worker:
         env.infos = _with_finals(final, env, rows.terminations | rows.truncations, observations)
         self._commit(env_id, slot, True, self._infos(env_id, env))
 
-    def _restart(
-        self, env_id: int, env: RowEnv, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> None:
+    def _restart(self, env_id: int, env: RowEnv, seed: int | None = None, options: Info | None = None) -> None:
         self._doing[0] |= 1
         start_s = perf_counter()
         env.reset(seed, options)
@@ -298,7 +310,7 @@ class Worker:
         if self.reset_limit_s:
             self.check_time("reset", self.reset_s)
 
-    def _announce(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
+    def _announce(self, env_id: int, slot: int, over: bool, infos: list[Info]) -> None:
         """Commit rows on the portable path: by a message, one for each environment if the task asks for that."""
         done = self._done
         done.env_ids.append(env_id)
@@ -313,10 +325,10 @@ class Worker:
             done, self._done = self._done, Done([], [], [])
             self.emit(done)
 
-    def hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
+    def hand_over(self, env_id: int, slot: int, over: bool, infos: list[Info]) -> None:
         """Commit rows on the compiled path: at once; their infos arrive before or with them."""
-        if not infos or self.step_loop.holds_infos or self.emit(InfosMessage([env_id], infos)):
-            self.step_loop.commit(env_id, slot, over, infos)
+        if not infos or self._step_loop.holds_infos or self.emit(InfosMessage([env_id], infos)):
+            self._step_loop.commit(env_id, slot, over, infos)
 
     def reset(self, request: Reset) -> None:
         """Reset environments, made again where the order asks for it; each writes its rows to its slot."""
@@ -350,7 +362,7 @@ class Worker:
 
     def call(self, request: Call) -> None:
         """Call a method, or get or set an attribute, of environments; emit Reply."""
-        results: list[Any] = []
+        results: list[object] = []
         failed = None
         for index, env_id in enumerate(request.env_ids):
             try:
@@ -381,7 +393,7 @@ class Worker:
         self.envs = {}
         self._claims.release()
 
-    def _infos(self, env_id: int, env: RowEnv) -> list[dict[str, Any]]:
+    def _infos(self, env_id: int, env: RowEnv) -> list[Info]:
         first_agent = env_id * env.num_agents
         infos = []
         for agent_index, info in env.infos:
@@ -399,7 +411,7 @@ class Worker:
         self.emit(Failed.of(env_id, self.task.worker, phase, error, seed))
 
 
-def compiled_step_loop(worker: Worker, slab: Slab, ring: Any) -> Any:
+def compiled_step_loop(worker: Worker, slab: Slab, ring: Ring) -> compiled.StepLoop:
     """Return the compiled loop for a worker's environments."""
     from pufferlib._native import step_loop
 
@@ -408,7 +420,7 @@ def compiled_step_loop(worker: Worker, slab: Slab, ring: Any) -> Any:
     return step_loop.StepLoop(ring, slab, scratch, worker, share, worker.task.worker, first_finished, copy_value)
 
 
-def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
+def adopt(loop: compiled.StepLoop, slab: Slab, env_id: int, env: RowEnv) -> None:
     """Register an environment with the compiled loop, with a stepper if it has a fast path."""
     from pufferlib._native import agents, step_loop
 
@@ -420,20 +432,18 @@ def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
         stepper = step_loop.Stepper.of_agents(agents.ParallelAgents(env, env_id, actions, copy_value, *fast))
     elif isinstance(fast, FastRows):
         stepper = step_loop.Stepper.of_agents(agents.NativeAgents(env, env_id, actions, copy_value, *fast))
-    compiled.adopt(env_id, stepper)
+    loop.adopt(env_id, stepper)
 
 
-def _with_finals(
-    final: list[tuple[int | None, dict[str, Any]]], env: RowEnv, ended: Any, observations: Any
-) -> list[tuple[int | None, dict[str, Any]]]:
+def _with_finals(final: AgentInfos, env: RowEnv, ended: Array, observations: Array) -> AgentInfos:
     """Return the new episode's infos; those of agents whose episode ended get final_obs and final_info.
 
     Episode statistics stay at the top level, as in every autoreset mode.
     """
-    firsts: dict[int | None, dict[str, Any]] = {}
+    firsts: dict[int | None, Info] = {}
     for agent_index, info in env.infos:
         firsts.setdefault(agent_index, {}).update(info)
-    lasts: dict[int | None, dict[str, Any]] = {}
+    lasts: dict[int | None, Info] = {}
     for agent_index, info in final:
         lasts.setdefault(agent_index, {}).update(info)
     for agent_index in np.flatnonzero(ended).tolist():
@@ -454,7 +464,7 @@ def _with_finals(
 def require_same_spec(first: EnvSpec, first_id: int, env_spec: EnvSpec, env_id: int) -> None:
     """Raise SpaceError unless both environments fill the same rows: agents, shapes, dtypes and layout."""
 
-    def rows(env_spec: EnvSpec) -> dict[str, Any]:
+    def rows(env_spec: EnvSpec) -> dict[str, object]:
         observation, action = env_spec.observation_layout, env_spec.action_layout
         return {
             "number of agents": env_spec.num_agents,
@@ -474,12 +484,12 @@ def require_same_spec(first: EnvSpec, first_id: int, env_spec: EnvSpec, env_id: 
             )
 
 
-def _get_attribute(env: Any, name: str) -> Any:
+def _get_attribute(env: object, name: str) -> object:
     getter = getattr(env, "get_wrapper_attr", None)  # Gymnasium's lookup through wrappers
     return getattr(env, name) if getter is None else getter(name)
 
 
-def _set_attribute(env: Any, name: str, value: Any) -> None:
+def _set_attribute(env: object, name: str, value: object) -> None:
     setter = getattr(env, "set_wrapper_attr", None)
     if setter is None:
         setattr(env, name, value)
@@ -487,7 +497,7 @@ def _set_attribute(env: Any, name: str, value: Any) -> None:
         setter(name, value)
 
 
-def seed_globals(entropy: Any, worker: int, generation: int) -> None:
+def seed_globals(entropy: Entropy, worker: int, generation: int) -> None:
     """Seed the global generators of this worker process, for environments that draw from them.
 
     generation: the number of earlier processes of this worker.

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the report goes")
     parser.add_argument("--add", type=Path, action="append", help="an earlier report, to be made one with this; plays "
                         "nothing else without --path")  # fmt: skip
-    parser.add_argument("--page", type=Path, help="the document whose table is written anew")
+    parser.add_argument("--page", type=Path, help="the document whose table is rewritten")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.inside:

@@ -190,8 +190,8 @@ def test_advantages_are_less_their_mean_over_their_deviation(mean: float, deviat
     shares, normalized = ppo_cuda.weighed(raw, counts, 0.1)
     torch.testing.assert_close(shares, counts / counts.sum())
     wanted = raw.double()
-    real = wanted[counts.bool()]
-    wanted = (wanted - real.mean()) / real.std(correction=0).clamp(min=0.1)
+    masked_values = wanted[counts.bool()]
+    wanted = (wanted - masked_values.mean()) / masked_values.std(correction=0).clamp(min=0.1)
     torch.testing.assert_close(normalized.double(), wanted, rtol=1e-5, atol=1e-5)
 
 

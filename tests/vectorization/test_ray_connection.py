@@ -1,5 +1,5 @@
-"""The wire to an actor, without Ray: whom it lets in, the order of answers, how one end learns of the other's, and
-whom the driver hears when some are called directly and some through Ray."""
+"""The connection to an actor, without Ray: its key, the order of answers, and what one end learns of the other's end;
+and which answers the driver gets when it calls some actors directly and some through Ray."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.beside
 
 @contextmanager
 def served(answer: Callable[[bytes], bytes]) -> Iterator[tuple[SocketClient, Future[None]]]:
-    """A wire, and what becomes of the door at its end."""
+    """Yield a connection, and the future of its server."""
     key = new_key()
     server = SocketServer("127.0.0.1", key, answer, 3)
     with ThreadPoolExecutor(1) as threads:
@@ -60,7 +60,7 @@ def test_answers_come_in_the_order_of_their_calls() -> None:
     assert end.result(30) is None
 
 
-def test_what_a_call_raises_ends_the_wire() -> None:
+def test_what_a_call_raises_ends_the_connection() -> None:
     def answer(call: bytes) -> bytes:
         raise OSError(f"cannot answer {call!r}")  # not one of the connection's own
 
@@ -171,7 +171,7 @@ def test_an_actor_that_died_before_it_was_reached_is_none_that_cannot_be(monkeyp
             calls._connect(actor, ("127.0.0.1", 1))
 
 
-def test_ctrl_c_before_a_wire_is_registered_leaves_one_that_can_be_cut() -> None:
+def test_ctrl_c_before_a_connection_is_registered_leaves_one_that_can_be_cut() -> None:
     with driver(FakeRay(), 1) as (calls, [actor]), served(bytes.upper) as (client, _):
         actor.client = client
         calls.cut(actor)

@@ -1,4 +1,4 @@
-"""What learners are told of actions: rewards scaled and bounded, lives lost as endings."""
+"""Reward processing: rewards scaled and bounded, lost lives as endings."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns(seed):
         ids = rng.permutation(num_agents)[:4]
         batch = batch_of(ids, rng.normal(2, 3, 4), rng.random(4) < 0.8, rng.random(4) < 0.2, agents_per_env=2)
         rewards, _ = processing(batch)
-        for agent, reward, real, ended in zip(ids, batch.rewards, batch.masks, batch.terminations, strict=True):
-            running[agent] = gamma * running[agent] + float(reward) if real else 0.0
-            if real:
+        for agent, reward, mask, ended in zip(ids, batch.rewards, batch.masks, batch.terminations, strict=True):
+            running[agent] = gamma * running[agent] + float(reward) if mask else 0.0
+            if mask:
                 returns.append(running[agent])
             if ended:
                 running[agent] = 0.0
@@ -125,8 +125,8 @@ def test_lives_of_an_environment_end_where_they_are_lost(backend):
             batch = vec.recv()
             _, terminations = processing(batch)
             seen |= {
-                (float(observation[0]), bool(real), bool(end))
-                for observation, real, end in zip(batch.observations, batch.masks, terminations, strict=True)
+                (float(observation[0]), bool(mask), bool(end))
+                for observation, mask, end in zip(batch.observations, batch.masks, terminations, strict=True)
             }
             vec.send(np.zeros(2, np.int64))
     assert seen == {(0.0, False, False), *((float(t), True, t % 2 == 0) for t in range(1, 7))}

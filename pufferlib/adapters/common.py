@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,7 +14,8 @@ from gymnasium import spaces
 from pufferlib.adapters.agent_rows import AgentRows
 from pufferlib.construct import make
 from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
-from pufferlib.layout import Layout
+from pufferlib.layout import Layout, Leaf
+from pufferlib.util.annotations import Array, EnvSource, Options, ResetSeed
 from pufferlib.vectorization import Batch, Infos, VecEnv
 from pufferlib.vectorization.core.plan import checked_mode
 
@@ -33,7 +34,6 @@ __all__ = [
     "space_of",
 ]
 
-Array = np.ndarray[Any, Any]
 
 TAKE_ROWS = ("Gymnasium", "Stable-Baselines3", "TorchRL", "skrl")  # libraries whose ``make`` takes agents="rows"
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -50,7 +50,7 @@ def needs(library: str, extra: str) -> Iterator[None]:
         ) from error
 
 
-def make_for(library: str, mode: str, env: Any, kwargs: dict[str, Any]) -> VecEnv:
+def make_for(library: str, mode: str, env: EnvSource, kwargs: dict[str, Any]) -> VecEnv:
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
     kwargs: arguments of ``make``, and ``agents``: "rows" makes each agent a separate environment (see AgentRows).
@@ -113,7 +113,12 @@ def require_synchronous(library: str, vec: VecEnv) -> None:
         )
 
 
-def reset_arrays(vec: VecEnv, seed: Any = None, options: Any = None, env_ids: Any = None) -> tuple[Array, Infos]:
+def reset_arrays(
+    vec: VecEnv,
+    seed: ResetSeed = None,
+    options: Options = None,
+    env_ids: Sequence[int] | None = None,
+) -> tuple[Array, Infos]:
     """Reset a VecEnv and return (observations, infos); observations are a NumPy array even if batches are tensors."""
     _, infos = vec.reset(seed, options, env_ids)
     batch = vec.host_batch
@@ -158,7 +163,7 @@ def ids_of(indices: Iterable[int], num_envs: int) -> list[int]:
     return [index + num_envs if -num_envs <= index < 0 else index for index in map(int, indices)]
 
 
-def actions_for(space: spaces.Space[Any], actions: Any) -> Any:
+def actions_for(space: spaces.Space[Any], actions: object) -> Any:
     """Return actions; whole numbers given as floats, such as Bernoulli samples, get the space's integer dtype."""
     array = np.asarray(actions)
     if array.dtype.kind != "f" or space.dtype is None or space.dtype.kind not in "iub":
@@ -202,7 +207,7 @@ class LeafRows:
         return {name: functools.reduce(operator.getitem, keys, nested) for name, keys in self._keys.items()}
 
 
-def space_of(space: Any, leaf: Any) -> spaces.Space[Any]:
+def space_of(space: spaces.Space[Any] | None, leaf: Leaf) -> spaces.Space[Any]:
     """Return a leaf's part of a layout's space, or a Box of the leaf's dtype and shape if the part does not match."""
     for key in leaf.path:
         space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None

@@ -1,0 +1,65 @@
+"""Errors of calls in the wrong order, with the same sentences on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pufferlib.errors import CallError, ClosedError
+
+__all__ = [
+    "FAILED",
+    "FLYING",
+    "NEW",
+    "READY",
+    "WAITING",
+    "closed_error",
+    "in_flight_error",
+    "no_batch_error",
+    "not_waiting_error",
+    "too_few_in_flight_error",
+]
+
+NEW, WAITING, FLYING, READY, FAILED = range(5)  # the state of an environment
+_WORDS = ("has never been reset", "waits for an action", "is in flight", "has finished but was not received", "failed")
+
+
+def closed_error(name: str, because: str = "") -> ClosedError:
+    """Return the error of a call after ``close``. name: of the class. because: the reason, from its first space on."""
+    return ClosedError(f"this {name} is closed{because}; make a new one")
+
+
+def no_batch_error() -> CallError:
+    """Return the error of actions before the first batch."""
+    return CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
+
+
+def not_waiting_error(call: str, states: Mapping[int, int], *, named: bool) -> CallError:
+    """Return the error of actions for environments that do not wait for one.
+
+    call: its verb. states: the state of each of them. named: whether the call had ``env_ids``.
+    """
+    lost = [env_id for env_id, state in states.items() if state in (NEW, FAILED)]
+    if lost:
+        way_out = f"call reset, or async_reset(env_ids={lost[:8]})"
+    elif named:
+        way_out = "name only environments whose rows have been received"
+    else:
+        way_out = "the last batch has been answered already; call recv"
+    return CallError(f"cannot {call}: {_described(states)}; {way_out}")
+
+
+def in_flight_error(states: Mapping[int, int]) -> CallError:
+    """Return the error of a reset of environments whose rows were not received. states: the state of each of them."""
+    return CallError(f"cannot reset: {_described(states)}; recv first")
+
+
+def too_few_in_flight_error(num_in_flight: int, batch_size: int, *, some_wait: bool) -> CallError:
+    """Return the error of ``recv`` for a batch that can never be full."""
+    return CallError(
+        f"{num_in_flight} environments are in flight, and a batch holds {batch_size}: recv could never return; "
+        f"{'send actions for more' if some_wait else 'call reset or async_reset first'}"
+    )
+
+
+def _described(states: Mapping[int, int]) -> str:
+    return "; ".join(f"environment {env_id} {_WORDS[state]}" for env_id, state in [*states.items()][:8])

@@ -1,0 +1,41 @@
+"""BlockShape: the counts of environments and rows of a CUDA, and what a row holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pufferlib.vectorization.core.vecenv import VecEnv
+
+__all__ = ["BlockShape"]
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """What the arrays of a block depend on.
+
+    synchronous: whether each batch holds all environments, ordered by env id. final_observations: whether a block holds
+    the last observations of ended episodes.
+    """
+
+    num_envs: int
+    batch_size: int
+    agents_per_env: int
+    multi_agent: bool
+    observation_shape: tuple[int, ...]  # of one row
+    action_shape: tuple[int, ...]  # of one row
+    synchronous: bool
+    final_observations: bool
+
+    @classmethod
+    def of(cls, vec: VecEnv) -> BlockShape:
+        """Return the shape for the counts and spaces of a VecEnv."""
+        return cls(
+            vec.num_envs,
+            vec.batch_size,
+            vec.agents_per_env,
+            vec.multi_agent,
+            tuple(vec.single_observation_space.shape or ()),
+            tuple(vec.single_action_space.shape or ()),
+            vec.batch_size == vec.num_envs,
+            vec.autoreset_mode == "same_step",
+        )
