@@ -178,7 +178,7 @@ class AgentRows(VecEnv):
         self.vec.set_attr(name, values, env_ids=envs)
 
     def _envs_of(self, rows: Sequence[int] | None) -> tuple[list[int], list[int]]:
-        """Return (the distinct environments of these rows, the environment of each row).
+        """Return two lists: the distinct environments of these rows, and the environment of each row.
 
         Raises CallError if a row does not exist.
         """

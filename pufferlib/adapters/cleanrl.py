@@ -134,7 +134,10 @@ def _names(infos: str) -> Iterator[None]:
 
 
 def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
-    """Return a subclass of a vector environment that makes environments by ``_call`` and fixes some arguments."""
+    """Return a subclass of a vector environment that makes environments by ``_call``.
+
+    fixed: arguments that override those of the caller.
+    """
 
     class InProcesses(kind):  # type: ignore[misc]
         def __init__(self, env_fns: Sequence[Callable[[], Any]], *args: object, **kwargs: object) -> None:
@@ -169,7 +172,7 @@ def _make(theirs: Function, name: Any, *args: object, **kwargs: object) -> objec
 
 
 def _is_ataris(name: str) -> bool:
-    """Return whether ale_py registers an id; import it, because Gymnasium 1.0 and later do not."""
+    """Import ale_py, as Gymnasium 1.0 and later do not, and return whether it registers an id."""
     if not _ATARI.fullmatch(name) or find_spec("ale_py") is None:
         return False
     importlib.import_module("ale_py")

@@ -98,7 +98,7 @@ class AsyncVectorEnv(GymnasiumVecEnv):
     def envs(self) -> list[Any]:
         """Unavailable, because the environments are in other processes.
 
-        Raises AttributeError, whose text names alternatives.
+        Access raises AttributeError, whose text names alternatives.
         """
         raise AttributeError(
             f"the environments of this {type(self).__name__} are in other processes, so it has no `envs`; use "

@@ -84,7 +84,10 @@ class SkrlVecEnv(Wrapper):
         self._seed, self._observations = seed, None
 
     def reset(self) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return (observations, infos), of new episodes only the first time and after ``seed``."""
+        """Return (observations, infos).
+
+        Starts new episodes the first time and after ``seed``; otherwise the current observations are returned.
+        """
         if self._observations is None:
             self._observations = self._tensors(reset_arrays(self.vec, self._seed)[0])
             self._seed = None

@@ -105,9 +105,9 @@ def from_gymnasium(family: Family, name: str, **kwargs: Any) -> GymnasiumEnv:
 
 
 def from_module(family: Family, name: str, attribute: str = "parallel_env", **kwargs: Any) -> Any:
-    """Make an environment by calling a module in the family's folder. name: "family/module".
+    """Make an environment by calling a function of a module in the family's folder. name: "family/module".
 
-    attribute: the function of the module to call. Raises RegistryError if there is no such module.
+    attribute: the name of the function. Raises RegistryError if there is no such module.
     """
     path = f"{family.folder}.{name.rpartition('/')[2]}"
     try:

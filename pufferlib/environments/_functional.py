@@ -37,7 +37,7 @@ class Functions(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """``Functions`` that also return the next key, as their first value, and are compiled on their first call."""
+    """Compiled ``Functions`` that also return the next key, as their first value; the first call compiles."""
 
     reset: Callable[..., Any]
     step: Callable[..., Any]

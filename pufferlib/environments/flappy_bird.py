@@ -1,4 +1,4 @@
-"""Flappy Bird."""
+"""Flappy Bird, from the package flappy-bird-gymnasium."""
 
 from __future__ import annotations
 

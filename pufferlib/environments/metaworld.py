@@ -28,5 +28,8 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, *, seed: int = 0, **kwargs: object) -> GymnasiumEnv:
-    """Make an environment with fifty possible goals. seed: determines the goals, by default the same for all."""
+    """Make an environment with fifty possible goals.
+
+    seed: determines these goals; by default all environments have the same ones.
+    """
     return Seeded(from_gymnasium(FAMILY, name, seed=seed, **kwargs))

@@ -38,7 +38,7 @@ class Procgen(gymnasium.Env[Any, Any]):
     metadata = {"render_modes": ["rgb_array"]}
 
     def __init__(self, game: str, render_mode: str | None = None, **kwargs: object) -> None:
-        """Set a game's arguments; the first reset creates it.
+        """Store a game's arguments; the first reset creates the game.
 
         kwargs: arguments of ``procgen.ProcgenGym3Env``, such as ``num_levels`` and ``distribution_mode``.
         """
