@@ -1,4 +1,4 @@
-"""Adapters of VecEnv to other libraries: thin, one file each, imported only where they are used."""
+"""Thin adapters between VecEnv and other libraries: one module per library, imported on first use."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ from types import ModuleType
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import an adapter on first use: ``import pufferlib`` is enough for ``pufferlib.adapters.sb3.make(…)``."""
+    """Import an adapter on first use, so that ``import pufferlib`` suffices for ``pufferlib.adapters.sb3.make(…)``."""
     path = f"{__name__}.{name}"
     if name.startswith("_") or importlib.util.find_spec(path) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""AgentRows: a multi-agent VecEnv as a VecEnv with one environment per agent."""
+"""AgentRows, which presents each agent of a multi-agent VecEnv as a separate environment."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ INSTEAD = "use pufferlib.make, whose masks tell which rows are real"
 
 
 class AgentRows(VecEnv):
-    """A VecEnv whose environments are the rows of ``vec``; ``num_envs`` is ``vec.num_envs * vec.agents_per_env``.
+    """A VecEnv with one environment per row of ``vec``; ``num_envs`` is ``vec.num_envs * vec.agents_per_env``.
 
-    It supports agents with equal spaces that live equally long. Environment i is agent i % n of environment i // n of
-    ``vec``, where n is ``vec.agents_per_env``. Batches are NumPy arrays; their ``env_ids`` are the ``agent_ids`` of
-    ``vec``. Infos are one dict per row: the agent's entries and those that its environment reports for no agent, except
-    the environment's episode. Sequences of seeds, options and attribute values have one entry per row; an environment
-    takes the entry of its first agent. ``call`` calls each environment once and returns its result for each row. The
-    copies in an environment that is already vectorized are rows too, and may end at any time.
+    It supports agents with identical spaces whose episodes end together. Environment i is agent i % n of environment i
+    // n of ``vec``, where n is ``vec.agents_per_env``. Batches are NumPy arrays; their ``env_ids`` are the
+    ``agent_ids`` of ``vec``. Infos are one dict per row: the agent's entries and those that its environment reports for
+    no particular agent, except "episode". Sequences of seeds, options and attribute values have one entry per row; an
+    environment takes the entry of its first agent. ``call`` runs once per environment and repeats the result for each
+    of its rows. The copies in an already vectorized environment are rows as well; their episodes may end at any time.
 
-    Raises SpaceError if agents have different spaces or take turns. ``recv`` raises it if an agent's episode ends
-    before another's in the same environment, or if an agent is absent.
+    Raises SpaceError if agents have different spaces. ``recv`` raises it if agents take turns, if an agent is absent
+    while another acts, or if an agent's episode ends before another's in the same environment.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -106,7 +106,10 @@ class AgentRows(VecEnv):
                 )
 
     def _infos(self, infos: Sequence[dict[str, Any]], agent_ids: Sequence[int]) -> Infos:
-        """Return the infos of a batch as one dict per row, with the row's number as ``env_id``."""
+        """Merge a batch's infos into one dict per row, with the row's number as ``env_id``; leave out empty ones.
+
+        Raises SpaceError if agents take turns.
+        """
         rows: dict[int, dict[str, Any]] = {}
         shared: list[dict[str, Any]] = []
         for info in infos:
@@ -127,7 +130,10 @@ class AgentRows(VecEnv):
         return Infos([rows[row] for row in sorted(rows) if len(rows[row]) > 1], agent_ids, 1)
 
     def _complete_envs(self, rows: Sequence[int] | None) -> list[int] | None:
-        """Return the environments of these rows. Raises CallError unless all rows of each are there, in order."""
+        """Return the environments of these rows.
+
+        Raises CallError unless ``rows`` lists every row of each environment, in order.
+        """
         if rows is None:
             return None
         num, ids = self._num_agents, [int(row) for row in rows]
@@ -172,7 +178,10 @@ class AgentRows(VecEnv):
         self.vec.set_attr(name, values, env_ids=envs)
 
     def _envs_of(self, rows: Sequence[int] | None) -> tuple[list[int], list[int]]:
-        """Return the environments of these rows: without repetition, and one per row. Raises CallError."""
+        """Return two lists: the distinct environments of these rows, and the environment of each row.
+
+        Raises CallError if a row does not exist.
+        """
         ids = list(range(self.num_envs)) if rows is None else [int(row) for row in rows]
         if wrong := [row for row in ids if not 0 <= row < self.num_envs]:
             raise CallError(f"rows {wrong[:8]} do not exist; there are 0 to {self.num_envs - 1}")
@@ -194,7 +203,7 @@ class AgentRows(VecEnv):
 
 
 def _share(info: dict[str, Any], row: dict[str, Any]) -> None:
-    """Add the entries of an environment's info to an agent's info. Entries of the agent take precedence."""
+    """Copy an environment's info entries into an agent's info, except those that the agent already has."""
     for key, part in info.items():
         if key not in OF_THE_ENV:
             row.setdefault(key, part)

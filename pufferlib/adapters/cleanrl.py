@@ -1,10 +1,11 @@
-"""Run CleanRL's scripts, unchanged, on pufferlib's workers, with any environment of the registry.
+"""Run unmodified CleanRL scripts on pufferlib's workers, with any registered environment.
 
     python -m pufferlib.adapters.cleanrl path/to/dqn.py --env-id ocean/squared
     python -m pufferlib.adapters.cleanrl --num-workers 4 path/to/ppo_continuous_action.py --num-envs 32
 
-While a script runs, pufferlib's vector environments replace Gymnasium's, ``gymnasium.make`` accepts pufferlib's names
-and Atari's, and ``gymnasium.wrappers`` has the names of 0.29. docs/adapters.md lists the differences.
+While a script runs, pufferlib's vector environments replace Gymnasium's, ``gymnasium.make`` also accepts the names of
+pufferlib and Atari, and ``gymnasium.wrappers`` has the wrapper names of Gymnasium 0.29. docs/adapters.md lists the
+differences.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ _ATARI = re.compile(r"ALE/.+|[A-Z]\w*-v[04]")  # ids that may be Atari games
 
 
 class _OldForm(GymnasiumVecEnv):
-    """A vector environment with the infos of Gymnasium 0.29, which CleanRL reads, on any installed version.
+    """A vector environment with infos in the form of Gymnasium 0.29, which CleanRL reads, on any installed version.
 
-    An environment whose episode ends starts the next in the same step. ``infos["final_info"]`` and
-    ``infos["final_observation"]`` are arrays of objects, None where no episode has ended; so is every value that is
-    not a number. Every key has its mask.
+    When an episode ends, the next starts in the same step. Values that are not numbers, such as ``infos["final_info"]``
+    and ``infos["final_observation"]``, are in object arrays, with None for environments without a value. The key of
+    each array's mask is its key with a leading underscore.
     """
 
     final_obs_key = "final_observation"
@@ -63,11 +64,11 @@ class _OldForm(GymnasiumVecEnv):
 
 
 class SyncVectorEnv(_OldForm, gymnasium_vector.SyncVectorEnv):
-    """pufferlib's SyncVectorEnv, with the infos of Gymnasium 0.29."""
+    """pufferlib's SyncVectorEnv, with infos in the form of Gymnasium 0.29."""
 
 
 class AsyncVectorEnv(_OldForm, gymnasium_vector.AsyncVectorEnv):
-    """pufferlib's AsyncVectorEnv, with the infos of Gymnasium 0.29."""
+    """pufferlib's AsyncVectorEnv, with infos in the form of Gymnasium 0.29."""
 
 
 FORMS = {
@@ -78,13 +79,16 @@ FORMS = {
 
 @contextlib.contextmanager
 def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
-    """Replace Gymnasium's vector environments with pufferlib's; ``gymnasium.make`` accepts our names and Atari's, too.
+    """Replace Gymnasium's vector environments with pufferlib's, and extend ``gymnasium.make``, inside this block.
 
-    infos: the Gymnasium version whose infos the script reads, a key of FORMS; "0.29" adds that version's wrappers.
-    num_workers: processes that step the environments of either vector environment; 0: as in the script, which steps
-        a SyncVectorEnv in this process.
+    ``gymnasium.make`` then also accepts the names of pufferlib and Atari.
 
-    Raises PlanError.
+    infos: the Gymnasium version whose form of infos the script reads, a key of FORMS; "0.29" also adds that version's
+        wrappers.
+    num_workers: number of processes that step the environments, for both classes; 0: as in the script, which steps a
+        SyncVectorEnv in this process.
+
+    Raises PlanError if infos is not in FORMS or num_workers is negative.
     """
     if infos not in FORMS:
         raise PlanError(not_one_of("infos", infos, FORMS))
@@ -99,7 +103,7 @@ def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
 
 
 def play(script: str | Path, arguments: Sequence[str] = (), infos: str = "0.29", num_workers: int = 0) -> None:
-    """Run a script as ``python SCRIPT ARGUMENTS…`` does, in a block of ``replaced``."""
+    """Run a script like ``python SCRIPT ARGUMENTS…``, inside a block of ``replaced(infos, num_workers)``."""
     with (
         replaced(infos, num_workers),
         mock.patch.object(sys, "argv", [str(script), *arguments]),
@@ -109,7 +113,7 @@ def play(script: str | Path, arguments: Sequence[str] = (), infos: str = "0.29",
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the script that the command line names."""
+    """Run the script named on the command line."""
     parser = argparse.ArgumentParser(
         "python -m pufferlib.adapters.cleanrl", description=(__doc__ or "").partition("\n")[0]
     )
@@ -130,7 +134,10 @@ def _names(infos: str) -> Iterator[None]:
 
 
 def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
-    """Return a subclass of a vector environment that makes environments by ``_call``, with some arguments fixed."""
+    """Return a subclass of a vector environment that makes environments by ``_call``.
+
+    fixed: arguments that override those of the caller.
+    """
 
     class InProcesses(kind):  # type: ignore[misc]
         def __init__(self, env_fns: Sequence[Callable[[], Any]], *args: object, **kwargs: object) -> None:
@@ -142,7 +149,7 @@ def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
 
 
 def _call(env_fn: Callable[[], object], infos: str) -> object:
-    """Make an environment, also in a spawned process, where Gymnasium is not patched yet."""
+    """Make an environment while Gymnasium is patched; a spawned process does not inherit the patches."""
     with _names(infos):
         return env_fn()
 
@@ -155,7 +162,7 @@ def _make(theirs: Function, name: Any, *args: object, **kwargs: object) -> objec
             return theirs(name, *args, **kwargs)
         try:
             make_env = creator(name)
-        except RegistryError as ours:  # knows Gymnasium's names, too
+        except RegistryError as ours:  # its suggestions include Gymnasium's names
             atari = "; of Atari's games, run `pip install ale-py`" if _ATARI.fullmatch(name) else ""
             raise gymnasium.error.UnregisteredEnv(f"{ours}{atari}") from error
     env = wrap(make_env(*args, **kwargs))
@@ -165,7 +172,7 @@ def _make(theirs: Function, name: Any, *args: object, **kwargs: object) -> objec
 
 
 def _is_ataris(name: str) -> bool:
-    """Return whether ale_py registers an id. Gymnasium 1.0 and later do not import ale_py themselves."""
+    """Import ale_py, as Gymnasium 1.0 and later do not, and return whether it registers an id."""
     if not _ATARI.fullmatch(name) or find_spec("ale_py") is None:
         return False
     importlib.import_module("ale_py")

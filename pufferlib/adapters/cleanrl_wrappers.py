@@ -1,6 +1,6 @@
-"""Wrappers of Gymnasium 0.29 that have other names or other arguments in later versions.
+"""Replacements for wrappers of Gymnasium 0.29 whose names or arguments differ in later versions.
 
-CleanRL's scripts for Atari and for continuous actions use them. With Gymnasium 0.29 itself nothing is replaced.
+CleanRL's Atari and continuous-action scripts use them. If Gymnasium 0.29 is installed, nothing is replaced.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pufferlib.util.annotations import Array, GymnasiumEnv
 __all__ = ["WRAPPERS", "named"]
 
 OLD = issubclass(VectorEnv, gymnasium.Env)  # Gymnasium 0.29, which has all of these
-# Wrappers of 0.29 that neither later versions nor this file have.
+# Wrappers of 0.29 that exist neither in later versions nor in this file.
 LEFT_OUT = {"AutoResetWrapper", "EnvCompatibility", "LazyFrames", "PixelObservationWrapper", "StepAPICompatibility"}
 LEFT_OUT |= {"VectorListInfo"}
 _USE_OLD = "run this script with gymnasium 0.29: pip install gymnasium==0.29.1"
 
 
 class _AlsoOfVectors:
-    """A wrapper that accepts vector environments too, as in 0.29; later versions have a second class for them."""
+    """A mixin for wrappers that also accept vector environments, as in 0.29; later versions have separate classes."""
 
     def __new__(cls, env: object, *args: object, **kwargs: object) -> Any:
         if not isinstance(env, VectorEnv):
             return super().__new__(cls)
         try:
             return getattr(wrappers.vector, cls.__name__)(env, *args, **kwargs)  # another class: no __init__ follows
-        except ValueError as error:  # the wrapper of observations does not support the autoreset mode of 0.29
+        except ValueError as error:  # the wrapper does not support 0.29's autoreset mode
             raise PlanError(
                 f"wrappers.{cls.__name__} around vector environments: {error}; put it around each environment, or "
                 f"{_USE_OLD}"
@@ -43,50 +43,56 @@ class _AlsoOfVectors:
 
 
 class RecordEpisodeStatistics(_AlsoOfVectors, wrappers.RecordEpisodeStatistics):
-    """Gymnasium's, with the argument of 0.29."""
+    """Gymnasium's RecordEpisodeStatistics with 0.29's argument ``deque_size``."""
 
     def __init__(self, env: GymnasiumEnv, deque_size: int = 100) -> None:
         super().__init__(env, deque_size)
 
 
 class NormalizeObservation(_AlsoOfVectors, wrappers.NormalizeObservation):
-    """Gymnasium's, of one environment or many."""
+    """Gymnasium's NormalizeObservation, for single and vector environments."""
 
 
 class NormalizeReward(_AlsoOfVectors, wrappers.NormalizeReward):
-    """Gymnasium's, of one environment or many."""
+    """Gymnasium's NormalizeReward, for single and vector environments."""
 
 
 class TransformObservation(_AlsoOfVectors, wrappers.TransformObservation):
-    """Gymnasium's, without a space argument: f keeps the space."""
+    """Gymnasium's TransformObservation without a space argument: ``f`` must not change the space."""
 
     def __init__(self, env: GymnasiumEnv, f: Callable[[Any], Any]) -> None:
         super().__init__(env, f, None)
 
 
 class TransformReward(_AlsoOfVectors, wrappers.TransformReward):
-    """Gymnasium's, with the argument of 0.29."""
+    """Gymnasium's TransformReward with 0.29's argument ``f``."""
 
     def __init__(self, env: GymnasiumEnv, f: Callable[[Any], Any]) -> None:
         super().__init__(env, f)
 
 
 class FrameStack(getattr(wrappers, "FrameStackObservation", gymnasium.Wrapper)):  # type: ignore[misc]
-    """Stacks the last num_stack observations in an array, not in 0.29's LazyFrames; lz4_compress is ignored."""
+    """A wrapper that stacks the last ``num_stack`` observations in an array rather than 0.29's LazyFrames.
+
+    lz4_compress is ignored.
+    """
 
     def __init__(self, env: GymnasiumEnv, num_stack: int, lz4_compress: bool = False) -> None:
         super().__init__(env, num_stack)
 
 
 class ResizeObservation(wrappers.ResizeObservation):
-    """Gymnasium's, which also takes one number for both sides."""
+    """Gymnasium's ResizeObservation, which also accepts one integer for both height and width."""
 
     def __init__(self, env: GymnasiumEnv, shape: tuple[int, int] | int) -> None:
         super().__init__(env, (shape, shape) if isinstance(shape, int) else (shape[0], shape[1]))
 
 
 class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Converts pictures to gray with OpenCV; later versions use other weights. keep_dim: (h, w, 1) for (h, w)."""
+    """A wrapper that converts RGB images to grayscale with OpenCV. Later Gymnasium versions use other weights.
+
+    keep_dim: return (h, w, 1) rather than (h, w). Raises SpaceError unless observations are uint8 (h, w, 3).
+    """
 
     def __init__(self, env: GymnasiumEnv, keep_dim: bool = False) -> None:
         super().__init__(env)
@@ -97,7 +103,7 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = spaces.Box(0, 255, (*shape[:2], 1) if keep_dim else shape[:2], np.uint8)
 
     def observation(self, observation: Array) -> Array:
-        """Return the picture in gray."""
+        """Return the image in grayscale."""
         import cv2
 
         gray = cv2.cvtColor(observation, cv2.COLOR_RGB2GRAY)
@@ -105,10 +111,10 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 class ClipAction(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Clips actions to the space's bounds. The space keeps its bounds; later versions make them infinite."""
+    """A wrapper that clips actions to the space's bounds. Unlike later versions, it does not change the space."""
 
     def action(self, action: Array) -> Array:
-        """Return the action clipped to the bounds."""
+        """Return the action, clipped to the space's bounds."""
         space: Any = self.action_space
         return np.clip(action, space.low, space.high)
 
@@ -124,7 +130,10 @@ WRAPPERS = {
 
 @contextlib.contextmanager
 def named() -> Iterator[None]:
-    """Add 0.29's names to ``gymnasium.wrappers`` in this block; missing names raise AttributeError with advice."""
+    """Add 0.29's wrappers to ``gymnasium.wrappers`` inside this block.
+
+    Access to a wrapper of 0.29 that has no replacement raises AttributeError, whose text gives advice.
+    """
     if OLD:
         yield
         return

@@ -1,4 +1,4 @@
-"""What the adapters share: importing a library, making a VecEnv for it, checks, and conversions of rows."""
+"""Functions shared by the adapters: guarded imports, creation and checks of VecEnvs, and conversion of rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 @contextlib.contextmanager
 def needs(library: str, extra: str) -> Iterator[None]:
-    """Import a library in this block. Raises MissingExtra, with the pip command, if it is not completely installed."""
+    """Raise MissingExtra, with the pip command, in place of an ImportError in this block."""
     try:
         yield
     except ImportError as error:  # not always ModuleNotFoundError: Ray raises its own if RLlib's packages are missing
@@ -53,8 +53,9 @@ def needs(library: str, extra: str) -> Iterator[None]:
 def make_for(library: str, mode: str, env: EnvSource, kwargs: dict[str, Any]) -> VecEnv:
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
-    kwargs: for ``make``, and ``agents``: "rows" makes each agent a separate environment (see AgentRows).
-    Raises PlanError for another mode, SpaceError for environments of several agents, and what ``make`` raises.
+    kwargs: arguments of ``make``, and ``agents``: "rows" makes each agent a separate environment (see AgentRows).
+    Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents per
+    environment or mixed discrete and continuous actions, and the errors of ``make``.
     """
     autoreset_mode, agents = checked_mode(kwargs.pop("autoreset_mode", mode)), kwargs.pop("agents", None)
     if autoreset_mode != mode:
@@ -81,7 +82,11 @@ def make_for(library: str, mode: str, env: EnvSource, kwargs: dict[str, Any]) ->
 
 
 def require_rows(library: str, mode: str, vec: VecEnv) -> None:
-    """Raise unless a VecEnv has one agent per environment, actions of one array, and this autoreset mode."""
+    """Check that a library can use a VecEnv.
+
+    Raises SpaceError for several agents per environment or mixed discrete and continuous actions, PlanError for another
+    autoreset mode.
+    """
     if vec.agents_per_env != 1:
         way = "pass an environment of one agent"
         if library in TAKE_ROWS:
@@ -100,7 +105,7 @@ def require_rows(library: str, mode: str, vec: VecEnv) -> None:
 
 
 def require_synchronous(library: str, vec: VecEnv) -> None:
-    """Raise PlanError unless batches hold all environments."""
+    """Raise PlanError unless each batch holds all environments."""
     if vec.agents_per_batch != vec.num_envs:
         raise PlanError(
             f"batches of {vec.agents_per_batch}, but {library} steps all {vec.num_envs} environments at once; "
@@ -114,7 +119,7 @@ def reset_arrays(
     options: Options = None,
     env_ids: Sequence[int] | None = None,
 ) -> tuple[Array, Infos]:
-    """Return ``vec.reset(…)`` with a NumPy array of observations, even if batches are tensors."""
+    """Reset a VecEnv and return (observations, infos); observations are a NumPy array even if batches are tensors."""
     _, infos = vec.reset(seed, options, env_ids)
     batch = vec.host_batch
     assert batch is not None
@@ -122,7 +127,10 @@ def reset_arrays(
 
 
 def recv_arrays(vec: VecEnv, timeout: float | None = None) -> Batch:
-    """Return ``vec.recv(timeout)`` as NumPy arrays, even if batches are tensors. Valid as long as the batch is."""
+    """Receive a batch and return it with NumPy arrays, even if batches are tensors.
+
+    The arrays are valid as long as the batch.
+    """
     vec.recv(timeout)
     batch = vec.host_batch
     assert batch is not None
@@ -130,7 +138,10 @@ def recv_arrays(vec: VecEnv, timeout: float | None = None) -> Batch:
 
 
 def raise_cause(error: WorkerError) -> NoReturn:
-    """Raise the environment's exception, with the WorkerError as its cause; the WorkerError itself if there is none."""
+    """Raise the environment's exception, with the WorkerError as its cause.
+
+    If no environment raised, raises the WorkerError itself.
+    """
     cause = error.__cause__
     if cause is None or isinstance(cause, PufferError):
         raise error
@@ -139,35 +150,36 @@ def raise_cause(error: WorkerError) -> NoReturn:
 
 
 def ends_of(batch: Batch) -> tuple[Array, Array]:
-    """Return copies of a batch's (terminations, truncations), bool.
+    """Return a batch's (terminations, truncations), bool, as copies.
 
-    A crash counts as a termination: its row holds no observation to bootstrap from.
+    A crash counts as a termination, because its row has no observation to bootstrap from.
     """
     crashed = batch.truncations & ~batch.masks
     return batch.terminations | crashed, batch.truncations & ~crashed
 
 
 def ids_of(indices: Iterable[int], num_envs: int) -> list[int]:
-    """Return the numbers of environments; negative indices count from the end, as in a list."""
+    """Convert indices to environment numbers; negative indices count from the end, as in a list."""
     return [index + num_envs if -num_envs <= index < 0 else index for index in map(int, indices)]
 
 
 def actions_for(space: spaces.Space[Any], actions: object) -> Any:
-    """Return actions unchanged, or integers given as floats (as Bernoulli draws them) in the space's dtype."""
+    """Return actions; whole numbers given as floats, such as Bernoulli samples, get the space's integer dtype."""
     array = np.asarray(actions)
     if array.dtype.kind != "f" or space.dtype is None or space.dtype.kind not in "iub":
         return actions
     with np.errstate(invalid="ignore"):
         integers = array.astype(space.dtype)
-    return integers if np.array_equal(integers, array) else actions  # ``send`` raises ActionError for these
+    return integers if np.array_equal(integers, array) else actions  # ``send`` raises ActionError for fractions
 
 
 class LeafRows:
-    """Rows for libraries without nested spaces: unchanged or, for a Dict or Tuple, a dict with one array per leaf.
+    """A converter of rows for libraries without nested spaces.
 
-    space: of one row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0". Paths have no
-    dots because policies use the names as keys of torch's ModuleDict, which refuses dots. A Box without dimensions
-    gets one, because policies concatenate leaves.
+    A row of a Dict or Tuple becomes a flat dict with one array per leaf; other rows stay unchanged. ``space`` is the
+    space of one converted row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0".
+    Paths have no dots because policies use the names as keys of torch's ModuleDict, which refuses dots. A Box without
+    dimensions gets one, because policies concatenate leaves.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -177,7 +189,7 @@ class LeafRows:
             names = ["/".join(map(str, leaf.path)) for leaf in layout.leaves]
             if len(set(names)) < len(names):  # keys with slashes
                 names = [leaf.name for leaf in layout.leaves]
-            self._keys: dict[str, tuple[Any, ...]] = {}  # by leaf name, its keys from the root down
+            self._keys: dict[str, tuple[Any, ...]] = {}  # by leaf name, the keys from the root to the leaf
             parts: dict[str, spaces.Space[Any]] = {}
             for name, leaf in zip(names, layout.leaves, strict=True):
                 parts[name] = part = space_of(layout.space, leaf)
@@ -188,7 +200,7 @@ class LeafRows:
             self.space = spaces.Dict(parts)
 
     def of(self, rows: Any) -> Any:
-        """Return one row or several in the form of ``space``, as views."""
+        """Convert one or more rows to the form of ``space``; the results are views."""
         if self._layout.is_leaf:
             return rows
         nested = self._layout.unflatten(rows)
@@ -196,7 +208,7 @@ class LeafRows:
 
 
 def space_of(space: spaces.Space[Any] | None, leaf: Leaf) -> spaces.Space[Any]:
-    """Return a leaf's part of a layout's space, or a Box of the leaf's dtype and shape if that part has others."""
+    """Return a leaf's part of a layout's space, or a Box of the leaf's dtype and shape if the part does not match."""
     for key in leaf.path:
         space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
     if isinstance(space, LEAVES) and space.shape == leaf.shape:

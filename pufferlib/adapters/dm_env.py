@@ -1,4 +1,4 @@
-"""dm_env's Environment on a VecEnv of one environment.
+"""An adapter of a VecEnv with one environment to dm_env's Environment.
 
     with pufferlib.adapters.dm_env.make("ocean/bandit") as env:
         step = env.reset()
@@ -31,13 +31,14 @@ LIBRARY, MODE = "dm_env", "next_step"
 
 
 class DMEnvironment(dm_env.Environment):
-    """A VecEnv of one environment as dm_env's Environment. vec: ``num_envs=1``, ``autoreset_mode="next_step"``.
+    """A dm_env Environment backed by a VecEnv. vec: ``num_envs=1``, ``autoreset_mode="next_step"``.
 
-    A step after an episode's last ignores its action and starts the next episode. A termination has discount 0, a
-    truncation 1. Observations keep their nesting and are copied; rewards are float. Infos are in ``vec.batch.infos``.
-    An episode that a crash has ended has discount 0: nothing is bootstrapped.
+    The step after an episode's last ignores its action and starts the next episode. The discount is 0 after a
+    termination and 1 after a truncation. Observations keep their nesting and are copies; rewards are float. Infos are
+    in ``vec.batch.infos``. An episode that ends in a crash has discount 0, so that nothing is bootstrapped from it.
 
-    Raises PlanError or SpaceError if vec differs from this, or if a space has no spec.
+    Raises PlanError for another number of environments or autoreset mode; SpaceError for several agents per
+    environment, mixed discrete and continuous actions, or a space that no dm_env spec can describe.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -56,7 +57,10 @@ class DMEnvironment(dm_env.Environment):
         return dm_env.restart(self._observation(rows))
 
     def step(self, action: object) -> dm_env.TimeStep:
-        """Return the next TimeStep: an episode's first if none has begun or if the previous TimeStep was the last."""
+        """Play one step and return its TimeStep.
+
+        Starts an episode instead if none has begun or if the previous TimeStep was the last of its episode.
+        """
         if self._fresh:
             return self.reset()
         self.vec.send(np.asarray(action)[None])
@@ -70,11 +74,11 @@ class DMEnvironment(dm_env.Environment):
         return dm_env.transition(reward, observation) if batch.masks[0] else dm_env.restart(observation)
 
     def observation_spec(self) -> Any:
-        """Return the spec of observations, with their nesting."""
+        """Return the observation spec, nested like the observations."""
         return self._observation_spec
 
     def action_spec(self) -> Any:
-        """Return the spec of an action; for a Dict or Tuple, of the one array in which it is sent."""
+        """Return the action spec; for a Dict or Tuple space, the spec of the single array that represents an action."""
         return self._action_spec
 
     def close(self) -> None:
@@ -86,12 +90,15 @@ class DMEnvironment(dm_env.Environment):
 
 
 def make(env: EnvSource, **kwargs: object) -> DMEnvironment:
-    """Return ``pufferlib.make(env, num_envs=1, …)`` as a DMEnvironment. Takes and raises what ``make`` does."""
+    """Return ``pufferlib.make(env, num_envs=1, …)`` as a DMEnvironment.
+
+    Takes the arguments of ``make``. Raises the errors of ``make`` and of DMEnvironment.
+    """
     return DMEnvironment(make_for(LIBRARY, MODE, env, kwargs))
 
 
 def _first(nested: Any) -> Any:
-    """Return the first row of each array in a nested structure, copied."""
+    """Return a copy of the first row of each array in a nested structure."""
     if isinstance(nested, dict):
         return {key: _first(part) for key, part in nested.items()}
     return tuple(map(_first, nested)) if isinstance(nested, tuple) else nested[0].copy()

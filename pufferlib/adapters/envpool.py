@@ -1,9 +1,9 @@
-"""EnvPool's environments as a source: its threads step many copies in one call, as the rows of one environment.
+"""Vectorized EnvPool environments, each of which is one environment of a VecEnv with a row per copy.
 
     make_env = functools.partial(pufferlib.adapters.envpool.copies, "CartPole-v1", num_envs=64)
     vec = pufferlib.make(make_env)
 
-docs/adapters.md lists the differences.
+EnvPool's threads step all copies in one call. docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ with needs("EnvPool", "envpool"):
 
 __all__ = ["copies"]
 
-SEEDS = 2**31  # EnvPool's are a C int
+SEEDS = 2**31  # EnvPool's seeds are C ints
 
 
 def copies(name: str, num_envs: int, seed: int | None = None, env_index: int = 0, **kwargs: object) -> object:
-    """Return a vector environment of num_envs copies of one of EnvPool's environments, made by ``envpool.make``.
+    """Return ``num_envs`` copies of an EnvPool environment as one vector environment, made by ``envpool.make``.
 
-    seed: EnvPool takes it here, not in a reset. Copy i of environment k gets seed + k * num_envs + i, so that no two
-    copies play the same episode. None draws one. kwargs: for ``envpool.make``.
+    seed: EnvPool accepts it only here, not in a reset. Copy i of environment k (``env_index``) gets seed + k * num_envs
+    + i, so that no two copies play the same episodes. None: a random seed. kwargs: further arguments of
+    ``envpool.make``.
     """
     first = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     first = (first + env_index * num_envs) % (SEEDS - num_envs)

@@ -1,4 +1,4 @@
-"""A VecEnv of any backend as Gymnasium's VectorEnv: rows of arrays, without objects."""
+"""GymnasiumRowsVecEnv, an adapter of a VecEnv on any backend to Gymnasium's VectorEnv."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ LIBRARY = "Gymnasium"
 
 
 class GymnasiumRowsVecEnv(VectorEnv):
-    """A VecEnv as Gymnasium's VectorEnv. vec: synchronous, one agent per environment.
+    """A Gymnasium VectorEnv backed by a VecEnv. vec: synchronous, one agent per environment.
 
-    Observations are copied arrays (num_envs, …); for Dict and Tuple spaces a dict with one array per leaf, named by its
-    path, such as "a/b/0". Rewards are float32. Infos have Gymnasium's form, a dict of arrays. An episode that a crash
-    has ended is terminated: nothing is bootstrapped.
+    Observations are copies, arrays (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by
+    its path, such as "a/b/0". Rewards are float32. Infos have Gymnasium's form, a dict of arrays. An episode that ends
+    in a crash is terminated, so that nothing is bootstrapped from it.
 
-    Raises PlanError or SpaceError if vec differs from this.
+    Raises PlanError if vec is not synchronous; SpaceError if it has several agents per environment or mixed discrete
+    and continuous actions.
     """
 
     library = LIBRARY
-    untold: tuple[str, ...] = ("env_id", "agent_id", "env", "episode")  # keys that Gymnasium's infos do not have
+    untold: tuple[str, ...] = ("env_id", "agent_id", "env", "episode")  # keys left out of the infos
     closed = True  # until __init__ has finished: deletion calls close
 
     def __init__(self, vec: VecEnv) -> None:
@@ -54,15 +55,18 @@ class GymnasiumRowsVecEnv(VectorEnv):
         self.closed = False
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return (observations, infos) of new episodes. Arguments: those of ``reset_async``."""
+        """Start new episodes and return (observations, infos). Arguments: see ``reset_async``."""
         self.reset_async(seed, options)
         return self.reset_wait()
 
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
-        seed: row i gets seed + i; a list: one per row; None: all keep their generators. options: for all; with
-            "reset_mask", a bool array (num_envs,), only those rows are reset.
+        seed: an integer gives row i seed + i; a list has one seed per row; with None, all rows keep their generators.
+        options: for all rows. The key "reset_mask", a bool array (num_envs,), restricts the reset to the rows that are
+            True.
+
+        Raises PlanError if the mask has another shape or dtype or no True.
         """
         seeds, env_ids = self._seeds(seed), None
         if options is not None and "reset_mask" in options:
@@ -76,41 +80,51 @@ class GymnasiumRowsVecEnv(VectorEnv):
         self.vec.async_reset(seeds, options, env_ids)
 
     def reset_wait(self, timeout: float | None = None, **_: object) -> tuple[Any, dict[str, Any]]:
-        """Return (observations, infos) of the reset that was started. timeout: seconds, then RecvTimeout."""
+        """Wait for the reset and return its (observations, infos).
+
+        timeout: seconds, after which RecvTimeout is raised.
+        """
         batch = recv_arrays(self.vec, timeout)
         return self._observations(batch.observations), self._infos(batch.infos)
 
     def step(self, actions: object) -> Step:
-        """Return (observations, rewards, terminations, truncations, infos). actions: an array or a list, one per row.
+        """Play one step and return (observations, rewards, terminations, truncations, infos).
 
-        Raises WorkerError; the next reset continues.
+        actions: an array or a list, one per row. Raises WorkerError if an environment or a worker fails; ``reset``
+        recovers.
         """
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: object) -> None:
-        """Start one step. actions: those of ``step``."""
+        """Start one step. actions: see ``step``."""
         self.vec.send(actions_for(self.single_action_space, np.asarray(actions)))
 
     def step_wait(self, timeout: float | None = None) -> Step:
-        """Return the result of the step that was started, as ``step`` does. timeout: seconds, then RecvTimeout."""
+        """Wait for the step and return its result as ``step`` does.
+
+        timeout: seconds, after which RecvTimeout is raised.
+        """
         batch = recv_arrays(self.vec, timeout)
         return self._observations(batch.observations), batch.rewards.copy(), *ends_of(batch), self._infos(batch.infos)
 
     def render(self) -> tuple[Any, ...]:
-        """Return what ``render()`` of each environment returns."""
+        """Render each environment and return the results."""
         return tuple(self.vec.call("render"))
 
     def call(self, name: str, *args: object, **kwargs: Any) -> tuple[Any, ...]:
-        """Return, for each row, the result of its environment's method ``name``, or the attribute."""
+        """Call method ``name`` of each row's environment and return the results.
+
+        An attribute that is not callable is returned unchanged.
+        """
         return tuple(self.vec.call(name, *args, **kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return, for each row, its environment's attribute ``name``."""
+        """Return attribute ``name`` of each row's environment."""
         return tuple(self.vec.get_attr(name))
 
     def set_attr(self, name: str, values: object) -> None:
-        """Set attribute ``name`` of the environments. values: a list or tuple of one per row, or one value for all."""
+        """Set attribute ``name``. values: a list or tuple with one value per row, or one value for all."""
         self.vec.set_attr(name, values)
 
     def close_extras(self, **kwargs: object) -> None:

@@ -1,7 +1,7 @@
-"""A VecEnv as Gymnasium's VectorEnv.
+"""GymnasiumVecEnv, the base class of pufferlib's SyncVectorEnv and AsyncVectorEnv.
 
-The VecEnv steps, resets, seeds and raises. This class converts its rows and infos to Gymnasium's form, and Gymnasium's
-calls to the VecEnv's.
+It converts Gymnasium's calls to those of a WorkerVecEnv, and that VecEnv's rows and infos to Gymnasium's form. The
+VecEnv steps, resets and seeds the environments and raises their errors.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = ["DEFAULT_MODE", "AutoresetMode", "GymnasiumVecEnv", "WaitTimeout", "c
 Seeds = int | Sequence[int | None] | None
 Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards, terminations, truncations, infos
 
-_BEFORE_1 = issubclass(VectorEnv, gymnasium.Env)  # Gymnasium 0.29, which has other names and another default
-_GATHER_S = 0.5  # how long an error waits for the other environments, so that all errors of a step are logged
+_BEFORE_1 = issubclass(VectorEnv, gymnasium.Env)  # Gymnasium 0.29, which has different names and a different default
+_GATHER_S = 0.5  # how long an error waits for other environments, so that all errors of a step are logged
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -48,7 +48,7 @@ else:
     except ImportError:  # before 1.1
 
         class AutoresetMode(Enum):
-            """When an environment starts its next episode, as in later versions of Gymnasium."""
+            """A replacement for the enumeration of Gymnasium 1.1: when an environment starts its next episode."""
 
             NEXT_STEP = "NextStep"
             SAME_STEP = "SameStep"
@@ -59,21 +59,24 @@ DEFAULT_MODE = AutoresetMode.SAME_STEP if _BEFORE_1 else AutoresetMode.NEXT_STEP
 
 
 def _mode(mode: object) -> AutoresetMode:
-    """Return Gymnasium's mode for a member, its value ("NextStep") or pufferlib's name of it. Raises PlanError."""
+    """Return the AutoresetMode for a member, its value ("NextStep") or pufferlib's name for it ("next_step").
+
+    Raises PlanError for any other mode.
+    """
     modes = {member.value: member for member in AutoresetMode}
     return modes[mode] if isinstance(mode, str) and mode in modes else AutoresetMode[checked_mode(mode).upper()]
 
 
 class WaitTimeout(RecvTimeout, multiprocessing.TimeoutError):
-    """A wait has timed out. Nothing is lost: the same wait may be called again."""
+    """An error raised when a wait times out. Nothing is lost: the same wait may be called again."""
 
 
 class GymnasiumVecEnv(_VectorEnv):
-    """A VecEnv as Gymnasium's VectorEnv, with the calls of its AsyncVectorEnv."""
+    """A Gymnasium VectorEnv backed by a WorkerVecEnv, with the methods of Gymnasium's AsyncVectorEnv."""
 
     num_envs: int
     autoreset_mode: AutoresetMode
-    uncallable: frozenset[str] = frozenset()  # by ``call``
+    uncallable: frozenset[str] = frozenset()  # names that ``call`` refuses
     logs_errors = False
     final_obs_key = "final_observation" if _BEFORE_1 else "final_obs"  # in infos
     _vec: WorkerVecEnv | None = None  # set even if __init__ raises: some versions of Gymnasium call close on deletion
@@ -118,11 +121,11 @@ class GymnasiumVecEnv(_VectorEnv):
         self._observation_rows = ObservationRows(observation_spaces[0])
         self._action_rows = ActionRows(self.single_action_space)
         row = vec.single_action_space
-        start = getattr(row, "start", 0)  # any row that is sent has to be in the row space
+        start = getattr(row, "start", 0)  # every row sent must be in the row space
         self._no_actions = np.full((self.num_envs, *(row.shape or ())), start, row.dtype)
         self._objects: list[tuple[Any, ...]] = [()] * self.num_envs  # the parts of observations that rows do not hold
         self._was_reset = False
-        self._answer: Callable[[float | None], list[Any]] | None = None  # of the call that is pending
+        self._answer: Callable[[float | None], list[Any]] | None = None  # waits for the results of the pending call
 
     def _set_spaces(self, observation_spaces: list[Any], action_spaces: list[Any]) -> None:
         mode = self.observation_mode
@@ -155,16 +158,20 @@ class GymnasiumVecEnv(_VectorEnv):
     # ------------------------------------------------------------------------------------------------ reset, step
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return (observations, infos) of new episodes. Arguments: those of ``reset_async``."""
+        """Start new episodes and return (observations, infos). Arguments: see ``reset_async``."""
         self.reset_async(seed, options)
         return self.reset_wait()
 
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
-        seed: environment i gets seed + i; a list: one per environment, possibly None; None: all keep their generators.
-        options: for all; with "reset_mask", a bool array (num_envs,), only those environments are reset. The caller's
-            dict does not change.
+        seed: an integer gives environment i seed + i; a list has an integer or None per environment; with None, all
+            keep their generators.
+        options: for all environments. The key "reset_mask", a bool array (num_envs,), restricts the reset to the
+            environments that are True. The caller's dict is not modified.
+
+        Raises TypeError or ValueError for a wrong mask, CallError for one that leaves environments out of the first
+        reset.
         """
         vec = self._open_vec()
         seeds: Any = self._seeds(seed)
@@ -187,21 +194,21 @@ class GymnasiumVecEnv(_VectorEnv):
     def reset_wait(
         self, timeout: float | None = None, seed: object = None, options: object = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Return (observations, infos) of the reset that was started.
+        """Wait for the reset and return its (observations, infos).
 
-        timeout: seconds to wait; then WaitTimeout, and the wait may be called again. seed, options: ignored (0.29's
-        wrappers pass them to both calls).
+        timeout: seconds, after which WaitTimeout is raised; the wait may be called again. seed, options: ignored, but
+        accepted because 0.29's wrappers pass them to both methods.
         """
         _, observations, infos = self._receive(AsyncState.WAITING_RESET, timeout)
         return observations, infos
 
     def step(self, actions: Any) -> Step:
-        """Play one step. Arguments and result: those of ``step_async`` and ``step_wait``."""
+        """Play one step. actions: see ``step_async``; result: see ``step_wait``."""
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Start one step. actions: in the form of ``action_space``'s samples, or anything that ``iterate`` accepts."""
+        """Start one step. actions: in the batched form of ``action_space``, or another that ``iterate`` accepts."""
         vec = self._open_vec()
         self._require_idle("step_async")
         rows = self._action_rows.encode(actions, self.num_envs)
@@ -210,7 +217,7 @@ class GymnasiumVecEnv(_VectorEnv):
             separate = list(iterate(self.action_space, actions))
             if len(separate) != self.num_envs:
                 raise ActionError(f"{len(separate)} actions for {self.num_envs} environments; give one each")
-        if not self._was_reset:  # the creators may have reset them
+        if not self._was_reset:  # env_fns may have reset their environments
             vec.async_reset(self._seeds(None), {EXTRAS_KEY: ()})
             vec.recv()
             self._was_reset = True
@@ -226,11 +233,12 @@ class GymnasiumVecEnv(_VectorEnv):
         self._state = AsyncState.WAITING_STEP
 
     def step_wait(self, timeout: float | None = None) -> Step:
-        """Return (observations, rewards, terminations, truncations, infos) of the step that was started.
+        """Wait for the step and return its (observations, rewards, terminations, truncations, infos).
 
-        Arrays (num_envs, …), rewards float64, flags bool, all copies; with ``copy=False`` observations are valid until
-        the second wait after this one. timeout: as for ``reset_wait``. An environment's exception is raised unchanged,
-        caused by a WorkerError that names the environment. If a process died, the WorkerError itself is raised.
+        Results are copies, arrays (num_envs, …); rewards are float64, flags bool. With ``copy=False``, observations are
+        valid until the second wait after this one. timeout: see ``reset_wait``. An environment's exception is raised
+        unchanged, caused by a WorkerError that names the environment. If a process died, the WorkerError itself is
+        raised.
         """
         batch, observations, infos = self._receive(AsyncState.WAITING_STEP, timeout)
         return observations, batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy(), infos
@@ -254,7 +262,7 @@ class GymnasiumVecEnv(_VectorEnv):
         return batch, self._observation_rows.batch(rows, self._objects, copied=self.copy), infos
 
     def _infos(self, batch_infos: Infos) -> dict[str, Any]:
-        """Return infos in Gymnasium's form, and store the parts of observations that came with them."""
+        """Convert infos to Gymnasium's form, and store the parts of observations that they carry."""
         columns = columns_of(self, batch_infos, OURS, EXTRAS_KEY, "final_obs")
         if columns is not None:
             return columns
@@ -272,18 +280,18 @@ class GymnasiumVecEnv(_VectorEnv):
         return infos
 
     def _override_actions(self, actions: list[tuple[Any, ...]]) -> None:
-        """Replace the rows of the next step with these actions, without waiting for the answers."""
+        """Replace the rows of the next step with these actions, without waiting for the workers' answers."""
         self._open_vec()._ask("set", EXTRAS_KEY, None, actions, {})
 
     # ---------------------------------------------------------------------------------------------------- control
 
     def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
-        """Return, for each environment, the result of its method ``name``, or its attribute if it is not callable."""
+        """Call method ``name`` of each environment, or read the attribute if it is not callable; return the results."""
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: object, **kwargs: object) -> None:
-        """Start a call. Arguments: those of ``call``."""
+        """Start a call. Arguments: see ``call``. Raises ValueError for a name in ``uncallable``."""
         vec = self._open_vec()
         self._require_idle("call_async")
         if name in self.uncallable:
@@ -292,7 +300,7 @@ class GymnasiumVecEnv(_VectorEnv):
         self._state = AsyncState.WAITING_CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Return the results of the call that was started. timeout: as for ``reset_wait``."""
+        """Wait for the call and return its results. timeout: see ``reset_wait``."""
         self._open_vec()
         self._require_pending(AsyncState.WAITING_CALL)
         assert self._answer is not None
@@ -311,7 +319,7 @@ class GymnasiumVecEnv(_VectorEnv):
         return self.call(name)
 
     def set_attr(self, name: str, values: object) -> None:
-        """Set attribute ``name``. values: a list or tuple of one per environment, or one value for all."""
+        """Set attribute ``name``. values: a list or tuple with one value per environment, or one value for all."""
         vec = self._open_vec()
         self._require_idle("set_attr")
         try:
@@ -320,23 +328,24 @@ class GymnasiumVecEnv(_VectorEnv):
             self._fail(error)
 
     def render(self) -> tuple[Any, ...]:
-        """Return what ``render()`` of each environment returns."""
+        """Render each environment and return the results."""
         return self.call("render")
 
     @property  # type: ignore[misc]  # there is nothing to set: each environment has its own
     def np_random(self) -> Any:
-        """The generators of the environments; copies if they run in other processes."""
+        """The environments' random generators; copies if the environments run in other processes."""
         return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> Any:
-        """The seeds of the environments' generators."""
+        """The seeds of the environments' random generators."""
         return self.get_attr("np_random_seed")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the environments and end their processes.
 
-        timeout: seconds to wait for a pending call, before processes are killed. terminate: kill them at once.
+        timeout: seconds to wait for a pending call before the processes are killed. terminate: kill them without
+        waiting.
         """
         vec = self._vec
         if vec is None:
@@ -415,9 +424,9 @@ class GymnasiumVecEnv(_VectorEnv):
 
     def _further_errors(self) -> list[WorkerError]:
         vec, errors = self._open_vec(), []
-        try:  # a worker that answers this has finished everything before
+        try:  # a worker that answers has finished its earlier work
             vec._ask("get", EXTRAS_KEY, None, (), {})(_GATHER_S)
-        except (CallError, RecvTimeout):  # a worker has died, or an environment takes its time
+        except (CallError, RecvTimeout):  # a worker has died, or an environment is slow
             pass
         except WorkerError as error:
             errors.append(error)
@@ -433,7 +442,7 @@ class GymnasiumVecEnv(_VectorEnv):
 
 @functools.cache
 def _adds_columns(add_info: Function) -> bool:
-    """Return whether ``add_info`` uses the current Gymnasium's rule for dtypes, which ``Infos.column`` follows."""
+    """Return whether ``add_info`` chooses dtypes like the current Gymnasium, as ``Infos.column`` does."""
     if add_info is not VectorEnv._add_info:
         return False
     values = {"i": 1, "f": 1.0, "b": True, "s": np.float32(1), "t": "text", "a": np.zeros(2, np.int8)}
@@ -447,9 +456,9 @@ def _adds_columns(add_info: Function) -> bool:
 
 
 def columns_of(vector_env: _VectorEnv, infos: Infos, left_out: Collection[str], *nested: str) -> dict[str, Any] | None:
-    """Return infos in Gymnasium's form by columns, without the keys in ``left_out``; None if that is not possible.
+    """Convert infos to Gymnasium's form by columns, without the keys in ``left_out``, or return None if impossible.
 
-    nested: keys whose values are converted themselves. Rows are environments.
+    nested: keys that make it impossible, because their values need separate conversion. Rows must be environments.
     """
     if not infos:
         return {}

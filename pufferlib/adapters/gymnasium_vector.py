@@ -1,6 +1,6 @@
-"""Gymnasium's SyncVectorEnv and AsyncVectorEnv on pufferlib's workers.
+"""Replacements for Gymnasium's SyncVectorEnv and AsyncVectorEnv that run on pufferlib's backends.
 
-    from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv      # rather than from gymnasium.vector
+    from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv      # instead of from gymnasium.vector
 
 docs/gymnasium.md lists the differences.
 """
@@ -32,10 +32,11 @@ __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "m
 
 
 class SyncVectorEnv(GymnasiumVecEnv):
-    """Gymnasium's SyncVectorEnv: all environments in this process, stepped in turn. ``envs`` are the environments.
+    """A replacement for Gymnasium's SyncVectorEnv, which steps all environments in this process, one after another.
 
-    env_fns: each makes one environment. observation_mode: "same", "different" or spaces, as in Gymnasium.
-    Raises what Gymnasium's does: RuntimeError for spaces that differ, TypeError or ValueError for an impossible
+    ``envs`` lists the environments. env_fns: callables that make one environment each. observation_mode: "same",
+    "different" or a pair of spaces, as in Gymnasium.
+    Raises the same errors as Gymnasium's: RuntimeError if spaces differ, TypeError or ValueError for an impossible
     observation_mode, and the exceptions of env_fns.
     """
 
@@ -51,14 +52,14 @@ class SyncVectorEnv(GymnasiumVecEnv):
 
 
 class AsyncVectorEnv(GymnasiumVecEnv):
-    """Gymnasium's AsyncVectorEnv: a process for each environment, or ``max_concurrency`` processes that share them.
+    """A replacement for Gymnasium's AsyncVectorEnv, with a process per environment or ``max_concurrency`` in total.
 
-    env_fns, observation_mode: those of SyncVectorEnv.
-    context: how processes start; None: fork if that is safe, else spawn.
-    shared_memory: ignored: arrays always go through shared memory, and objects never do.
-    daemon: ignored: processes always end with this one, and their environments may start processes.
-    worker: refused, because only pufferlib's workers step the environments.
-    Raises what SyncVectorEnv does, and WorkerError if a process dies.
+    env_fns, observation_mode: see SyncVectorEnv.
+    context: the processes' start method; None: fork if that is safe, else spawn.
+    shared_memory: ignored, because arrays always go through shared memory and objects never do.
+    daemon: ignored, because processes always end with this one and their environments may start processes.
+    worker: must be None, because only pufferlib's workers step the environments; otherwise PlanError is raised.
+    Raises the errors of SyncVectorEnv, and WorkerError if a process dies.
     """
 
     uncallable = frozenset(("reset", "step", "close"))
@@ -95,7 +96,10 @@ class AsyncVectorEnv(GymnasiumVecEnv):
 
     @property
     def envs(self) -> list[Any]:
-        """Unavailable: the environments are in other processes. Raises AttributeError that names the alternatives."""
+        """Unavailable, because the environments are in other processes.
+
+        Access raises AttributeError, whose text names alternatives.
+        """
         raise AttributeError(
             f"the environments of this {type(self).__name__} are in other processes, so it has no `envs`; use "
             "get_attr(name)[0] or call(name, …)[0] in place of envs[0].name, or a SyncVectorEnv, whose environments "
@@ -104,11 +108,13 @@ class AsyncVectorEnv(GymnasiumVecEnv):
 
 
 def make(env: EnvSource, **kwargs: Any) -> GymnasiumRowsVecEnv:
-    """Return ``pufferlib.make(env, …)`` as a VectorEnv of arrays, on any backend. Takes and raises what ``make`` does.
+    """Return ``pufferlib.make(env, …)``, on any backend, as a GymnasiumRowsVecEnv.
 
-    agents: "rows" makes each agent of a PettingZoo environment a separate environment, for agents with equal spaces
-        that live equally long; SpaceError for others.
-    autoreset_mode: Gymnasium's, or its name in ``make``; by default that of the installed Gymnasium.
+    Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of GymnasiumRowsVecEnv.
+
+    agents: "rows" makes each agent of a PettingZoo environment a separate environment. The agents must have identical
+        spaces, and their episodes must end together; otherwise SpaceError is raised.
+    autoreset_mode: an AutoresetMode or its name in ``make``; by default that of the installed Gymnasium.
     """
     mode = kwargs.get("autoreset_mode", DEFAULT_MODE)
     mode = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
@@ -129,31 +135,31 @@ def make_vec(
     agents: str | None = None,
     **env_kwargs: object,
 ) -> VectorEnv:
-    """Return a SyncVectorEnv or AsyncVectorEnv of one environment, as ``gymnasium.make_vec`` does.
+    """Return a SyncVectorEnv or AsyncVectorEnv of copies of an environment, like ``gymnasium.make_vec``.
 
         make_vec("MountainCar-v0", 64, max_episode_steps=500, vector_kwargs={"max_concurrency": 8})
 
-    A ``vector_entry_point`` can name it:
+    It can serve as a ``vector_entry_point``:
 
         gymnasium.register("Mine-v0", Mine, vector_entry_point=functools.partial(make_vec, Mine))
         gymnasium.register("Squared-v0", vector_entry_point="pufferlib.adapters.gymnasium_vector:make_vec",
                            kwargs={"env": "ocean/squared"})
         gymnasium.make_vec("Squared-v0", num_envs=64, vectorizer_kwargs={"max_concurrency": 8})
 
-    env: a Gymnasium id or specification, a name of pufferlib's registry, or a callable that makes one environment. id:
-        another name of this argument, as in Gymnasium.
+    env: a Gymnasium id or specification, a name in pufferlib's registry, or a callable that makes one environment. id:
+        an alias of env, as in Gymnasium.
     vectorization_mode: "async" (the default) or "sync", or Gymnasium's enum; "vector_entry_point" (before 1.0 "custom")
-        returns the environment's own vector environment, by ``gymnasium.make_vec``.
+        returns, through ``gymnasium.make_vec``, the vector environment that env registers.
     vector_kwargs: further arguments of the class. wrappers: applied to each environment, in this order.
-    vectorizer, vectorizer_kwargs: other names of vectorization_mode and vector_kwargs, which Gymnasium passes to a
+    vectorizer, vectorizer_kwargs: aliases of vectorization_mode and vector_kwargs, which Gymnasium passes to a
         ``vector_entry_point``; vectorizer may also be a class.
-    max_episode_steps: truncates episodes, in place of the environment's limit; -1: no limit.
-    env_kwargs: for the environment.
-    agents: "rows" returns ``make(…, agents="rows")``, on backend "multiprocessing" for "async" and "serial" for "sync";
-        vector_kwargs are then further arguments of ``make``.
+    max_episode_steps: truncates episodes after this many steps, in place of the environment's limit; -1: no limit.
+    env_kwargs: arguments of the environment.
+    agents: "rows" returns ``make(…, agents="rows")``, with backend "multiprocessing" for "async" and "serial" for
+        "sync"; vector_kwargs are then further arguments of ``make``.
 
-    If env is Gymnasium's, the ``spec`` of the result makes an equal one. Raises PlanError, and what the registry and
-    the classes raise.
+    If env is a Gymnasium id or specification, ``make_vec(spec)`` with the result's ``spec`` makes an equal one. Raises
+    PlanError for unknown or contradictory arguments, and the errors of the registry and the classes.
     """
     env = _same("env", env, "id", id)
     mode = _same("vectorization_mode", vectorization_mode, "vectorizer", vectorizer)
@@ -224,9 +230,9 @@ def _maker(spec: Any) -> Callable[..., Any]:
 
 
 def _spec_of(env: object) -> EnvSpec | None:
-    """Return a copy of Gymnasium's specification of an environment, None if it has none."""
+    """Return a copy of an environment's Gymnasium specification, or None if it has none."""
     if isinstance(env, str) and ":" in env and env not in gymnasium.registry:
-        creator(env)  # imports the module, which registers the id behind the colon
+        creator(env)  # imports the module, which registers the id after the colon
         env = env.partition(":")[2]
     if isinstance(env, str):
         env = gymnasium.registry.get(env)
@@ -247,7 +253,7 @@ def _make_env(
 ) -> Any:
     env = env_creator(**kwargs)
     if (max_episode_steps is not None or wrappers) and not isinstance(env, gymnasium.Env):
-        env = wrap(env)  # a PufferEnv, say
+        env = wrap(env)  # such as a PufferEnv
     if max_episode_steps is not None:
         env = _limited(env, sys.maxsize if max_episode_steps == -1 else max_episode_steps)
     for wrapper in wrappers:
@@ -256,7 +262,7 @@ def _make_env(
 
 
 def _limited(env: GymnasiumEnv, max_episode_steps: int) -> GymnasiumEnv:
-    """Return an environment with this limit in place of its limit, if any."""
+    """Set an environment's step limit, or add one if it has none; return the environment."""
     layer = env
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):

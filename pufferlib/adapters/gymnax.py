@@ -1,10 +1,10 @@
-"""gymnax's environments as a source: JAX compiles many copies into one call, and they are the rows of one environment.
+"""Vectorized gymnax environments, each of which is one environment of a VecEnv with a row per copy.
 
     make_env = functools.partial(pufferlib.adapters.gymnax.Copies, "CartPole-v1", num_envs=256)
     vec = pufferlib.make(make_env)
 
-It also takes environments with gymnax's interface, current or before 1.0, such as Craftax. docs/adapters.md lists the
-differences.
+JAX steps all copies in one compiled call. Environments with gymnax's current interface or the one before 1.0, such as
+Craftax, are supported as well. docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ MODES = {"next_step": "NextStep", "same_step": "SameStep"}
 
 
 class Copies:
-    """Copies of a gymnax environment, with the interface of Gymnasium's vector environments.
+    """A vector of copies of a gymnax environment, with the interface of Gymnasium's vector environments.
 
-    name: gymnax's id, or an environment object with gymnax's interface, such as Craftax's. params: its parameters, by
-    default its default_params. autoreset_mode: "next_step", or "same_step", which is gymnax's; then infos have
-    ``final_obs`` and its mask. env_kwargs: for its constructor. If ``reset`` never got a seed, one is drawn. Raises
-    PlanError for another mode, SpaceError for spaces that are neither Box nor Discrete.
+    name: a gymnax id, or an environment object with gymnax's interface, such as Craftax's. params: the environment's
+    parameters, by default its default_params. autoreset_mode: "next_step" or "same_step"; the latter, which is
+    gymnax's, adds ``final_obs`` and its mask to the infos. env_kwargs: further arguments of ``gymnax.make``. If no
+    ``reset`` has received a seed, a random one is used. Raises PlanError for another mode, SpaceError for spaces that
+    are neither Box nor Discrete.
     """
 
     render_mode: str | None = None
@@ -71,7 +72,7 @@ class Copies:
         self._states: object = None
 
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Array, dict[str, Any]]:
-        """Return (observations, infos) of new episodes of all copies."""
+        """Start new episodes in all copies and return (observations, infos)."""
         if seed is not None or self._key is None:
             drawn = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
             self._key = jax.random.key(int(drawn))
@@ -80,7 +81,10 @@ class Copies:
         return np.asarray(observations), {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Return (observations, rewards, terminations, truncations, infos). actions: (num_envs, …)."""
+        """Play one step and return (observations, rewards, terminations, truncations, infos).
+
+        actions: (num_envs, …).
+        """
         keys = self._keys()
         self._states, results = self._step(keys, self._states, actions, self.params, self._due, self._firsts)
         observations, firsts, finals, rewards, terminations, truncations = results
@@ -119,12 +123,12 @@ class Copies:
         return states, (observations, firsts, finals, rewards * ~due, terminated, truncated)
 
     def _new(self, keys: jax.Array, params: object, old: object) -> Any:
-        """Return the observations and states of new episodes of all copies, in the dtypes of ``old``."""
+        """Start new episodes in all copies; return their observations and states in the dtypes of ``old``."""
         fresh = jax.vmap(self.env.reset_env, (0, None))(keys, params)
         return jax.tree.map(lambda new, old: new if new.dtype == old.dtype else new.astype(old.dtype), fresh, old)
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: there is nothing to release."""
 
     def _keys(self) -> jax.Array:
         self._key, key = self._split(self._key)
@@ -132,5 +136,5 @@ class Copies:
 
 
 def _chosen(flags: jax.Array, these: jax.Array, those: jax.Array) -> jax.Array:
-    """Return ``these`` where flags (copies,) is True, else ``those``; both (copies, …)."""
+    """Return ``these`` where flags (copies,) is True and ``those`` elsewhere; both are (copies, …)."""
     return jnp.where(flags.reshape(-1, *[1] * (these.ndim - 1)), these, those)

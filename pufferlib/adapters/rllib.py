@@ -1,4 +1,4 @@
-"""RLlib's environments on pufferlib's workers: a ``vector_entry_point``, and a MultiAgentEnv for several agents.
+"""Environments for RLlib on pufferlib's workers: a ``vector_entry_point``, and a MultiAgentEnv for several agents.
 
     config = pufferlib.adapters.rllib.environment(PPOConfig(), "ocean/squared", num_envs=64, backend="multiprocessing")
     algorithm = config.build_algo()
@@ -33,13 +33,14 @@ _NUMBERS = itertools.count()
 
 
 class RLlibVecEnv(GymnasiumRowsVecEnv):
-    """A VecEnv as the VectorEnv that RLlib steps. vec: synchronous, one agent per environment, in "next_step".
+    """A VectorEnv for RLlib backed by a VecEnv. vec: synchronous, one agent per environment, in "next_step".
 
-    Observations, rewards and infos are those of a GymnasiumRowsVecEnv; infos have "episode" at an episode's end.
-    ``reset`` derives the environments' seeds as pufferlib does. If ``step`` raises WorkerError, RLlib makes all
-    environments again; ``on_error="restart"`` replaces only the one that failed.
+    Observations, rewards and infos are the same as in GymnasiumRowsVecEnv, except that infos have "episode" at an
+    episode's end. ``reset`` passes its seed to ``vec``, which derives the environments' seeds. If ``step`` raises
+    WorkerError, RLlib recreates all environments; with ``on_error="restart"``, only the failed one is replaced.
 
-    Raises PlanError or SpaceError if vec differs from this.
+    Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
+    environment or mixed discrete and continuous actions.
     """
 
     library = LIBRARY
@@ -54,11 +55,11 @@ class RLlibVecEnv(GymnasiumRowsVecEnv):
 
 
 class Agents(MultiAgentEnv):
-    """A PettingZoo environment, or another of several agents, as RLlib's MultiAgentEnv.
+    """An RLlib MultiAgentEnv that wraps a PettingZoo environment or another multi-agent environment.
 
-    env: a name, a creator, or an environment. Agents come and go as in the environment; observations of Dict and Tuple
-    spaces are a dict with one array per leaf, their actions one array, as in RLlibVecEnv. kwargs: for ``wrap``.
-    Raises SpaceError for an environment of one agent, or without ``possible_agents``.
+    env: a name, a creator, or an environment. Agents appear and disappear as in the environment. An observation of a
+    Dict or Tuple space is a dict with one array per leaf, an action of such a space one array, as in RLlibVecEnv.
+    kwargs: for ``wrap``. Raises SpaceError for an environment with one agent or without ``possible_agents``.
     """
 
     def __init__(self, env: Any, **kwargs: Any) -> None:
@@ -83,13 +84,16 @@ class Agents(MultiAgentEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """Return (observations, infos) by agent."""
+        """Start an episode and return (observations, infos), dicts with one entry per agent."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self.agents = list(observations)
         return self._leaf_observations(observations), infos
 
     def step(self, actions: Mapping[Any, Any]) -> tuple[dict[Any, Any], ...]:
-        """Return (observations, rewards, terminations, truncations, infos) by agent, flags with "__all__"."""
+        """Play one step and return (observations, rewards, terminations, truncations, infos).
+
+        Each is a dict with one entry per agent; terminations and truncations also have the key "__all__".
+        """
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         self.agents = list(observations)  # RLlib includes agents that end in this step
         over = not self.env.agents
@@ -103,7 +107,7 @@ class Agents(MultiAgentEnv):
         )
 
     def render(self) -> Any:
-        """Return what the environment's ``render()`` returns."""
+        """Render the environment and return the result."""
         return self.env.render()
 
     def close(self) -> None:
@@ -115,18 +119,21 @@ class Agents(MultiAgentEnv):
 
 
 def make(env: EnvSource, **kwargs: object) -> RLlibVecEnv:
-    """Return ``pufferlib.make(env, …)`` as an RLlibVecEnv. Takes the arguments of ``make`` and raises what it does.
+    """Return ``pufferlib.make(env, …)`` as an RLlibVecEnv. Takes the arguments of ``make``.
 
-    ``gymnasium.register(…, vector_entry_point=…)`` takes it with its first argument bound.
+    For use as the ``vector_entry_point`` of ``gymnasium.register``, bind env with functools.partial. Raises the errors
+    of ``make`` and of RLlibVecEnv.
     """
     return RLlibVecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
 def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: object) -> Any:
-    """Set the environment of RLlib's config and return the config. num_envs: in each env runner, a separate process.
+    """Set the environment of an RLlib config and return the config.
 
-    env, kwargs: for ``make``; after ``config.multi_agent(policies=…)`` for ``Agents``, which RLlib steps in turn.
-    Raises PlanError for settings that RLlib would ignore.
+    num_envs: per env runner, a separate process. env, kwargs: for ``make`` or, after
+    ``config.multi_agent(policies=…)``, for ``Agents``, which RLlib steps one after another.
+    Raises PlanError if env is an environment rather than a name or a creator, and for arguments that RLlib would
+    ignore.
     """
     name = f"pufferlib-{next(_NUMBERS)}"
     if not (isinstance(env, str) or callable(env)):

@@ -1,6 +1,6 @@
-"""Stable-Baselines3's vector environments on pufferlib's workers.
+"""Replacements for Stable-Baselines3's vector environments that run on pufferlib's workers.
 
-    from pufferlib.adapters.sb3 import SubprocVecEnv                  # rather than from stable_baselines3
+    from pufferlib.adapters.sb3 import SubprocVecEnv                  # instead of from stable_baselines3
     PPO("MlpPolicy", SubprocVecEnv([make_env] * 64)).learn(100_000)
     PPO("MlpPolicy", pufferlib.adapters.sb3.make("ocean/squared", num_envs=64, backend="multiprocessing"))
 
@@ -41,20 +41,22 @@ __all__ = ["DummyVecEnv", "SB3VecEnv", "SubprocVecEnv", "make"]
 Indices = int | Iterable[int] | None
 
 LIBRARY, MODE = "Stable-Baselines3", "same_step"
-LAYERS = "_layers_of_env"  # an attribute of environments: the names of the classes of all wrappers
+LAYERS = "_layers_of_env"  # an attribute set on environments: the class names of all their wrappers
 OURS = ("env_id", "agent_id", "env")  # keys of infos that Stable-Baselines3 does not need
-OF_THE_END = ("episode", "final_obs", "final_info")  # keys about the episode that ended, in an info of two episodes
+OF_THE_END = ("episode", "final_obs", "final_info")  # keys about the ended episode, in an info about two episodes
 
 
 class SB3VecEnv(Base):
-    """A VecEnv as Stable-Baselines3's. vec: synchronous, one agent per environment, ``autoreset_mode="same_step"``.
+    """A Stable-Baselines3 VecEnv backed by one of pufferlib.
 
-    Observations are copied arrays (num_envs, …); for Dict and Tuple spaces a dict with one array per leaf, named by its
-    path, such as "a/b/0". Each step's infos have ``TimeLimit.truncated``, at an episode's end also
-    ``terminal_observation`` and ``episode`` ({"r", "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``.
-    An episode that a crash has ended has no ``terminal_observation``: nothing is bootstrapped.
+    vec: synchronous, one agent per environment, ``autoreset_mode="same_step"``. Observations are copies, arrays
+    (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as "a/b/0". Each
+    step's infos have ``TimeLimit.truncated`` and, at an episode's end, ``terminal_observation`` and ``episode`` ({"r",
+    "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``. An episode that ends in a crash has no
+    ``terminal_observation``, so that nothing is bootstrapped from it.
 
-    Raises PlanError or SpaceError if vec differs from this.
+    Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
+    environment or mixed discrete and continuous actions.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -66,7 +68,7 @@ class SB3VecEnv(Base):
         self.metadata = vec.metadata
 
     def reset(self) -> Any:
-        """Start new episodes, with the seeds and options set since the last reset; return their observations."""
+        """Start new episodes with the seeds and options set since the last reset; return the observations."""
         seeds = None if self._seeds[0] is None else self._seeds
         options = [env_options or None for env_options in self._options] if any(self._options) else None
         observations, infos = reset_arrays(self.vec, seeds, options)
@@ -79,11 +81,14 @@ class SB3VecEnv(Base):
         return self._observations(observations)
 
     def step_async(self, actions: Array) -> None:
-        """Start one step. actions: (num_envs, …), of ``action_space``."""
+        """Start one step. actions: (num_envs, …), from ``action_space``."""
         self.vec.send(actions_for(self.action_space, actions))
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Return (observations, rewards, dones, infos) of the step. Raises WorkerError."""
+        """Wait for the step and return its (observations, rewards, dones, infos).
+
+        Raises WorkerError if an environment or a worker fails.
+        """
         batch = recv_arrays(self.vec)
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         row_infos: Sequence[dict[str, Any]] = batch.infos
@@ -105,18 +110,24 @@ class SB3VecEnv(Base):
         self.vec.close()
 
     def get_images(self) -> Sequence[Any]:
-        """Return what ``render()`` of each environment returns."""
+        """Render each environment and return the images."""
         return self.env_method("render")
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return an attribute of environments, copies if they run in other processes. Raises what the access raises."""
+        """Return an attribute of the selected environments; copies if they run in other processes.
+
+        An environment's exception is raised unchanged.
+        """
         try:
             return self.vec.get_attr(attr_name, env_ids=self._ids(indices))
         except WorkerError as error:
             raise_cause(error)
 
     def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
-        """Set an attribute of environments to one value. Raises what the assignment raises."""
+        """Set an attribute of the selected environments to one value.
+
+        An environment's exception is raised unchanged.
+        """
         ids = self._ids(indices)
         try:
             self.vec.set_attr(attr_name, [value] * len(ids), env_ids=ids)
@@ -126,14 +137,20 @@ class SB3VecEnv(Base):
     def env_method(
         self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
     ) -> list[Any]:
-        """Return the results of a method of environments. Raises what the method raises."""
+        """Call a method of the selected environments and return the results.
+
+        An environment's exception is raised unchanged.
+        """
         try:
             return self.vec.call(method_name, *method_args, env_ids=self._ids(indices), **method_kwargs)
         except WorkerError as error:
             raise_cause(error)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        """Return whether environments are wrapped in this class; False if this module did not make them."""
+        """Return whether each selected environment is wrapped in ``wrapper_class``.
+
+        All are False if this module did not make the environments.
+        """
         ids, name = self._ids(indices), _name(wrapper_class)
         try:
             return [name in layers for layers in self.get_attr(LAYERS, ids)]
@@ -148,7 +165,10 @@ class SB3VecEnv(Base):
 
 
 class DummyVecEnv(SB3VecEnv):
-    """Stable-Baselines3's DummyVecEnv: all environments in this process, stepped in turn. ``envs`` lists them."""
+    """A replacement for Stable-Baselines3's DummyVecEnv, which steps all environments in this process.
+
+    ``envs`` lists the environments.
+    """
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
         self.envs: list[Any] = []
@@ -156,10 +176,10 @@ class DummyVecEnv(SB3VecEnv):
 
 
 class SubprocVecEnv(SB3VecEnv):
-    """Stable-Baselines3's SubprocVecEnv: worker processes, which share the environments.
+    """A replacement for Stable-Baselines3's SubprocVecEnv, whose worker processes share the environments.
 
-    start_method: "fork", "spawn" or "forkserver"; by default fork if it is safe.
-    num_workers: processes, by default one per available CPU; Stable-Baselines3 has one per environment.
+    start_method: "fork", "spawn" or "forkserver"; by default fork if that is safe.
+    num_workers: number of processes, by default one per available CPU; Stable-Baselines3 starts one per environment.
     """
 
     def __init__(
@@ -170,10 +190,12 @@ class SubprocVecEnv(SB3VecEnv):
 
 
 def make(env: EnvSource, **kwargs: object) -> SB3VecEnv:
-    """Return ``pufferlib.make(env, …)`` as an SB3VecEnv. Takes the arguments of ``make`` and raises what it does.
+    """Return ``pufferlib.make(env, …)`` as an SB3VecEnv.
 
-    agents: "rows" makes each agent of a PettingZoo environment a separate environment, for agents with equal spaces
-        that live equally long; SpaceError for others.
+    Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of SB3VecEnv.
+
+    agents: "rows" makes each agent of a PettingZoo environment a separate environment. The agents must have identical
+        spaces, and their episodes must end together; otherwise SpaceError is raised.
     """
     if kwargs.get("backend") != "cuda":
         env = (
@@ -185,7 +207,7 @@ def make(env: EnvSource, **kwargs: object) -> SB3VecEnv:
 
 
 def _with_layers(env_fn: Function, envs: list[Any] | None = None) -> Function:
-    """Wrap an env_fn so that its environments have the attribute LAYERS and are appended to ``envs``."""
+    """Wrap an env_fn to set the attribute LAYERS on its environments and append them to ``envs``."""
 
     @functools.wraps(env_fn)
     def make_env(*args: object, **kwargs: object) -> object:

@@ -1,4 +1,4 @@
-"""skrl's environments on pufferlib's workers.
+"""An environment for skrl that runs on pufferlib's workers.
 
     env = pufferlib.adapters.skrl.make("ocean/squared", num_envs=64, backend="multiprocessing")
     SequentialTrainer(env=env, agents=agent).train()
@@ -43,15 +43,16 @@ LIBRARY, MODE = "skrl", "same_step"
 
 
 class SkrlVecEnv(Wrapper):
-    """A VecEnv as skrl's Wrapper. vec: synchronous, one agent per environment, ``autoreset_mode="same_step"``.
+    """A skrl Wrapper backed by a VecEnv. vec: synchronous, one agent per environment, ``autoreset_mode="same_step"``.
 
-    Observations are (num_envs, values), flattened by skrl, rewards float32 and flags (num_envs, 1), all copies on
-    skrl's device. Infos: {"episode": {"return", "length"}}, tensors with the means of the episodes that ended in this
-    step, which skrl's trainers log; {} if none ended. ``reset`` starts episodes the first time and after ``seed``;
-    otherwise it returns the current observations, because environments reset themselves.
-    An episode that a crash has ended is terminated, not truncated: nothing is bootstrapped.
+    Observations are (num_envs, values), flattened by skrl; rewards, float32, and flags are (num_envs, 1). All are
+    copies on skrl's device. Infos are {"episode": {"return", "length"}}, tensors with the means over the episodes that
+    ended in this step, which skrl's trainers log, or {} if none ended. ``reset`` starts episodes the first time and
+    after ``seed``; otherwise it returns the current observations, because environments reset themselves. An episode
+    that ends in a crash is terminated, not truncated, so that nothing is bootstrapped from it.
 
-    Raises PlanError or SpaceError if vec differs from this.
+    Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
+    environment or mixed discrete and continuous actions.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -70,12 +71,12 @@ class SkrlVecEnv(Wrapper):
 
     @property
     def action_space(self) -> gymnasium.Space[Any]:
-        """The action space of one environment; for a Dict or Tuple that of the one array in which it is sent."""
+        """The action space of one environment; for a Dict or Tuple, the space of the array that encodes an action."""
         return self.vec.single_action_space
 
     @property
     def num_agents(self) -> int:
-        """Always 1."""
+        """The number of agents per environment, always 1."""
         return 1
 
     def seed(self, seed: int) -> None:
@@ -83,7 +84,10 @@ class SkrlVecEnv(Wrapper):
         self._seed, self._observations = seed, None
 
     def reset(self) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return (observations, infos)."""
+        """Return (observations, infos).
+
+        Starts new episodes the first time and after ``seed``; otherwise the current observations are returned.
+        """
         if self._observations is None:
             self._observations = self._tensors(reset_arrays(self.vec, self._seed)[0])
             self._seed = None
@@ -92,7 +96,10 @@ class SkrlVecEnv(Wrapper):
     def step(
         self, actions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
-        """Return (observations, rewards, terminations, truncations, infos). actions: (num_envs, values)."""
+        """Play one step and return (observations, rewards, terminations, truncations, infos).
+
+        actions: (num_envs, values).
+        """
         space = self.action_space
         sent = untensorize_space(space, unflatten_tensorized_space(space, actions), squeeze_batch_dimension=False)
         self.vec.send(sent.reshape(self.vec.num_envs, *(space.shape or ())))
@@ -111,11 +118,11 @@ class SkrlVecEnv(Wrapper):
         )
 
     def state(self) -> None:
-        """Return None: a critic sees what the policy sees."""
+        """Return None: critics receive the policy's observations."""
         return None
 
     def render(self, *args: object, **kwargs: Any) -> list[Any]:
-        """Return what ``render`` of each environment returns."""
+        """Render each environment and return the results."""
         return self.vec.call("render", *args, **kwargs)
 
     def close(self) -> None:
@@ -134,10 +141,12 @@ class SkrlVecEnv(Wrapper):
 
 
 def make(env: EnvSource, **kwargs: object) -> SkrlVecEnv:
-    """Return ``pufferlib.make(env, …)`` as a SkrlVecEnv. Takes the arguments of ``make`` and raises what it does.
+    """Return ``pufferlib.make(env, …)`` as a SkrlVecEnv.
 
-    agents: "rows" makes each agent of a PettingZoo environment a separate environment, for agents with equal spaces
-        that live equally long; SpaceError for others.
+    Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of SkrlVecEnv.
+
+    agents: "rows" makes each agent of a PettingZoo environment a separate environment. The agents must have identical
+        spaces, and their episodes must end together; otherwise SpaceError is raised.
     """
     return SkrlVecEnv(make_for(LIBRARY, MODE, env, kwargs))
 

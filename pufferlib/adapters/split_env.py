@@ -1,8 +1,8 @@
-"""An environment in two parts: rows of fixed size, and objects that the infos carry.
+"""SplitEnv, which splits an environment's values into rows of fixed size and objects that infos carry.
 
-Gymnasium's vector environments carry any value: text of any length, graphs, samples of custom spaces, actions that fit
-no space. A VecEnv carries rows. Its worker therefore steps a SplitEnv, whose spaces have rows; everything else crosses
-unchanged as objects.
+Gymnasium's vector environments transfer any value: text of any length, graphs, samples of custom spaces, actions that
+fit no space. A VecEnv transfers rows. Its workers therefore step SplitEnvs, whose spaces have rows; all other values
+are transferred unchanged as objects.
 """
 
 from __future__ import annotations
@@ -35,9 +35,12 @@ _PLACEHOLDER = spaces.Discrete(1)  # the space of rows that hold nothing
 
 
 class InfoExtras(NamedTuple):
-    """The values that an info carries to the parent. (Emulation does not change named tuples.)"""
+    """The values that an info carries to the parent process.
 
-    info: dict[str, Any]  # the environment's
+    A named tuple, because emulation does not change those.
+    """
+
+    info: dict[str, Any]  # the environment's info
     objects: tuple[Any, ...]  # the parts of the observation that rows do not hold
     finals: tuple[Any, ...]  # the last observation of the previous episode, if this reset ended one
 
@@ -46,7 +49,7 @@ RESERVED = frozenset((*OURS, EXTRAS_KEY))
 
 
 def info_parts(info: dict[str, Any]) -> InfoExtras:
-    """Return the parts of an info from a SplitEnv."""
+    """Return the InfoExtras that an info from a SplitEnv carries, or new ones that hold the info itself."""
     if EXTRAS_KEY in info:
         extras: InfoExtras = info[EXTRAS_KEY]
         return extras
@@ -54,12 +57,13 @@ def info_parts(info: dict[str, Any]) -> InfoExtras:
 
 
 class SplitEnv:
-    """The environment that a worker steps in place of one of Gymnasium's.
+    """A wrapper that a worker steps in place of a Gymnasium environment.
 
-    Its observations are the parts that rows hold. Its infos are the environment's, or {EXTRAS_KEY: InfoExtras} if
-    objects have to be sent or if the environment uses a key of OURS. Explicit resets have options
-    {EXTRAS_KEY: (seed, options)}; {EXTRAS_KEY: ()} does not reset the environment, which its creator has reset. If the
-    attribute EXTRAS_KEY is set to (action,), the next step plays that action, not its row.
+    Observations are the parts that rows hold. Infos are the environment's, or {EXTRAS_KEY: InfoExtras} if there are
+    objects to transfer or if the environment uses a reserved key. Explicit resets have options {EXTRAS_KEY: (seed,
+    options)}; with {EXTRAS_KEY: ()}, the environment is not reset, because its creator has reset it. Setting the
+    attribute EXTRAS_KEY to (action,) makes the next step play that action instead of its row.
+    keep_finals: whether an automatic reset's info carries the last observation of the ended episode.
     """
 
     def __init__(self, env: Any, *, keep_finals: bool) -> None:
@@ -77,7 +81,10 @@ class SplitEnv:
 
     @classmethod
     def make(cls, env_fn: Callable[[], Any], keep_finals: bool, envs: list[Any] | None) -> SplitEnv:
-        """Return the SplitEnv of a new environment, which is appended to ``envs``. Raises SpaceError."""
+        """Make an environment, append it to ``envs`` unless that is None, and return its SplitEnv.
+
+        Raises SpaceError if the environment has several agents.
+        """
         env = env_fn()
         if not isinstance(env, gymnasium.Env):
             wrapped = wrap(env)
@@ -97,7 +104,7 @@ class SplitEnv:
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._action = ()
-        if options is None:  # an autoreset
+        if options is None:  # an automatic reset
             # copied before the environment writes into its buffers again
             finals = (copy.deepcopy(self._last),) if self._keep_finals else ()
             return self._split(self.env.reset(), finals)
@@ -114,7 +121,7 @@ class SplitEnv:
         result = self.env.step(action)
         if self._observations.hold_all and type(result) is tuple and len(result) == 5:
             info = result[4]
-            if type(info) is dict and (not info or RESERVED.isdisjoint(info)):  # the row and the info are all
+            if type(info) is dict and (not info or RESERVED.isdisjoint(info)):  # there is nothing else to transfer
                 self._last = result[0]
                 return result
         observation, reward, terminated, truncated, info = result
@@ -147,9 +154,10 @@ class SplitEnv:
 
 
 class ObservationRows:
-    """The split of one observation space into the parts that rows hold and the others.
+    """A splitter of a space's observations into the parts that rows hold and the remaining objects.
 
-    space: of the parts that rows hold: the complete space if they hold all of it (hold_all), else a Tuple of leaves.
+    space: the space of the parts that rows hold: the complete space if they hold all of it (hold_all), else a Tuple of
+    leaves, or a placeholder if they hold nothing.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -165,21 +173,22 @@ class ObservationRows:
             self.space = spaces.Tuple([_space_at(space, path) for path in self._row_paths])
 
     def split(self, observation: object) -> tuple[object, tuple[Any, ...]]:
-        """Return the part that rows hold, and the others."""
+        """Split an observation into (the part that rows hold, a tuple of the other parts)."""
         if self.hold_all:
             return observation, ()
         rows = tuple([_at(observation, path) for path in self._row_paths])
         return rows or 0, tuple([_at(observation, path) for path in self._others])
 
     def zeros(self) -> object:
-        """Return a sample of ``space`` whose row is zero."""
+        """Return the sample of ``space`` whose row is all zeros."""
         layout = observation_layout(self.space)
         return layout.decode(np.zeros(layout.shape, layout.dtype))
 
     def batch(self, rows: Any, objects: list[tuple[Any, ...]], *, copied: bool) -> Any:
-        """Return observations in Gymnasium's form: arrays (num_envs, …) and tuples of objects, nested.
+        """Return observations in Gymnasium's batched form: nested arrays (num_envs, …) and tuples of objects.
 
-        rows: of ``space``, nested. objects: the other parts, one tuple per environment.
+        rows: nested arrays of the parts in ``space``. objects: the other parts, one tuple per environment. copied:
+        whether to return copies.
         """
         if self.hold_all:
             return _map_leaves(rows, np.copy) if copied else rows
@@ -195,9 +204,10 @@ class ObservationRows:
 
 
 class ActionRows:
-    """The encoding of one space's actions as rows, if that is possible.
+    """An encoder that converts a space's actions to rows where that is possible.
 
-    space: of a row: the space itself for a leaf, else a Box of the bytes of all leaves, so that nothing is rounded.
+    space: the space of a row: the original space for a leaf, else a Box of the bytes of all leaves, so that nothing is
+    rounded; a placeholder if actions cannot be converted.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -209,9 +219,10 @@ class ActionRows:
             self.space = self._layout.flat_space
 
     def encode(self, actions: object, num_envs: int) -> Array | None:
-        """Return a row for each environment, or None for actions that do not have the space's shapes and types.
+        """Return one row per environment, or None if actions cannot be converted.
 
-        actions: in Gymnasium's batched form. A type matches if it casts without loss.
+        actions: in Gymnasium's batched form, with the space's shapes and types. A type matches if it casts without
+        loss.
         """
         layout = self._layout
         if layout is None:
@@ -229,7 +240,7 @@ class ActionRows:
         return rows
 
     def decoder(self) -> Callable[[Any], Any]:
-        """Return a function from a row to its action, with the types that iterating over a batch gives."""
+        """Return a function that converts a row to its action, with the types that iterating over a batch gives."""
         if self._layout is not None and self._layout.is_leaf and self._layout.shape == ():
             number: type[Any] = self._layout.dtype.type
             if isinstance(self.space, spaces.Discrete) and self.space.n <= _MOST_NUMBERS:
@@ -245,7 +256,7 @@ class ActionRows:
 
 
 class _Numbers(dict[int, Any]):
-    """NumPy's number for each action of a Discrete space, cached: making one takes as long as a trivial step."""
+    """A cache of NumPy numbers for a Discrete space's actions: making one takes as long as a trivial step."""
 
     def __init__(self, number: type[Any], space: spaces.Discrete) -> None:
         super().__init__((action, number(action)) for action in range(int(space.start), int(space.start + space.n)))
@@ -293,7 +304,7 @@ def _nested(space: gymnasium.Space[Any], path: Path, parts: dict[Path, Any]) -> 
 
 
 def _map_leaves(nested: object, function: Callable[[Any], Any]) -> Any:
-    """Return the same structure of dicts and tuples with each leaf replaced by function(leaf)."""
+    """Apply a function to each leaf of nested dicts and tuples; return the results in the same structure."""
     if isinstance(nested, dict):
         return {key: _map_leaves(part, function) for key, part in nested.items()}
     if isinstance(nested, tuple):

@@ -1,11 +1,11 @@
-"""Tianshou's vector environments on pufferlib's workers.
+"""Replacements for Tianshou's vector environments that run on pufferlib's workers.
 
-    from pufferlib.adapters.tianshou import SubprocVectorEnv            # rather than from tianshou.env
+    from pufferlib.adapters.tianshou import SubprocVectorEnv            # instead of from tianshou.env
     Collector(algorithm, SubprocVectorEnv([make_env] * 64, num_workers=8), VectorReplayBuffer(20_000, 64))
     AsyncCollector(algorithm, pufferlib.adapters.tianshou.make("ocean/squared", num_envs=64, wait_num=16), buffer)
 
-The pool has batches of one environment. Therefore any of them may be stepped or reset at any time, and ``wait_num``
-takes those that finish first. docs/adapters.md lists the differences.
+Batches hold one environment each. Any environment may therefore be stepped or reset at any time, and a step with
+``wait_num`` returns the environments that finish first. docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ OURS = ("agent_id", "env")  # keys of infos that Tianshou does not need
 
 
 class TianshouVecEnv(BaseVectorEnv):
-    """A VecEnv as Tianshou's. vec: ``batch_size=1``, one agent per environment, ``autoreset_mode="disabled"``.
+    """A Tianshou vector environment backed by a VecEnv.
 
-    wait_num: how many environments a step waits for, by default those that are stepped. timeout: seconds after which
-    a step returns with those that have finished, at least one. The others continue and come with a later step.
-    Observations of Dict and Tuple spaces are arrays of objects, one per environment. Each info has its ``env_id``, at
-    an episode's end also ``episode`` ({"r", "l", "t"}). The caller resets ended episodes, as collectors do.
+    vec: ``batch_size=1``, one agent per environment, ``autoreset_mode="disabled"``. wait_num: the number of
+    environments that a step waits for, by default all that it steps. timeout: seconds after which a step returns the
+    environments that have finished, at least one. The others continue and are returned by a later step. Observations of
+    Dict and Tuple spaces are object arrays with one element per environment. Each info has ``env_id`` and, at an
+    episode's end, ``episode`` ({"r", "l", "t"}). The caller resets ended episodes, as Tianshou's collectors do.
 
-    Raises PlanError or SpaceError if vec differs from this.
+    Raises PlanError for another batch size or autoreset mode or an impossible wait_num or timeout; SpaceError if vec
+    has several agents per environment or mixed discrete and continuous actions.
     """
 
     def __init__(self, vec: VecEnv, wait_num: int | None = None, timeout: float | None = None) -> None:
@@ -82,10 +84,11 @@ class TianshouVecEnv(BaseVectorEnv):
         self._infos: list[dict[str, Any]] = [{} for _ in range(num)]
 
     def reset(self, env_id: Ids = None, **kwargs: Any) -> tuple[Array, Array]:
-        """Return (observations, infos) of new episodes.
+        """Start new episodes and return (observations, infos).
 
-        env_id: a number, several, or None for all; None also abandons steps in progress. seed: environment i gets
-        seed + i; a list: one per environment. options: for all.
+        env_id: a number, several, or None for all, which also abandons steps in progress. seed: an integer gives
+        environment i seed + i; a list has one seed per environment. options: for all environments. Raises CallError if
+        a step of an environment in env_id is in progress.
         """
         ids = self._ids(env_id)
         seeds: Any = self._take_seeds(ids, kwargs.pop("seed", None))
@@ -105,11 +108,11 @@ class TianshouVecEnv(BaseVectorEnv):
         return self._observations(ids), self._infos_of(ids)
 
     def step(self, action: object, id: Ids = None) -> Step:
-        """Return (observations, rewards, terminations, truncations, infos) of a step.
+        """Play one step and return (observations, rewards, terminations, truncations, infos).
 
-        action: one for each of these environments, in their order; with ``wait_num`` or ``timeout`` None, to wait for
-        steps in progress. id: a number, several, or None for all. Raises CallError for environments whose step is in
-        progress.
+        action: one for each environment in id, in that order; with ``wait_num`` or ``timeout``, None waits for steps in
+        progress without starting one. id: a number, several, or None for all. Raises CallError if a step of an
+        environment in id is in progress.
         """
         if not self.is_async:
             ids = self._ids(id)
@@ -132,14 +135,20 @@ class TianshouVecEnv(BaseVectorEnv):
         )
 
     def seed(self, seed: Any = None) -> list[list[int] | None]:
-        """Set and return the seeds of the next reset: seed, seed + 1, …, or a list of one per environment."""
+        """Set the seeds of each environment's next reset and return them.
+
+        seed: an integer gives environment i seed + i; a list has one seed per environment.
+        """
         self._seeds = self._seed_list(seed)
         return [None if env_seed is None else [env_seed] for env_seed in self._seeds]
 
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
-        """Return an attribute of environments, copies if they run in other processes. Raises what the access raises."""
+        """Return attribute ``key`` of the environments in id; copies if they run in other processes.
+
+        An environment's exception is raised unchanged.
+        """
         ids, vec = self._ids(id), self.vec
-        if key in ("observation_space", "action_space"):  # those of the VecEnv, one copy each to sample from
+        if key in ("observation_space", "action_space"):  # the VecEnv's; copies, because sampling changes them
             space = self._layout.space if key == "observation_space" else vec.single_action_space
             return [copy.deepcopy(space) for _ in ids]
         try:
@@ -148,7 +157,10 @@ class TianshouVecEnv(BaseVectorEnv):
             raise_cause(error)
 
     def set_env_attr(self, key: str, value: object, id: Ids = None) -> None:
-        """Set an attribute of environments to one value. Raises what the assignment raises."""
+        """Set attribute ``key`` of the environments in id to one value.
+
+        An environment's exception is raised unchanged.
+        """
         ids = self._ids(id)
         try:
             self.vec.set_attr(key, [value] * len(ids), env_ids=ids)
@@ -156,7 +168,7 @@ class TianshouVecEnv(BaseVectorEnv):
             raise_cause(error)
 
     def render(self, **kwargs: Any) -> list[Any]:
-        """Return what ``render`` of each environment returns."""
+        """Render each environment and return the results."""
         return self.vec.call("render", **kwargs)
 
     def close(self) -> None:
@@ -200,7 +212,7 @@ class TianshouVecEnv(BaseVectorEnv):
         return seeds
 
     def _first_to_finish(self) -> list[int]:
-        """Wait for environments to finish their step; mark them as ready and return them."""
+        """Wait for the first environments to finish their steps; mark them as ready and return their numbers."""
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         ids: list[int] = []
         while len(ids) < min(self.wait_num, len(self.waiting_id)):
@@ -217,7 +229,7 @@ class TianshouVecEnv(BaseVectorEnv):
         return ids
 
     def _await(self, awaited: set[int]) -> None:
-        """Receive the rows of these environments; note others that arrive before them in ``_arrived``."""
+        """Receive rows until all awaited environments have answered; record others that arrive in ``_arrived``."""
         while awaited:
             env_id = self._receive(None)
             if env_id in awaited:
@@ -226,7 +238,7 @@ class TianshouVecEnv(BaseVectorEnv):
                 self._arrived.append(env_id)
 
     def _receive(self, timeout: float | None) -> int:
-        """Store the row of the environment that finished first and return its number."""
+        """Receive the next row, store it and return its environment's number."""
         batch = recv_arrays(self.vec, timeout)
         env_id = int(batch.env_ids[0])
         self._rows[env_id] = batch.observations[0]
@@ -256,7 +268,7 @@ class TianshouVecEnv(BaseVectorEnv):
 
 
 class DummyVectorEnv(TianshouVecEnv):
-    """Tianshou's DummyVectorEnv: all environments in this process, stepped in turn."""
+    """A replacement for Tianshou's DummyVectorEnv, which steps all environments in this process."""
 
     def __init__(
         self, env_fns: Sequence[Callable[[], Any]], wait_num: int | None = None, timeout: float | None = None
@@ -265,10 +277,11 @@ class DummyVectorEnv(TianshouVecEnv):
 
 
 class SubprocVectorEnv(TianshouVecEnv):
-    """Tianshou's SubprocVectorEnv: a pool of worker processes, which share the environments.
+    """A replacement for Tianshou's SubprocVectorEnv, with a pool of worker processes that share the environments.
 
-    share_memory: ignored: rows always go through shared memory. context: "fork" or "spawn", by default fork if it is
-    safe. num_workers: processes, by default one per available CPU; Tianshou has one per environment.
+    share_memory: ignored, because rows always go through shared memory. context: "fork" or "spawn", by default fork if
+    that is safe. num_workers: number of processes, by default one per available CPU; Tianshou starts one per
+    environment.
     """
 
     def __init__(
@@ -285,9 +298,10 @@ class SubprocVectorEnv(TianshouVecEnv):
 
 
 def make(env: EnvSource, wait_num: int | None = None, timeout: float | None = None, **kwargs: object) -> TianshouVecEnv:
-    """Return ``pufferlib.make(env, …)`` as a TianshouVecEnv, by default on ``backend="pool"``. Raises what it does.
+    """Return ``pufferlib.make(env, …)``, by default on ``backend="pool"``, as a TianshouVecEnv.
 
-    wait_num, timeout: those of TianshouVecEnv. Takes the other arguments of ``make`` except batch_size, which is 1.
+    wait_num, timeout: see TianshouVecEnv. Takes the other arguments of ``make`` except batch_size, which is 1. Raises
+    the errors of ``make`` and of TianshouVecEnv.
     """
     return TianshouVecEnv(
         make_for(LIBRARY, MODE, env, {"backend": "pool", "batch_size": 1, **kwargs}), wait_num, timeout

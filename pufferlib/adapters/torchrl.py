@@ -1,4 +1,4 @@
-"""TorchRL's environments on pufferlib's workers: one EnvBase of all environments; its TensorDicts have a row of each.
+"""A TorchRL environment on pufferlib's workers: one EnvBase whose TensorDicts have a row per environment.
 
     env = pufferlib.adapters.torchrl.make("ocean/squared", num_envs=64, backend="multiprocessing")
     Collector(env, policy, frames_per_batch=4096)
@@ -48,20 +48,23 @@ THEIRS = {"action", "reward", "done", "terminated", "truncated", "next"}  # keys
 
 
 class TorchRLVecEnv(EnvBase):
-    """A VecEnv as TorchRL's EnvBase. vec: synchronous, one agent per environment, ``autoreset_mode="disabled"``.
+    """A TorchRL EnvBase backed by a VecEnv.
 
-    ``batch_size`` is (num_envs,), or () for one environment, as in TorchRL's GymEnv. Keys: "observation" (for a Dict or
-    Tuple space each leaf's path), "action" (choices as numbers, in one dimension; one-hot with ``one_hot``), "reward"
-    (\\*batch_size, 1) float32, "terminated", "truncated", "done". All are copies, on the CPU or on the device to which
-    ``to`` has moved the environment. TorchRL resets ended episodes by "_reset". If it does not, as after a rollout that
-    ended with them, the next step starts new episodes and plays its actions in those; "_step" may leave them out.
-    ``set_seed`` seeds the next reset of all. Infos are in ``vec.batch.infos``. An episode that a crash has ended is
-    "terminated": nothing is bootstrapped.
+    vec: synchronous, one agent per environment, ``autoreset_mode="disabled"``. ``batch_size`` is (num_envs,), or () for
+    one environment, as in TorchRL's GymEnv. Keys: "observation" (for a Dict or Tuple space, the path of each leaf),
+    "action" (numbers of choices in one dimension, or one-hot with ``one_hot``), "reward" (\\*batch_size, 1) float32,
+    "terminated", "truncated", "done". All tensors are copies, on the CPU or on the device to which ``to`` has moved the
+    environment. Infos are in ``vec.batch.infos``. ``set_seed`` seeds the next reset of all environments.
+
+    TorchRL resets ended episodes with "_reset". If it does not, as after a rollout that stopped when they ended, the
+    next step starts new episodes and plays its actions in them; "_step" may leave these environments out. An episode
+    that ends in a crash is "terminated", so that nothing is bootstrapped from it.
 
     again: makes an equal VecEnv for a reset after ``close``. TorchRL's collectors call ``close`` with their last batch,
     after which TorchRL's environments still work.
 
-    Raises PlanError or SpaceError if vec differs from this, or if a Dict has a key that TorchRL reserves.
+    Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
+    environment, mixed discrete and continuous actions, or an observation key that TorchRL reserves.
     """
 
     def __init__(self, vec: VecEnv, one_hot: bool = False, again: Callable[[], VecEnv] | None = None) -> None:
@@ -141,7 +144,10 @@ class TorchRLVecEnv(EnvBase):
         return result
 
     def _send_some(self, actions: Array, left_out: Array) -> None:
-        """Send actions to all but ``left_out``. The others start new episodes; their rows are not returned."""
+        """Send actions to all environments except ``left_out``, which start new episodes instead.
+
+        Raises CallError if the episode of an environment in ``left_out`` has not ended.
+        """
         if (self._overs < left_out).any():
             raise CallError("_step leaves out environments whose episodes go on; leave out only those that are done")
         self.vec.async_reset(env_ids=np.flatnonzero(left_out).tolist())
@@ -170,15 +176,18 @@ class TorchRLVecEnv(EnvBase):
         return observations
 
     def _batched(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor of rows in the shape of ``batch_size``: for a single environment its row."""
+        """Return a tensor of rows in the shape of ``batch_size``: for a single environment, its only row."""
         return tensor if self.batch_size else tensor[0]
 
 
 def make(env: EnvSource, one_hot: bool = False, **kwargs: object) -> TorchRLVecEnv:
-    """Return ``pufferlib.make(env, …)`` as a TorchRLVecEnv. Takes the arguments of ``make`` and raises what it does.
+    """Return ``pufferlib.make(env, …)`` as a TorchRLVecEnv.
 
-    agents: "rows" makes each agent of a PettingZoo environment a separate environment, for agents with equal spaces
-        that live equally long; SpaceError for others.
+    Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of TorchRLVecEnv.
+
+    one_hot: whether discrete actions are one-hot.
+    agents: "rows" makes each agent of a PettingZoo environment a separate environment. The agents must have identical
+        spaces, and their episodes must end together; otherwise SpaceError is raised.
     """
 
     def again() -> VecEnv:
@@ -192,7 +201,7 @@ def _dtype(dtype: np.dtype[Any] | None) -> torch.dtype:
 
 
 def _expanded(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
-    """Return the spec of all environments, given that of one."""
+    """Expand the spec of one environment to that of all environments."""
     return spec.expand(*shape, *spec.shape) if shape else spec
 
 
@@ -218,7 +227,7 @@ def _action_spec(space: Any, one_hot: bool) -> TensorSpec:
 
 
 def _box_spec(low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TensorSpec:
-    """Return a spec with these bounds; as GymEnv does, one without bounds if they are those of the dtype."""
+    """Return a spec with these bounds or, like GymEnv, an Unbounded one if they cover the dtype's range."""
     low, high = (np.broadcast_to(np.asarray(bound, dtype), shape).copy() for bound in (low, high))
     info: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
     if np.all(low <= info.min) and np.all(high >= info.max):
@@ -227,7 +236,7 @@ def _box_spec(low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: np
 
 
 def _num_choices(space: object) -> list[int]:
-    """Return the number of choices of each part of a discrete action; [] if it is not discrete."""
+    """Return the number of choices for each part of a discrete action, or [] for other spaces."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     return list(map(int, space.nvec.reshape(-1))) if isinstance(space, spaces.MultiDiscrete) else []

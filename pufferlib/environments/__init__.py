@@ -1,10 +1,4 @@
-"""Families of environments: one Python file in this folder for each, and a TOML file of the same stem with settings.
-
-A file holds ``FAMILY``, with the names and requirements of its environments, and ``env_creator(name, **kwargs)``, which
-makes one; it imports other packages only when it makes one. The registry lists the files. The TOML files hold the
-settings that a trainer starts with, as ``cleanrl_demo/defaults.toml`` does. ``make test-envs`` installs each family
-into its own virtual environment and plays it: docs/environments.md.
-"""
+"""Import a family's module and return it."""
 
 from __future__ import annotations
 
@@ -40,7 +34,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Example:
-    """One environment of a family, and the arguments with which ``make test-envs`` plays it.
+    """An environment of a family, and the arguments with which ``make test-envs`` plays it.
 
     env_kwargs: arguments of the environment, usually chosen for short episodes: some must end within 1,000 steps.
     """
@@ -51,16 +45,16 @@ class Example:
 
 @dataclass(frozen=True)
 class Family:
-    """The environments of a file in this folder.
+    """The names and requirements of the environments that a file in this folder makes.
 
     names: shell patterns of the environments' names. package: the top-level module that they need. extra: ``pip install
     "pufferlib[extra]"`` installs it. examples: the first is the default of ``env_creator``. folder: the dotted path of
-    modules, one per environment, each named as the part after the "/"; else the names are ids of Gymnasium, or in
-    ``members``. registers: the module that registers the ids, if it is not the package. aliases: prefixes of names that
-    stand for such ids, and the prefixes of those. listed: returns the names that can be read from the package's folder
-    without an import; for other names the package is imported. needs: further modules of the extra, without which some
-    environments cannot be made. alone: whether a process can have only one of its environments, and none if it was
-    forked from a process that had one.
+    a package with one module per environment, named like the part after the "/"; if None, the names are Gymnasium ids
+    or listed in ``members``. registers: the module that registers the ids, if it is not the package. aliases: for
+    prefixes of alternative names, the prefixes of the ids that they stand for. listed: a function that reads names from
+    the package's folder without importing the package; for other names the package is imported. needs: further modules
+    of the extra, without which some environments cannot be made. alone: whether a process can hold only one of these
+    environments, and none if it was forked from a process that had one.
     """
 
     names: tuple[str, ...]
@@ -79,13 +73,13 @@ class Family:
 
 @functools.cache
 def families() -> dict[str, Family]:
-    """Return all families by the stems of their files, in that order. Imports nothing but these files."""
+    """Return all families by the stem of their file, sorted by stem. Imports only these files."""
     stems = sorted(file.stem for file in FOLDER.glob("[a-z]*.py"))
     return {stem: module(stem).FAMILY for stem in stems}
 
 
 def family_of(name: str) -> tuple[str, Family, str] | None:
-    """Return the stem, the family and the pattern that match an environment's name; None if none match."""
+    """Return (stem, family, pattern) of the family that matches an environment's name, or None if none does."""
     for stem, family in families().items():
         for pattern in family.names:
             if fnmatchcase(name, pattern):
@@ -104,14 +98,17 @@ def register(family: Family) -> None:
 
 
 def from_gymnasium(family: Family, name: str, **kwargs: Any) -> GymnasiumEnv:
-    """Register a family's ids and return one of its environments from Gymnasium."""
+    """Register a family's ids with Gymnasium and make one of its environments."""
     register(family)
     # Emulation checks every environment; the passive checker would check each step a second time.
     return gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
 
 
 def from_module(family: Family, name: str, attribute: str = "parallel_env", **kwargs: Any) -> Any:
-    """Return the environment of a module in the family's folder; name: "family/module". Raises RegistryError."""
+    """Make an environment by calling a function of a module in the family's folder. name: "family/module".
+
+    attribute: the name of the function. Raises RegistryError if there is no such module.
+    """
     path = f"{family.folder}.{name.rpartition('/')[2]}"
     try:
         family_module = importlib.import_module(path)
@@ -123,7 +120,7 @@ def from_module(family: Family, name: str, attribute: str = "parallel_env", **kw
 
 
 def member(family: Family, name: str) -> str:
-    """Return the part after the "/" in the name of one of the family's members. Raises RegistryError."""
+    """Return the part after the "/" in a member's name. Raises RegistryError if the family has no such member."""
     if name not in family.members:
         raise _unknown(family, name)
     return name.rpartition("/")[2]

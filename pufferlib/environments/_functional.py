@@ -1,8 +1,8 @@
-"""Functions of JAX as one of Gymnasium's environments: one copy, stepped on the CPU.
+"""Gymnasium environments whose reset and step are JAX functions: one copy each, stepped on the CPU.
 
-JAX starts threads, with which a process cannot fork safely, and takes most of a GPU's memory. So it is imported when an
-environment is made; a worker process uses it only on the CPU, and in this process an environment's state is there.
-``pufferlib.adapters.gymnax`` steps many copies in one call, on any device.
+JAX starts threads, which make forking unsafe, and takes most of a GPU's memory. It is therefore imported only when an
+environment is made. Worker processes use it only on the CPU; in the main process, the environments' state is on the
+CPU. ``pufferlib.adapters.gymnax`` steps many copies in one call, on any device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Compiled", "Functional", "Functions", "compiled", "ends", "functions
 
 
 class Functions(NamedTuple):
-    """An environment as functions that JAX can compile; params: any tree that they take.
+    """An environment's reset and step as functions that JAX can compile. params: any pytree.
 
     reset(key, params) returns (state, observation, infos); step(key, state, action, params) returns (state,
     observation, reward, terminated, truncated, infos).
@@ -37,17 +37,20 @@ class Functions(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """``Functions`` that take the key and return the next key first, compiled at their first call."""
+    """Compiled ``Functions`` that also return the next key, as their first value; the first call compiles."""
 
     reset: Callable[..., Any]
     step: Callable[..., Any]
 
     def __deepcopy__(self, memo: object) -> Compiled:
-        return self  # else each copy of an environment, as planners make them, would be compiled again
+        return self  # otherwise each copy of an environment, such as a planner's, would be compiled again
 
 
 def load(module: str) -> ModuleType:
-    """Import a module that imports JAX."""
+    """Import a module that imports JAX.
+
+    In a worker process, restricts JAX to the CPU first, unless JAX_PLATFORMS is set.
+    """
     if multiprocessing.parent_process() is not None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # else each worker would claim most of a GPU's memory
     return importlib.import_module(module)
@@ -69,7 +72,10 @@ def shared(parts: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiled(functions: Functions) -> Compiled:
-    """Return the compiled functions, which equal environments share: compiling takes longer than thousands of steps."""
+    """Return the compiled form of an environment's functions.
+
+    Equal environments should share it, because compilation takes longer than thousands of steps.
+    """
     jax = load("jax")
 
     def reset(key: object, params: object) -> tuple[Any, ...]:
@@ -84,11 +90,11 @@ def compiled(functions: Functions) -> Compiled:
 
 
 class Functional(gymnasium.Env[Any, Any]):
-    """An environment whose state JAX holds, and whose observations and infos are NumPy's and Python's.
+    """A Gymnasium environment whose state JAX holds; observations are NumPy arrays, infos Python numbers or arrays.
 
-    Its randomness follows from the seed of ``reset``, also in later episodes. A deep copy is independent and cheap.
-    last_infos: whether infos are only returned at an episode's end. picture: returns an image of a state, uint8, for
-    the render mode "rgb_array"; None if states cannot be drawn. Raises PlanError for another mode.
+    All randomness, including that of later episodes, derives from the seed of ``reset``. A deep copy is independent and
+    cheap. last_infos: whether infos are returned only at an episode's end. picture: returns an image of a state, uint8,
+    for the render mode "rgb_array"; None if states cannot be drawn. Raises PlanError for another render mode.
     """
 
     def __init__(
@@ -141,14 +147,14 @@ class Functional(gymnasium.Env[Any, Any]):
 
 
 def _fitted(space: spaces.Space[Any], value: Any) -> Any:
-    """Return an observation in the form of its space: a Dict's parts by name, a Discrete's as an integer."""
+    """Convert an observation to its space's form: a dict for a Dict, an integer for a Discrete, else an array."""
     if isinstance(space, spaces.Dict):
         return {key: _fitted(part, value[key]) for key, part in space.spaces.items()}
     return np.int64(value) if isinstance(space, spaces.Discrete) else np.asarray(value, space.dtype)
 
 
 def _plain(value: Any) -> Any:
-    """Return infos with Python's numbers."""
+    """Convert the scalars in infos to Python numbers."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     return value if np.ndim(value) else np.asarray(value).item()
@@ -157,11 +163,14 @@ def _plain(value: Any) -> Any:
 # --------------------------------------------------------------------------------- environments with gymnax's interface
 
 
-LIMITS = ("max_timesteps", "max_steps_in_episode")  # Craftax's name, and gymnax's
+LIMITS = ("max_timesteps", "max_steps_in_episode")  # the name in Craftax, and in gymnax
 
 
 def space_of(space: Any, dtype: Any = None) -> gymnasium.Space[Any]:
-    """Return a gymnax space as Gymnasium's; dtype: of the actual observations. Raises SpaceError for other kinds."""
+    """Convert a gymnax space to a Gymnasium space. dtype: the dtype of the actual observations.
+
+    Raises SpaceError unless the space is a Box or a Discrete.
+    """
     kind = type(space).__name__
     if kind == "Discrete":
         return spaces.Discrete(int(space.n))
@@ -181,17 +190,17 @@ def functions_of(env: Any) -> Compiled:
 
     def step(key: object, state: object, action: object, params: object) -> tuple[Any, ...]:
         observation, state, reward, done, infos = env.step_env(key, state, action, params)
-        infos = {name: infos[name] for name in infos if name != "discount"}  # discount: whether it has terminated
+        infos = {name: infos[name] for name in infos if name != "discount"}  # discount only repeats terminated
         return state, observation, reward, *ends(env, state, done, params), infos
 
     return compiled(Functions(reset, step))
 
 
 def ends(env: Any, state: object, done: Any, params: Any) -> tuple[Any, Any]:
-    """Return (terminated, truncated) of a step. done: terminated or, before gymnax 1.0, an end of either kind.
+    """Return (terminated, truncated) of a step. done: terminated or, before gymnax 1.0, ended in either way.
 
-    Such an end is a truncation if the episode would not have ended without a time limit. The limit is one of the
-    parameters in ``LIMITS``; without one, every end terminates.
+    In the second case, an end is a truncation if the episode would have continued without its time limit. The limit is
+    the parameter in ``LIMITS``; without one, every end is a termination.
     """
     if hasattr(env, "is_truncated"):
         return done, env.is_truncated(state, params) & ~done

@@ -1,4 +1,4 @@
-"""Small gray pictures, one per several frames: the usual observations for learning games."""
+"""Frame skipping and small grayscale images: the usual preprocessing of video games."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pufferlib.util.annotations import Array, GymnasiumEnv
 
 __all__ = ["GrayPictures", "gray_space", "is_picture", "small_gray"]
 
-SIZE = 84  # pixels, high and wide, since DQN played Atari's games
+SIZE = 84  # height and width in pixels, as in DQN's preprocessing of Atari games
 
 
 class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Converts an environment's RGB pictures, uint8 (height, width, 3), to gray, uint8 (size, size).
+    """A wrapper that converts RGB images, uint8 (height, width, 3), to grayscale, uint8 (size, size), and skips frames.
 
-    An action is played for ``frame_skip`` frames, or until the episode ends; the reward is the sum of their rewards,
-    and picture and info are those of the last frame. sticky: the probability that the first of these frames repeats the
-    previous action, drawn from the generator that ``reset(seed)`` seeds. Raises SpaceError for other observations, and
-    closes the environment.
+    An action is repeated for ``frame_skip`` frames or until the episode ends. The reward is summed over them; the image
+    and the info are from the last one. sticky: the probability that the first frame repeats the previous action, drawn
+    from the generator that ``reset(seed)`` seeds. If observations are not such images, closes the environment and
+    raises SpaceError.
     """
 
     def __init__(self, env: GymnasiumEnv, frame_skip: int = 4, size: int = SIZE, sticky: float = 0.0) -> None:
@@ -56,18 +56,18 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def is_picture(space: object) -> bool:
-    """Return whether a space is of RGB pictures, uint8 (height, width, 3)."""
+    """Return whether a space consists of RGB images, uint8 (height, width, 3)."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] == 3
 
 
 def gray_space(size: int = SIZE) -> spaces.Box:
-    """Return the space of the pictures of ``small_gray``."""
-    importlib.import_module("cv2")  # fail before anything is played if cv2 is missing
+    """Return the space of the images that ``small_gray`` returns. Raises ImportError if OpenCV is missing."""
+    importlib.import_module("cv2")  # fails before the first step if OpenCV is missing
     return spaces.Box(0, 255, (size, size), np.uint8)
 
 
 def small_gray(picture: Array, size: int = SIZE) -> Array:
-    """Return an RGB picture in gray, uint8 (size, size); each pixel is the mean of those that it covers."""
+    """Convert an RGB image to grayscale, uint8 (size, size); each pixel is the mean of the area that it covers."""
     cv2 = importlib.import_module("cv2")
     gray = cv2.cvtColor(np.ascontiguousarray(picture), cv2.COLOR_RGB2GRAY)
     small: Array = cv2.resize(gray, (size, size), interpolation=cv2.INTER_AREA)

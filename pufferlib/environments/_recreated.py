@@ -1,4 +1,4 @@
-"""Environments that keep state through a seeded reset: they are made again instead."""
+"""Wrappers for environments that keep state across seeded resets: they recreate the environment instead."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["Recreated", "recreated_parallel"]
 
 
 class _Recreated:
-    """The environment of ``env_creator``, which is made again at each seeded reset after the first reset.
+    """A wrapper that recreates its environment with ``env_creator`` at each seeded reset after the first reset.
 
-    draws: a reset without a seed gets one from the generator that the last seed started.
+    draws: whether a reset without a seed draws one from the generator that the last seed started.
     """
 
     env: Any
     np_random: Any
 
     def __init__(self, env_creator: Callable[[], Any], draws: bool = False) -> None:
-        super().__init__(env_creator())  # type: ignore[call-arg]  # of the wrapper class next to this one
+        super().__init__(env_creator())  # type: ignore[call-arg]  # of the wrapper class, the other base
         self._env_creator, self._draws, self._new = env_creator, draws, True
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -39,6 +39,6 @@ class Recreated(_Recreated, gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def recreated_parallel(env_creator: Callable[[], Any]) -> Any:
-    """Return a Recreated of an environment with PettingZoo's parallel interface."""
+    """Return a Recreated wrapper of an environment with PettingZoo's parallel interface."""
     wrapper = importlib.import_module("pettingzoo.utils").BaseParallelWrapper
     return type("Recreated", (_Recreated, wrapper), {})(env_creator)

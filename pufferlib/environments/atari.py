@@ -1,4 +1,4 @@
-"""Atari 2600 games: unchanged under ALE's names, and under "atari/…" with the usual preprocessing."""
+"""Atari 2600 games: "ALE/…" unchanged, "atari/…" with the usual preprocessing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pufferlib.util.annotations import GymnasiumEnv
 
 
 def _games(folder: Path) -> Iterator[str]:
-    """Yield the names of the games whose ROM exists: breakout.bin is Breakout."""
+    """Yield the names of the games whose ROMs are in the package's folder: breakout.bin is Breakout."""
     for rom in (folder / "roms").glob("*.bin"):
         game = "".join(word.capitalize() for word in rom.stem.split("_"))
         yield from (f"ALE/{game}-v5", f"atari/{game}-v5")
@@ -34,11 +34,11 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return a game: "ALE/…" unchanged, "atari/…" in gray pictures, uint8 (84, 84), one per four frames.
+    """Make a game: "ALE/…" unchanged, "atari/…" with grayscale images, uint8 (84, 84), one per four frames.
 
     As for DQN, "atari/…" starts with up to 30 no-ops, takes the maximum of the last two frames, and has no sticky
-    actions; "max_episode_steps" counts the emulator's frames, four per action. Stacking frames, clipping rewards and
-    ending episodes with a life are left to the learner: atari.toml.
+    actions; "max_episode_steps" counts emulator frames, four per action. Stacking frames, clipping rewards and ending
+    episodes when a life is lost are left to the learner: see atari.toml.
     Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518 (2015).
     """
     if name.startswith("ALE/"):

@@ -1,4 +1,4 @@
-"""Landing, walking and driving in the plane, with Box2D."""
+"""Box2D environments: landing, walking and driving in two dimensions."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

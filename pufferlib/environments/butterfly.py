@@ -1,4 +1,4 @@
-"""PettingZoo's arcade games for teams: unchanged, and under "butterfly-gray/…" in small gray pictures."""
+"""PettingZoo's cooperative arcade games: "butterfly/…" unchanged, "butterfly-gray/…" with small grayscale images."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelEnv:
-    """Return a game: "butterfly/…" unchanged, "butterfly-gray/…" in gray pictures, uint8 (84, 84).
+    """Make a game: "butterfly/…" unchanged, "butterfly-gray/…" with grayscale images, uint8 (84, 84).
 
-    These show all of an agent's picture; each pixel is the mean of those that it covers. Observations that are not
-    pictures (those of knights_archers_zombies) are the same under both names, and so is the state.
+    The images show an agent's whole view; each pixel is the mean of the area that it covers. Observations that are not
+    images (in knights_archers_zombies) and the state are the same under both names.
     """
     make = functools.partial(from_module, FAMILY, name, **kwargs)
     # A reset does not reset the clock that spawns zombies.
@@ -40,12 +40,12 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelE
 
 
 def _gray(env: ParallelEnv) -> ParallelEnv:
-    """Return a parallel environment whose pictures are gray and small."""
+    """Wrap a parallel environment to convert its images to small grayscale ones."""
     wrapper: Any = importlib.import_module("pettingzoo.utils").BaseParallelWrapper
     gray = gray_space()
 
     class Gray(wrapper):  # type: ignore[misc]
-        """The same game with gray pictures."""
+        """A wrapper that converts a game's images to small grayscale ones."""
 
         def observation_space(self, agent: AgentId) -> Any:
             space = self.env.observation_space(agent)

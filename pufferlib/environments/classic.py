@@ -1,4 +1,4 @@
-"""Classic control, and games of a few numbers, which come with Gymnasium."""
+"""Gymnasium's classic control and toy text environments."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

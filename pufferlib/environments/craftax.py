@@ -1,4 +1,4 @@
-"""Craftax: an open world to survive in, and levels below it, written in JAX; Craftax-Classic is Crafter's."""
+"""Craftax, an open-world survival game with dungeons, in JAX; Craftax-Classic reimplements Crafter."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FAMILY = Family(
         f"craftax/Craftax-{which}-v1" for which in ("Symbolic", "Pixels", "Classic-Symbolic", "Classic-Pixels")
     ),
 )
-PIXELS = 16  # a cell's height and width in a picture; a size that Craftax has textures for
+PIXELS = 16  # a cell's height and width in an image; a size for which Craftax has textures
 
 
 @functools.cache
 def _parts(name: str) -> tuple[Any, Compiled]:
-    """Return Craftax's environment and its functions, which all environments of that name share."""
+    """Return the Craftax environment of this name and its functions; all its copies share both."""
     _game(name)
     env = load("craftax.craftax_env").make_craftax_env_from_name(name, auto_reset=False)
     return env, functions_of(env)
@@ -39,13 +39,13 @@ def _parts(name: str) -> tuple[Any, Compiled]:
 
 @functools.cache
 def _picture(name: str) -> Function:
-    """Return a function that draws a state of the game of that name; it is compiled at its first call."""
+    """Return a function that draws a state of the named game, uint8; it is compiled on its first call."""
     draw = load("jax").jit(load(f"{_game(name)}.renderer").make_craftax_pixel_renderer(PIXELS))
     return lambda state: draw(state).astype("uint8")
 
 
 def _game(name: str) -> str:
-    """Return the package of a game, patched to write its cache file atomically."""
+    """Patch a game's package to write its cache file atomically; return the package's name."""
     package = f"craftax.craftax{'_classic' if 'Classic' in name else ''}"
     constants: Any = load(f"{package}.constants")
     constants.save_compressed_pickle = functools.partial(_keep, load("craftax.environment_base.util"))
@@ -53,15 +53,19 @@ def _game(name: str) -> str:
 
 
 def _keep(util: ModuleType, file: str, data: object) -> None:
-    """Write a file atomically, because other workers read it. Without write access, each process computes it."""
+    """Write a cache file atomically, because other workers read it.
+
+    Ignores OSError: without write access, each process computes the data.
+    """
     with contextlib.suppress(OSError), written_whole(file) as part:
         util.save_compressed_pickle(part, data)
 
 
 def env_creator(name: str = FAMILY.examples[0].name, render_mode: str | None = None, **kwargs: object) -> Functional:
-    """Return a world; kwargs: of Craftax's ``EnvParams``, such as ``max_timesteps``, after which it is truncated.
+    """Make a world. kwargs: fields of Craftax's ``EnvParams``.
 
-    Infos come with an episode's end: for each achievement 100 if it was unlocked, else 0.
+    One of them is ``max_timesteps``, after which an episode is truncated. Infos are returned at an episode's end: for
+    each achievement, 100 if it was unlocked, else 0.
     """
     game = member(FAMILY, name)
     env, functions = _parts(game)

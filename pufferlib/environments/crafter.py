@@ -1,4 +1,4 @@
-"""Crafter: an open world to survive in, seen from above."""
+"""Crafter: an open-world survival game seen from above."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ FAMILY = Family(
 
 
 class Crafter(gymnasium.Env[Any, Any]):
-    """Crafter with Gymnasium's interface: uint8 (64, 64, 3), seeded by ``reset``, truncated at the time limit."""
+    """A Gymnasium environment for Crafter, with observations uint8 (64, 64, 3).
+
+    ``reset`` seeds it, and episodes are truncated at the time limit.
+    """
 
     metadata = {"render_modes": ["rgb_array"]}
 
     def __init__(self, render_mode: str | None = None, **kwargs: object) -> None:
-        """kwargs: of ``crafter.Env``; "length" is the limit of an episode's length."""
+        """Create the world. kwargs: arguments of ``crafter.Env``; "length" is the maximum length of an episode."""
         self.render_mode = render_mode
         self._world = importlib.import_module("crafter").Env(**kwargs)
-        # Crafter's sets of creatures are ordered by memory address, so that the one that vanishes would be random.
+        # Crafter's sets of creatures are ordered by memory address, which would make it random which one vanishes.
         balance = self._world._balance_chunk
         self._world._balance_chunk = lambda chunk, objects: balance(
             chunk, sorted(objects, key=lambda creature: tuple(creature.pos))
@@ -41,7 +44,7 @@ class Crafter(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._world._seed, self._world._episode = int(self.np_random.integers(1 << 31)), 0  # these seed its world
+        self._world._seed, self._world._episode = int(self.np_random.integers(1 << 31)), 0  # these seed the world
         return self._world.reset(), {}
 
     def step(self, action: SupportsInt) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -54,5 +57,5 @@ class Crafter(gymnasium.Env[Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Crafter:
-    """Return "crafter/reward", with rewards for first achievements and for health, or "crafter/noreward"."""
+    """Make "crafter/reward", which rewards first achievements and health changes, or "crafter/noreward"."""
     return Crafter(reward=member(FAMILY, name) == "reward", **kwargs)

@@ -1,4 +1,4 @@
-"""DeepMind's control suite, through Shimmy."""
+"""The DeepMind Control Suite, through Shimmy."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

@@ -1,4 +1,4 @@
-"""Flappy Bird."""
+"""Flappy Bird, from the package flappy-bird-gymnasium."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

@@ -1,4 +1,4 @@
-"""gymnax: classic control, bsuite, MinAtar and others, written in JAX."""
+"""gymnax: classic control, bsuite, MinAtar and other environments in JAX."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ FAMILY = Family(
 
 @shared
 def _parts(name: str, items: tuple[tuple[str, Any], ...] = ()) -> tuple[Any, Any, Compiled]:
-    """Return gymnax's environment, its parameters and its functions, shared by all with equal arguments."""
+    """Return a gymnax environment, its parameters and its functions, shared by all calls with equal arguments."""
     env, params = load("gymnax").make(name, **dict(items))
     return env, params, functions_of(env)
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Functional:
-    """Return one copy of an environment; ``pufferlib.adapters.gymnax`` steps many in one call.
+    """Make a single copy of an environment; ``pufferlib.adapters.gymnax`` steps many copies in one call.
 
-    kwargs: of its parameters, such as ``max_steps_in_episode``, after which it is truncated, and of its class.
+    kwargs: fields of its parameters, such as ``max_steps_in_episode``, after which an episode is truncated, and
+    arguments of its class.
     """
     game = member(FAMILY, name)
     fields = {field.name for field in dataclasses.fields(_parts(game)[1])}

@@ -1,4 +1,4 @@
-"""Driving on roads with other cars."""
+"""highway-env: driving on roads with other cars."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAMILY = Family(
 
 
 class Repeatable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A road whose first infos hold no action: there was none, and the package returns a random one."""
+    """A wrapper that removes "action" from a reset's infos, where the package returns a random one."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
@@ -38,5 +38,5 @@ class Repeatable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return a road of the package."""
+    """Make one of the package's environments, without the random "action" in a reset's infos."""
     return Repeatable(from_gymnasium(FAMILY, name, **kwargs))

@@ -1,4 +1,4 @@
-"""Jumanji: games, packing and routing, written in JAX, with action masks."""
+"""Jumanji: games, packing and routing problems in JAX, with action masks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Functional:
-    """Return an environment; kwargs: of its class in Jumanji, such as ``time_limit``.
+    """Make an environment. kwargs: arguments of its class in Jumanji, such as ``time_limit``.
 
-    Observations are a Dict. Its "action_mask", if Jumanji has one, is int8, with an element for each choice of an
-    action. If it masks combinations of several numbers, an action is one number that counts these combinations as
-    NumPy's ``unravel_index`` does. The reward is the sum of all agents' rewards; ``infos["rewards"]`` has each of them.
+    Observations are a Dict. Its "action_mask", if Jumanji provides one, is int8, with an element for each choice. If
+    the mask covers combinations of several numbers, an action is a single number, the index of the combination as in
+    NumPy's ``unravel_index``. The reward is the sum over all agents; if there are several, ``infos["rewards"]`` has the
+    reward of each.
     """
     functions, observed, acted = _parts(member(FAMILY, name), tuple(sorted(kwargs.items())))
     return Functional(functions, *copy.deepcopy((observed, acted)))
@@ -41,7 +42,7 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Functi
 
 @shared
 def _parts(name: str, items: tuple[tuple[str, object], ...]) -> tuple[Compiled, spaces.Space[Any], spaces.Space[Any]]:
-    """Return an environment's functions, shared by all with equal arguments, and its spaces."""
+    """Return an environment's functions and its two spaces; calls with equal arguments share them."""
     jumanji, specs, jnp = load("jumanji"), load("jumanji.specs"), load("jax.numpy")
     env = jumanji.make(name, **dict(items))
     observed = specs.jumanji_specs_to_gym_spaces(env.observation_spec)
@@ -83,7 +84,7 @@ def _parts(name: str, items: tuple[tuple[str, object], ...]) -> tuple[Compiled, 
 
 
 def _tree(observation: Any) -> Any:
-    """Return an observation of Jumanji's classes as nested dicts."""
+    """Convert a Jumanji observation to nested dicts."""
     if hasattr(observation, "_asdict"):
         fields = observation._asdict()
     elif dataclasses.is_dataclass(observation):

@@ -1,4 +1,4 @@
-"""Battles of hundreds of agents: MAgent2."""
+"""MAgent2: battles between hundreds of agents."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     env: ParallelEnv = from_module(FAMILY, name, **kwargs)
     return env

@@ -1,4 +1,4 @@
-"""Super Mario Bros.: "SuperMarioBros…" has a frame per step, "mario/…" the usual preprocessing."""
+"""Super Mario Bros.: "SuperMarioBros…" with every frame, "mario/…" with the usual preprocessing."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ MOVEMENTS = {"right_only": "RIGHT_ONLY", "simple": "SIMPLE_MOVEMENT", "complex":
 
 
 class Mario(gymnasium.Env[Any, Any]):
-    """The game with Gymnasium's interface: uint8 (240, 256, 3), Discrete.
+    """A Gymnasium environment for the game, with observations uint8 (240, 256, 3) and Discrete actions.
 
-    movement: "right_only", "simple" or "complex", the package's lists of 5, 7 and 12 combinations of buttons; None for
-    all 256. A single stage ends with a life or at its flag, the complete game with the third life. Nothing is random:
-    the game depends only on the actions, not on the seed.
+    movement: "right_only", "simple" or "complex", the package's lists of 5, 7 and 12 button combinations; None for all
+    256. A single stage ends when a life is lost or the flag is reached, the complete game with the third life. Nothing
+    is random: the game depends only on the actions, not on the seed. Raises PlanError for another movement.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 60}
@@ -86,9 +86,10 @@ class Mario(gymnasium.Env[Any, Any]):
 def env_creator(
     name: str = FAMILY.examples[0].name, *, max_episode_steps: int | None = None, **kwargs: Any
 ) -> GymnasiumEnv:
-    """Return the game, or a stage: "mario/…" in gray pictures, uint8 (84, 84), one per four frames.
+    """Make the game or one stage: "mario/…" with grayscale images, uint8 (84, 84), one per four frames.
 
-    max_episode_steps: in actions, by default no limit, because the game has a clock. kwargs: of ``Mario``.
+    max_episode_steps: counted in actions; by default there is no limit, because the game has a clock. kwargs: arguments
+    of ``Mario``.
     """
     env: GymnasiumEnv = Mario(member(FAMILY, name), **kwargs)
     if name.startswith("mario/"):

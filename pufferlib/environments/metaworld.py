@@ -1,4 +1,4 @@
-"""Meta-World: tasks of one robot arm."""
+"""Meta-World: tasks for a robot arm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAMILY = Family(
 
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A task whose goals follow from the seed of the first reset; Meta-World has a separate method to seed them."""
+    """A wrapper that seeds a task's goals at each seeded reset; Meta-World has a separate method for that."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
@@ -28,5 +28,8 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, *, seed: int = 0, **kwargs: object) -> GymnasiumEnv:
-    """Return an environment with fifty possible goals; seed: of the draw of these goals, the same for all."""
+    """Make an environment with fifty possible goals.
+
+    seed: determines these goals; by default all environments have the same ones.
+    """
     return Seeded(from_gymnasium(FAMILY, name, seed=seed, **kwargs))

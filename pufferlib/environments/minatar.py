@@ -1,4 +1,4 @@
-"""MinAtar: five of Atari's games on a grid of ten by ten cells."""
+"""MinAtar: five Atari games on a grid of ten by ten cells."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ FAMILY = Family(
 
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A game that follows from the seed of a reset; MinAtar's may start by repeating the action before the reset."""
+    """A wrapper that clears a game's last action at seeded resets.
+
+    Otherwise MinAtar may start a game by repeating an action of the previous one, whatever the seed.
+    """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
@@ -31,7 +34,10 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return a game: bool (10, 10, channels), with all six actions ("…-v0") or only those with an effect ("…-v1")."""
+    """Make a game with observations bool (10, 10, channels).
+
+    "…-v0" has all six actions, "…-v1" only those with an effect.
+    """
     member(FAMILY, name)
     if name not in gymnasium.registry:
         importlib.import_module("minatar.gym").register_envs()

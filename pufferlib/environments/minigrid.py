@@ -1,4 +1,4 @@
-"""MiniGrid and BabyAI: grid worlds with a mission, given as text."""
+"""MiniGrid and BabyAI: grid worlds with missions in text form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pufferlib.util.annotations import GymnasiumEnv
 
 
 def _ids(folder: Path) -> list[str]:
-    """Return the ids that the package registers as literals; it composes a few others."""
+    """Return the ids that the package registers as literals; it composes a few more at run time."""
     file = folder / "__init__.py"  # missing in an unrelated folder of that name
     return re.findall(r'id="([\w-]+)"', file.read_text(encoding="utf-8")) if file.is_file() else []
 
@@ -30,7 +30,7 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return MiniGrid's environment with a maximum length of its mission, which its space lacks."""
+    """Make an environment whose mission space has a maximum length, which MiniGrid leaves undefined."""
     env = from_gymnasium(FAMILY, name, **kwargs)
     space: Any = env.observation_space
     space["mission"].max_length = 256 if name.startswith("BabyAI-") else 128

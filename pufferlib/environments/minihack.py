@@ -1,4 +1,4 @@
-"""Levels, tasks and puzzles made of NetHack."""
+"""MiniHack: levels, tasks and puzzles built on NetHack."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return a task of MiniHack that seeds make repeatable.
+    """Make a MiniHack task that is repeatable for a given seed.
 
-    Its Dict is MiniHack's default: the map as "glyphs", "chars", "colors" and "specials", each (21, 79), and as the
-    nine by nine cells around the agent ("…_crop"), "blstats" and "message". "observation_keys" selects among these and
-    NetHack's others.
+    Observations are MiniHack's default Dict: "glyphs", "chars", "colors" and "specials" for the map, each (21, 79),
+    and, with the suffix "_crop", for the nine by nine cells around the agent; "blstats" and "message".
+    "observation_keys" selects among these and NetHack's other keys.
     """
     return Seeded(from_gymnasium(FAMILY, name, **kwargs))

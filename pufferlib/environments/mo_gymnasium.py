@@ -1,4 +1,4 @@
-"""MO-Gymnasium: environments of several objectives, weighted to one reward."""
+"""MO-Gymnasium: environments with several objectives, combined into a single weighted reward."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FAMILY = Family(
 
 
 class Weighted(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose reward is the weighted sum of its objectives; ``infos["rewards"]`` has each of them.
+    """A wrapper whose reward is the weighted sum of the objectives; ``infos["rewards"]`` has each of them.
 
-    weights: one for each objective, by default ones. Raises SpaceError for another number of weights.
+    weights: one per objective, by default 1 each. Raises SpaceError for another number of weights.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], weights: Sequence[float] | None = None) -> None:
@@ -58,5 +58,5 @@ class Weighted(gymnasium.Wrapper[Any, Any, Any, Any]):
 def env_creator(
     name: str = FAMILY.examples[0].name, weights: Sequence[float] | None = None, **kwargs: object
 ) -> GymnasiumEnv:
-    """Return an environment with a scalar reward; weights: one per objective, by default 1."""
+    """Make an environment with a scalar reward. weights: one per objective, by default 1 each."""
     return Weighted(from_gymnasium(FAMILY, name, **kwargs), weights)

@@ -1,4 +1,4 @@
-"""Particles that talk, chase and gather: MPE2."""
+"""MPE2: particles that communicate, chase and gather."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     env: ParallelEnv = from_module(FAMILY, name, **kwargs)
     return env

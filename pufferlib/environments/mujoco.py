@@ -1,4 +1,4 @@
-"""Robots that walk, swim and reach, with MuJoCo."""
+"""MuJoCo environments: robots that walk, swim and reach."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

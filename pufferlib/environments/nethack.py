@@ -1,4 +1,4 @@
-"""The NetHack Learning Environment: unchanged, and under "nethack/…" with the observations that most agents use."""
+"""The NetHack Learning Environment: "NetHack…" unchanged, "nethack/…" with the observations that most agents use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ KEYS = ("glyphs", "chars", "colors", "blstats", "message")
 
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """NetHack whose games follow from the seed of the first reset; NLE has a separate method for seeds."""
+    """A wrapper that derives the seeds of all games from the seed of ``reset``.
+
+    NLE has a separate method for seeds. Without any seed, the games are random.
+    """
 
     _random: np.random.Generator | None = None
 
@@ -38,13 +41,13 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return a task of NetHack that seeds make repeatable, except NetHackChallenge, which refuses them.
+    """Make a NetHack task that is repeatable for a given seed, except NetHackChallenge, which refuses seeds.
 
-    Under "NetHack…" an observation has all of NLE's defaults. Under "nethack/…" it is a Dict of the map, int16
-    "glyphs", uint8 "chars" and uint8 "colors", each (21, 79), of int64 "blstats" (27,) and uint8 "message" (256,): a
-    twentieth of the bytes. It lacks the descriptions of the map's contents, the inventory, "specials" and the terminal;
-    "observation_keys" adds them by name. Of these five, NLE's agent (nle/agent) reads "glyphs" and "blstats", and
-    MiniHack's agents get all.
+    "NetHack…" observations have all of NLE's default keys. "nethack/…" observations are a Dict of the map, as int16
+    "glyphs", uint8 "chars" and uint8 "colors", each (21, 79), and of int64 "blstats" (27,) and uint8 "message" (256,):
+    a twentieth of the bytes. They lack the descriptions of the map's contents, the inventory, "specials" and the
+    terminal; "observation_keys" selects other keys by name. Of these five, NLE's agent (nle/agent) reads "glyphs" and
+    "blstats", and MiniHack's agents receive all five.
     """
     if name.startswith("nethack/"):
         name, kwargs = name.replace("nethack/", "NetHack", 1), {"observation_keys": KEYS, **kwargs}

@@ -18,11 +18,11 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> object:
-    """Return a game, an AEC environment; kwargs: "config", the game's parameters."""
+    """Make a game as an AEC environment. kwargs: "config", a dict of the game's parameters."""
     game: Any = importlib.import_module("shimmy.openspiel_compatibility").OpenSpielCompatibilityV0
 
     class Repeatable(game):  # type: ignore[misc]
-        """A game whose randomness follows from the seed of the first reset, also in later episodes."""
+        """A game whose randomness, including that of later episodes, derives from the seed of ``reset``."""
 
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
             if seed is None and hasattr(self, "np_seed"):

@@ -1,4 +1,4 @@
-"""Overcooked: two cooks in one kitchen, with rewards for the soups that they serve."""
+"""Overcooked: two cooks share a kitchen and are rewarded for the soups that they serve."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ FAMILY = Family(
 class Kitchen:
     """A kitchen with PettingZoo's parallel interface; the agents are "cook_0" and "cook_1".
 
-    Observations are the package's lossless encoding, uint8 (width, height, 26), an agent's own layers first. Actions:
-    up, down, right, left, stay, interact. Both get the reward of a soup. A cook also gets ``shaping`` times the
-    package's reward for its steps towards one (dishes fetched, pots filled). Episodes of a kitchen always start the
-    same way, and nothing is random. An episode is truncated after ``horizon`` steps.
+    Observations are the package's lossless encoding, uint8 (width, height, 26), with the layers of the observing agent
+    first. Actions: up, down, right, left, stay, interact. Both cooks get the reward for a soup. A cook also gets
+    ``shaping`` times the package's reward for that cook's steps towards a soup (dishes fetched, pots filled). All
+    episodes of a kitchen start the same way, and nothing is random. An episode is truncated after ``horizon`` steps.
 
-    Infos have "sparse_r", "shaped_r" and "events" of a cook if there are any, and at the last step "ep_sparse_r" and
-    "ep_shaped_r", sums over the cook's episode, to which ``shaping`` does not apply.
+    A cook's infos have "sparse_r", "shaped_r" and "events" if there are any; the last step's infos also have
+    "ep_sparse_r" and "ep_shaped_r", the sums over that cook's episode, which ``shaping`` does not scale.
     """
 
     metadata = {"name": "overcooked", "render_modes": ["ansi"]}
@@ -52,7 +52,7 @@ class Kitchen:
     def __init__(
         self, layout: str, horizon: int = 400, shaping: float = 0.0, render_mode: str | None = None, **kwargs: object
     ) -> None:
-        """kwargs: of the package's ``OvercookedGridworld``, in place of the layout's."""
+        """Create a kitchen. kwargs: arguments of the package's ``OvercookedGridworld`` that override the layout's."""
         game = importlib.import_module("overcooked_ai_py.mdp.overcooked_mdp")
         self._moves = importlib.import_module("overcooked_ai_py.mdp.actions").Action.ALL_ACTIONS
         self._recipes = game.Recipe
@@ -117,7 +117,7 @@ class Kitchen:
         pass
 
     def _configure_recipes(self) -> None:
-        """Set the process's recipes to this kitchen's; they are those of the kitchen that was made or stepped last."""
+        """Set the process-wide recipes to this kitchen's, because another kitchen may have changed them."""
         if self._recipes._conf is not self._kitchen.recipe_config:
             self._recipes.configure(self._kitchen.recipe_config)
 
@@ -130,5 +130,8 @@ class Kitchen:
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Kitchen:
-    """Return a kitchen; kwargs: of ``Kitchen``. By default only soups give rewards, which are rare: see ``shaping``."""
+    """Make a kitchen. kwargs: arguments of ``Kitchen``.
+
+    By default only soups are rewarded, which makes rewards rare: see ``shaping``.
+    """
     return Kitchen(member(FAMILY, name), **kwargs)

@@ -1,4 +1,4 @@
-"""A robot arm in PyBullet, for goals: panda-gym."""
+"""panda-gym: goal-conditioned tasks for a robot arm in PyBullet."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return a task whose observations are Dicts: the arm and the objects, the goal, and the part of it achieved.
+    """Make a task whose observations are Dicts of the arm's and objects' state, the goal, and the goal achieved so far.
 
-    Bullet keeps contacts through a reset, and even when it restores a state. Therefore the environment is made again
-    for each seed; otherwise an episode would depend on those before it.
+    PyBullet keeps contacts through a reset, and even when it restores a state. The environment is therefore recreated
+    for each seed; otherwise an episode would depend on earlier ones.
 
     PandaFlip cannot be made if the package lacks its texture, as panda-gym 3.0.7 does.
     """

@@ -16,5 +16,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> object:
-    """Return a game, an AEC environment."""
+    """Make a game as an AEC environment."""
     return from_module(FAMILY, name, "env", **kwargs)

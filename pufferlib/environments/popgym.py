@@ -1,4 +1,4 @@
-"""POPGym: games that need a memory."""
+"""POPGym: games that require memory."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

@@ -27,18 +27,21 @@ FAMILY = Family(
 
 
 class Procgen(gymnasium.Env[Any, Any]):
-    """A game with Gymnasium's interface: uint8 (64, 64, 3), Discrete(15).
+    """A Gymnasium environment for a Procgen game: observations uint8 (64, 64, 3), actions Discrete(15).
 
-    Procgen takes its seed at construction and starts the next level by itself. So a reset with a seed, or in the middle
-    of a level, makes the game again; any other reset returns the level that has started. Procgen overwrites an
-    episode's last picture with the first of the next, so the last observation is that picture. An episode also
-    terminates at its time limit, because Procgen does not report why an episode ends.
+    Procgen takes its seed at construction and starts the next level by itself. Therefore a reset with a seed, or in the
+    middle of a level, recreates the game; any other reset returns the level that has already started. Procgen
+    overwrites an episode's last image with the first of the next, so the last observation is that first image. An
+    episode also terminates at its time limit, because Procgen does not report why an episode ends.
     """
 
     metadata = {"render_modes": ["rgb_array"]}
 
     def __init__(self, game: str, render_mode: str | None = None, **kwargs: object) -> None:
-        """kwargs: of ``procgen.ProcgenGym3Env``, such as ``num_levels`` and ``distribution_mode``."""
+        """Store a game's arguments; the first reset creates the game.
+
+        kwargs: arguments of ``procgen.ProcgenGym3Env``, such as ``num_levels`` and ``distribution_mode``.
+        """
         self.render_mode = render_mode
         self._game, self._kwargs = game, kwargs
         self._env: Any = None
@@ -75,5 +78,5 @@ class Procgen(gymnasium.Env[Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Procgen:
-    """Return a game."""
+    """Make a game. kwargs: arguments of ``Procgen``."""
     return Procgen(member(FAMILY, name), **kwargs)

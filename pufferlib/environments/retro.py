@@ -1,9 +1,9 @@
-"""Console games in stable-retro's emulator: unchanged as "stable-retro/…", with the usual preprocessing as "retro/…".
+"""Console games in stable-retro's emulator: "stable-retro/…" unchanged, "retro/…" with the usual preprocessing.
 
-The package contains one game, Airstriker. It knows the memory address of the score of some thousand others; import
-their ROMs with ``python -m stable_retro.import FOLDER``.
+The package contains one game, Airstriker, and the memory address of the score for some thousand others. To import their
+ROMs, run ``python -m stable_retro.import FOLDER``.
 
-A process can hold one emulator. So there must be as many workers as environments: ``backend="pool",
+A process can hold only one emulator, so there must be as many workers as environments: ``backend="pool",
 num_workers=num_envs``, or "multiprocessing". "serial" supports one environment; a second raises PlanError.
 """
 
@@ -37,7 +37,7 @@ ENUMERATIONS = {"state": "State", "use_restricted_actions": "Actions", "obs_type
 
 
 class Played(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A game with float rewards and actions converted to the arrays that the emulator takes."""
+    """A wrapper that returns float rewards and converts actions to the arrays that the emulator takes."""
 
     def step(self, action: ArrayLike) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         picture, reward, terminated, truncated, info = self.env.step(np.asarray(action))
@@ -51,16 +51,16 @@ def env_creator(
     render_mode: str | None = None,
     **kwargs: object,
 ) -> GymnasiumEnv:
-    """Return a game: "stable-retro/…" unchanged, "retro/…" in gray pictures, uint8 (84, 84).
+    """Make a game: "stable-retro/…" unchanged, "retro/…" with grayscale images, uint8 (84, 84), one per four frames.
 
-    These are one per four frames; with a probability of a quarter the first of these repeats the previous action,
-    because games are deterministic and always start the same way. Episodes have at most 4,500 actions. The package's
+    In "retro/…", the first of the four frames repeats the previous action with a probability of 1/4, because games
+    are deterministic and always start the same way, and episodes have at most 4,500 actions by default. The package's
     ``examples/ppo.py`` does the same, and retro.toml has its settings.
 
-    kwargs: of ``stable_retro.make``; members of its enumerations may be named, such as
-    ``use_restricted_actions="DISCRETE"``. By default actions are MultiBinary, a bit for each button.
-    Raises RegistryError if the ROM is missing, PlanError if the process has an emulator and for unknown names of
-    members, SpaceError for "retro/…" with ``obs_type="RAM"``, which only the unchanged game supports.
+    kwargs: arguments of ``stable_retro.make``; members of its enumerations may be given by name, such as
+    ``use_restricted_actions="DISCRETE"``. By default actions are MultiBinary, with a bit for each button.
+    Raises RegistryError if the ROM is missing; PlanError if the process already has an emulator, and for unknown names
+    of members; SpaceError for "retro/…" with ``obs_type="RAM"``, which only "stable-retro/…" supports.
     """
     retro = importlib.import_module("stable_retro")
     for argument, enumeration in ENUMERATIONS.items():

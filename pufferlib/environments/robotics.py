@@ -1,4 +1,4 @@
-"""Robot arms and hands, mazes and a kitchen: Gymnasium-Robotics."""
+"""Gymnasium-Robotics: robot arms and hands, mazes and a kitchen."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

@@ -1,4 +1,4 @@
-"""Robots in a warehouse: agents in a Tuple, under the interface of Gymnasium."""
+"""RWARE, robots in a warehouse: agents in a Tuple space, with Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

@@ -1,4 +1,4 @@
-"""Stanford's cooperative games of pursuit and balance, from PettingZoo."""
+"""PettingZoo's SISL environments: cooperative pursuit and balancing."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelEnv:
-    """Return the environment of the package, unchanged."""
+    """Make one of the package's environments, unchanged."""
     env: ParallelEnv = from_module(FAMILY, name, **kwargs)
     return env

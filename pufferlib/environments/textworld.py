@@ -1,4 +1,4 @@
-"""TextWorld: text games, generated from a seed, with a choice of commands."""
+"""TextWorld: text games that are generated from a seed and played by choosing among commands."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ MAX_COMMANDS = 64
 
 
 class Quest(gymnasium.Env[Any, Any]):
-    """A quest through some rooms. An observation is a Dict: the game's text ("text"), the commands that it accepts, one
-    per line ("commands"), and their "action_mask". An action is the number of a command. There are at most
-    MAX_COMMANDS; if the game has more, the last ones cannot be chosen.
+    """A text game: a quest through several rooms.
 
-    num_rooms, num_objects, quest_length: of the game, generated from game_seed; it is the same in all episodes.
-    max_episode_steps: after these an episode is truncated. The reward is the increase of the score.
+    An observation is a Dict of the game's text ("text"), the commands that the game accepts, one per line ("commands"),
+    and their "action_mask". An action is the number of a command. There are at most MAX_COMMANDS; if the game has more,
+    the last ones cannot be chosen. The reward is the increase of the score.
+
+    num_rooms, num_objects, quest_length: size of the game, which is generated from game_seed and is the same in all
+    episodes. max_episode_steps: the step at which an episode is truncated.
     """
 
     def __init__(
@@ -83,11 +85,11 @@ class Quest(gymnasium.Env[Any, Any]):
 
 
 def _plain(text: str | None) -> str:
-    """Return a text that is in its space: ASCII, of at most MAX_LENGTH characters."""
+    """Remove all but newlines and printable ASCII, and cut the text to MAX_LENGTH, so that its space contains it."""
     return "".join(character for character in text or "" if character == "\n" or " " <= character <= "~")[:MAX_LENGTH]
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Quest:
-    """Return a game; kwargs: of ``Quest``."""
+    """Make a game. kwargs: arguments of ``Quest``."""
     member(FAMILY, name)
     return Quest(**kwargs)

@@ -1,4 +1,4 @@
-"""Doom in the first person: unchanged under ViZDoom's names, and under "doom/…" in the usual small pictures."""
+"""First-person Doom: "Vizdoom…" unchanged, "doom/…" with the usual small images."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ MOST = 12.5  # bound of a turn, in degrees, or of a movement, per frame
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Return a scenario: "Vizdoom…" unchanged, "doom/…" in pictures, uint8 (60, 80, 3), one per four frames.
+    """Make a scenario: "Vizdoom…" unchanged, "doom/…" with images, uint8 (60, 80, 3), one per four frames.
 
-    Doom draws these at twice the size, and each pixel is the mean of four. game_variables: makes it a Dict of the
-    picture, "screen", and the scenario's numbers, "gamevariables", float32, such as health and ammunition; other
-    observations of a scenario (sounds, maps, notifications) are only in the unchanged one. Continuous turns and
-    movements lie within ±12.5; ViZDoom does not bound them. The reward is the sum of four frames'.
-    kwargs: of ViZDoom; "frame_skip" and "screen_resolution" change the number of frames and the picture's size.
+    Doom draws these at twice the size, and each pixel is the mean of four. Continuous turns and movements lie within
+    ±12.5; ViZDoom does not bound them. The reward is the sum over the four frames. A scenario's sounds, maps and
+    notifications are only in "Vizdoom…".
+
+    game_variables: whether observations are a Dict of the image, "screen", and the scenario's numbers, "gamevariables",
+    float32, such as health and ammunition. kwargs: arguments of ViZDoom; "frame_skip" and "screen_resolution" change
+    the number of frames and the image's size.
     """
-    # Without this, all that run in a folder share a settings file there, and start with what others left in it.
+    # Otherwise all instances in a folder share a settings file there, and start with what others left in it.
     kwargs = {"doom_config_path": os.devnull, **kwargs}
-    with contextlib.suppress(OSError):  # Doom makes this folder; when two did at once, one crashed Python
+    with contextlib.suppress(OSError):  # Doom makes this folder; when two did so at once, one crashed Python
         os.makedirs("_vizdoom", exist_ok=True)
     if name.startswith("Vizdoom"):
         return _recreated(name, **kwargs)
@@ -58,7 +60,7 @@ def _recreated(name: str, **kwargs: object) -> GymnasiumEnv:
 
 
 def _small(env: Any, game_variables: object) -> GymnasiumEnv:
-    """Return an environment whose observations are pictures of half the size, with game variables if requested."""
+    """Wrap an environment to return images of half the size, with the game variables if requested."""
     space = env.observation_space
     height, width, channels = space["screen"].shape
     screen = spaces.Box(0, 255, (height // 2, width // 2, channels), np.uint8)
@@ -71,7 +73,10 @@ def _small(env: Any, game_variables: object) -> GymnasiumEnv:
 
 
 def _halved(image: Array) -> Array:
-    """Return an image, uint8 (height, width, channels), at half its height and width, without an odd last line."""
+    """Halve the height and width of an image, uint8 (height, width, channels).
+
+    Each pixel is the mean of four; an odd last row or column is dropped.
+    """
     image = image[: len(image) // 2 * 2, : image.shape[1] // 2 * 2]
     total = image[::2, ::2].astype(np.uint16)
     for rows, columns in ((0, 1), (1, 0), (1, 1)):
@@ -80,7 +85,7 @@ def _halved(image: Array) -> Array:
 
 
 def _bounded(env: GymnasiumEnv) -> GymnasiumEnv:
-    """Return an environment whose continuous actions have finite bounds."""
+    """Wrap an environment to give its continuous actions finite bounds."""
     raw_space = env.action_space
     bounded = {
         key: spaces.Box(-MOST, MOST, space.shape, np.float32) if isinstance(space, spaces.Box) else space
