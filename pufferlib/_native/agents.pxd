@@ -9,8 +9,8 @@ cdef struct Rows:
     char *truncations
     char *masks
 
-# The outcome of a step or reset: UNUSUAL if Python has to handle it; else its rows are written, and the episode goes on
-# or is over.
+# The outcome of a step or reset: UNUSUAL if Python has to handle it; else its rows are written, and the episode
+# continues or is over.
 cdef enum Outcome: UNUSUAL, GOES_ON, IS_OVER
 
 cdef class Agents:
@@ -38,7 +38,7 @@ cdef class Agents:
     cdef object step(self)
     cdef object reset(self)
 
-    # Write the rows of such a result, for a reset the observations alone. UNUSUAL: nothing has changed, and no rows are
+    # Write the rows of such a result; for a reset, only the observations. UNUSUAL: nothing has changed, and no rows are
     # written. IS_OVER: the next reset may be made here.
     cdef Outcome take(self, object result, Rows *rows) except *
     cdef Outcome take_reset(self, object result, Rows *rows) except *

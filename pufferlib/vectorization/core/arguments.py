@@ -134,7 +134,8 @@ def checked_actions(
 ) -> list[Array]:
     """Return the actions as one array (environments, agents_per_env, …) for each of ``values``.
 
-    env_ids: the environments that the actions are for, in the same order. Raises ActionError for a wrong shape, dtype or value.
+    env_ids: the environments that the actions are for, in the same order. Raises ActionError for a wrong shape, dtype
+    or value.
     """
     num_envs, spaces = len(env_ids), [column.space for column in values]
     if isinstance(actions, Mapping) or (

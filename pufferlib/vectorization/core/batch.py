@@ -26,9 +26,9 @@ IDS = (4, 5)
 class Batch(NamedTuple):
     """The result of ``recv``: the rows of ``batch_size`` environments, ``agents_per_env`` rows each.
 
-    With ``as_torch`` or ``device``, its fields are torch tensors instead of arrays. The arrays are valid until the second ``recv``
-    after this one, and must not be written. Storing them into a rollout buffer copies them anyway. To keep the Batch
-    itself, pass ``copy=True`` to ``make``; otherwise later rows overwrite it.
+    With ``as_torch`` or ``device``, its fields are torch tensors instead of arrays. The arrays are valid until the
+    second ``recv`` after this one, and must not be written. Storing them into a rollout buffer copies them anyway. To
+    keep the Batch itself, pass ``copy=True`` to ``make``; otherwise later rows overwrite it.
     """
 
     observations: Array  # (rows, *single_observation_space.shape)

@@ -54,9 +54,9 @@ class EnvSpec(NamedTuple):
     action_space: gymnasium.Space[object]
     observation_layout: Layout
     action_layout: ActionLayout
-    observation_layouts: tuple[Layout, ...]  # one an agent index
-    action_layouts: tuple[ActionLayout, ...]  # one an agent index
-    agent_names: tuple[str, ...]  # one an agent index, or none
+    observation_layouts: tuple[Layout, ...]  # one per agent index
+    action_layouts: tuple[ActionLayout, ...]  # one per agent index
+    agent_names: tuple[str, ...]  # one per agent index, or ()
     metadata: Metadata
     render_mode: str | None
     autoreset_mode: str | None

@@ -37,7 +37,7 @@ class Plan:
 
     @classmethod
     def of(cls, num_envs: int, num_workers: int | None, batch_size: int | None) -> Plan:
-        """Return a plan with these counts and defaults for those that are None. Raises PlanError for impossible counts."""
+        """Return a plan with these counts, or defaults where they are None. Raises PlanError for impossible counts."""
         num_envs = checked_count("num_envs", num_envs)
         num_workers = (
             min(num_envs, available_cpus()) if num_workers is None else checked_count("num_workers", num_workers)

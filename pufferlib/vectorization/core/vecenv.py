@@ -44,9 +44,9 @@ class VecEnv(ABC):
     action_space: gymnasium.Space[object]  # of a batch
     observation_layout: Layout  # of a row of observations
     action_layout: ActionLayout  # of a row of actions
-    observation_layouts: tuple[Layout, ...]  # one an agent index; an agent may observe less than a row holds
-    action_layouts: tuple[ActionLayout, ...]  # one an agent index
-    agent_names: tuple[str, ...]  # one an agent index; () for one agent, or if an index changes its agent
+    observation_layouts: tuple[Layout, ...]  # one per agent index; an agent may observe less than a row holds
+    action_layouts: tuple[ActionLayout, ...]  # one per agent index
+    agent_names: tuple[str, ...]  # one per agent index; () for one agent, or if an index changes its agent
     copies_per_env: int  # environments in each environment: above 1 if it is vectorized already, one row each
     autoreset_mode: str  # "next_step", "same_step" or "disabled"
     metadata: Metadata  # of an environment, with "autoreset_mode" as a gymnasium.vector.AutoresetMode
@@ -126,7 +126,7 @@ class VecEnv(ABC):
     def send(self, actions: object, env_ids: Sequence[int] | None = None) -> None:
         """Send actions to environments; ``recv`` returns the resulting rows.
 
-        actions: (rows, \\*single_action_space.shape), one row an agent, for the environments of the last batch, or for
+        actions: (rows, \\*single_action_space.shape), one row per agent, for the environments of the last batch, or for
             ``env_ids`` in that order; for a Tuple space, a tuple of such arrays. They are copied. Actions of rows
             without a living agent, and of rows whose next step starts an episode (autoreset), are ignored, but must be
             in the space as well.

@@ -163,7 +163,7 @@ class Dispatcher:
         if self._ring is None:
             return True
         readable, backend = True, self.backend
-        was_interruptible, backend.interruptible = backend.interruptible, False  # infos taken from the ring exist nowhere else
+        was_interruptible, backend.interruptible = backend.interruptible, False  # taken infos exist nowhere else
         for message in infos_messages(self._ring.take_infos() if taken is None else taken):
             if isinstance(message, InfosMessage):
                 self._take(message)

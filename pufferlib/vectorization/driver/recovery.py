@@ -14,9 +14,9 @@ __all__ = ["Recovery"]
 class Recovery:
     """The environments that raised or lost their worker.
 
-    counts: the number of times each has been made again. crash_due: those lost while they waited, with the reason: a crash row
-    answers their next action. reset_due: those whose crash row has been written: a reset of the new environment
-    answers their next action. Both are empty if ``on_error`` is "raise".
+    counts: the number of times each has been made again. crash_due: those lost while they waited, with the reason: a
+    crash row answers their next action. reset_due: those whose crash row has been written: a reset of the new
+    environment answers their next action. Both are empty if ``on_error`` is "raise".
     """
 
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
@@ -34,7 +34,7 @@ class Recovery:
         return bool(self.crash_due or self.reset_due)
 
     def refusal(self, env_ids: Iterable[int]) -> str | None:
-        """Return why environments may not be restarted automatically ("" if on_error is "raise"), or None if they may."""
+        """Return why environments may not be restarted ("" if on_error is "raise"), or None if they may."""
         if not self._restarts:
             return ""
         most = self._max_restarts

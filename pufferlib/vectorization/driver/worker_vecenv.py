@@ -99,7 +99,7 @@ class WorkerVecEnv(VecEnv):
         backend_kwargs: Mapping[str, object] | None = None,
         reward_dtype: str = "float32",
     ) -> None:
-        """Start the workers. reward_dtype: a float dtype's name. The other arguments are those of ``pufferlib.make``."""
+        """Start the workers. reward_dtype: a float dtype's name. Other arguments are those of ``pufferlib.make``."""
         creators = env_creators(env, num_envs, env_args, env_kwargs)
         self._plan = plan = Plan.of(len(creators), num_workers, batch_size)
         mode = checked_mode(autoreset_mode)
@@ -401,7 +401,7 @@ class WorkerVecEnv(VecEnv):
         return wait(timeout)
 
     def stats(self, *, reset: bool = False) -> Stats:
-        from pufferlib.telemetry.stats import Stats  # with its model, it takes a tenth of the time of importing pufferlib
+        from pufferlib.telemetry.stats import Stats  # with its model, a tenth of pufferlib's import time
 
         backend = self._backend
         if not self._slab.shape.telemetry:
