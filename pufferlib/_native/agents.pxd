@@ -30,7 +30,7 @@ cdef class Agents:
     # Read the totals and the living agents from the RowEnv.
     cdef int resume(self) except -1
 
-    # Return whether the next reset, or the next step, may be made here.
+    # Return whether the compiled code may make the next reset, or the next step.
     cdef bint can_reset(self) except? True
     cdef bint can_step(self) except? True
 

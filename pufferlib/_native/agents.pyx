@@ -683,7 +683,10 @@ cdef class ParallelAgents(Agents):
     cdef bint are_agents(
         self, object rewards, object terminations, object truncations, dict last, bint all_present
     ) except? True:
-        """Return whether all keys are agents of this episode. all_present: whether all acting agents are in it."""
+        """Return whether the keys of all three dicts are this episode's agents.
+
+        all_present: whether every acting agent is known to have an entry in each dict.
+        """
         cdef object by_agent
         for by_agent in (rewards, terminations, truncations):
             if not all_present or len(by_agent) != PyList_GET_SIZE(self.seats):

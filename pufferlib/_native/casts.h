@@ -58,7 +58,7 @@ PUF_TO_FLOAT(f8, double, read, f4, float) PUF_TO_FLOAT(f8, double, read, f8, dou
             puf_cast_##NAME##_u8, puf_cast_##NAME##_f4, puf_cast_##NAME##_f8                                           \
     }
 
-/* By enum puf_number of source and target; NULL where a float would become an integer. */
+/* Indexed by enum puf_number of source and target; NULL where a float would become an integer. */
 static puf_cast *const PUF_CAST_OF[PUF_NUM_NUMBERS][PUF_NUM_NUMBERS] = {
     {NULL}, PUF_CASTS(b1), PUF_CASTS(i1), PUF_CASTS(i2), PUF_CASTS(i4), PUF_CASTS(i8), PUF_CASTS(u1),
     PUF_CASTS(u2), PUF_CASTS(u4), PUF_CASTS(u8),

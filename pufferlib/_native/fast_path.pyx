@@ -93,7 +93,7 @@ cdef class ActionColumn:
         return AS_CONTIGUOUS(array)
 
     cdef bint fits(self, object actions, uint64_t num_envs):
-        """Return whether actions are an array of num_envs environments' rows, of the slab's dtype, with valid values."""
+        """Return whether actions are an array of num_envs environments' rows, of the slab's dtype, and valid."""
         cdef int axis
         if not puf_is_array(actions, NDARRAY):
             return False

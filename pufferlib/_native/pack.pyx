@@ -653,7 +653,7 @@ cdef PyObject *keep(value, list references):
 
 
 cdef void *allocate(Py_ssize_t count, size_t size) except NULL:
-    """Return zeroed memory for count items, at least one."""
+    """Allocate zeroed memory for count items, or for one if count is 0."""
     cdef void *memory = PyMem_Calloc(max(count, 1), size)
     if memory == NULL:
         raise MemoryError
@@ -674,7 +674,7 @@ cdef void free_node(Node *node) noexcept:
 cdef enum:
     NUMBER  # a Discrete: the element at start, as a Python int
     DISCRETE_ARRAY  # count elements of the discrete component from start, as an array of shape and dtype
-    FLOATS  # count elements of the box component likewise
+    FLOATS  # the same for count elements of the box component
     DOUBLES  # the same; low and high, which float32 may round, become the exact bounds again
     INTEGERS  # the same, clipped and rounded
     MAPPING  # count, children with their keys

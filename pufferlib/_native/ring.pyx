@@ -20,7 +20,7 @@ CONTROL = PUF_CONTROL
 
 @cython.final
 cdef class Ring:
-    """The shared words of ring.h in an array of memory: uint8, (``nbytes(…)``,), zeroed at first.
+    """The shared words of ring.h, in an array of memory: uint8, (``nbytes(…)``,), initially zero.
 
     All processes must pass the same numbers. box_size: words in each worker's mailbox; pipe_size: bytes in the pipe for
     each worker's infos. Both are powers of two.
@@ -58,7 +58,7 @@ cdef class Ring:
         self.store.forget_worker(worker)
 
     def request(self, uint32_t worker, env_ids, slots):
-        """Post requests to step environments into slots (or CLAIM). If they do not all fit, post none; return False."""
+        """Post requests to step environments into slots (or CLAIM); if they do not all fit, post none; return False."""
         cdef uint64_t count = 0
         if puf_room(&self.c, worker) < <uint64_t>len(env_ids):
             return False

@@ -263,7 +263,7 @@ cdef class Stepper:
         return 0
 
     cdef int resume(self, bint ready) except -1:
-        """Read the episode's totals from the RowEnv. ready: whether the next step may be made here."""
+        """Read the episode's totals from the RowEnv. ready: whether this stepper may take the next step."""
         self.ready = ready
         if ready and self.agents is not None:
             return self.agents.resume()
@@ -272,7 +272,7 @@ cdef class Stepper:
         return 0
 
     cdef bint can_reset(self):
-        """Return whether the next step, which is a reset, may be made here."""
+        """Return whether this stepper may make the next step, which is a reset."""
         if self.agents is not None:
             return self.agents.can_reset()
         if not self.is_settled:
@@ -326,9 +326,9 @@ cdef class StepLoop:
 
     worker: a vectorization.worker.worker.Worker. Its ``advance(env_id, slot)`` makes a complete step in Python,
     ``finish(env_id, slot, result)`` the rest of a step and ``finish_reset(env_id, slot, result)`` the rest of a reset;
-    all return whether the next step may be made here again. ``finish_restart`` makes the rest of a same-step reset, or
-    ``finish_restart_of_several`` for several agents. ``hand_over(env_id, slot, over, infos)`` commits rows with infos
-    for another process. ``failed(env_id, phase, error)`` reports an exception. ``over`` is the set of
+    all return whether the compiled loop may make the next step. ``finish_restart`` makes the rest of a same-step reset,
+    or ``finish_restart_of_several`` for several agents. ``hand_over(env_id, slot, over, infos)`` commits rows with
+    infos for another process. ``failed(env_id, phase, error)`` reports an exception. ``over`` is the set of
     environments whose next step is a reset.
     scratch: a slab of one slot, for rows whose slot is not known yet. claims: whether slots are claimed after the step.
     copy_value: the function of emulation/infos.py, for values of infos that are not copied here.
@@ -377,7 +377,7 @@ cdef class StepLoop:
         self.steppers[env_id - self.first] = stepper
 
     def resume(self, uint64_t env_id, bint ready):
-        """Set whether the next step of an environment may be made here."""
+        """Set whether the compiled loop may make an environment's next step."""
         stepper = self.steppers[env_id - self.first]
         if stepper is not None:
             (<Stepper>stepper).resume(ready)
@@ -438,7 +438,7 @@ cdef class StepLoop:
     def serve(self, int spin):
         """Serve requests until the socket has a frame to read.
 
-        spin: how often to yield the core before sleeping.
+        spin: how many times to yield the core before sleeping.
         """
         cdef uint64_t word
         cdef bint has_word

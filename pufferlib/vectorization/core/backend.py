@@ -38,7 +38,7 @@ class Backend(ABC):
     dead: set[int]
     watched = True
     play: Callable[[int], None] | None = None  # in this process, on the compiled path: step all into a block
-    spin: int  # how often to yield the core before sleeping
+    spin: int  # how many times to yield the core before sleeping
     interruptible = False  # True in a wait: nothing is half done, so Ctrl-C interrupts no change of state
     call_guard: Guard  # the VecEnv's CallGuard; a private one until there is a VecEnv
     closing = False  # tells a thread in a wait to leave it

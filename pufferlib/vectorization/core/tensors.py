@@ -148,7 +148,7 @@ class Tensors:
             event.synchronize()
 
     def close(self) -> None:
-        """Wait for the copies under way and release all memory. Tensors that ``of`` returned stay unchanged."""
+        """Wait for the copies in progress and release all memory. Tensors that ``of`` returned stay unchanged."""
         for key in list(self._passes):
             self.finish(key)
         for event in self._staged:

@@ -1,4 +1,4 @@
-"""VecEnv: many environments behind one object. The interface that users see, for every backend."""
+"""VecEnv: many environments behind one object, with the same user interface on every backend."""
 
 from __future__ import annotations
 
@@ -217,6 +217,6 @@ class VecEnv(ABC):
 
 
 def gymnasium_autoreset_mode(name: str) -> object:
-    """Return Gymnasium's AutoresetMode of this name, or the name where Gymnasium (0.29) has none."""
+    """Return Gymnasium's AutoresetMode with this name, or the name itself if Gymnasium (0.29) has no such enum."""
     mode = getattr(gymnasium.vector, "AutoresetMode", None)
     return name if mode is None else mode[name.upper()]

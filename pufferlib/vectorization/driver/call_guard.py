@@ -41,7 +41,10 @@ Result = TypeVar("Result")
 
 
 class CallGuard:
-    """The guard of one VecEnv. owner: the id of the thread inside a call, or 0; ``exclusive`` sets and clears it."""
+    """A guard against concurrent calls of one VecEnv.
+
+    owner: the id of the thread inside a call, or 0; ``exclusive`` sets and clears it.
+    """
 
     __slots__ = ("owner",)
 

@@ -124,7 +124,7 @@ class RingScheduler(States):
         return super().of_state(*states)
 
     def _refresh(self) -> None:
-        """Mark finished environments as READY; the fast path itself does not need this."""
+        """Mark finished environments as READY, a state that the fast path does not maintain."""
         for env_id in self.fast_path.landed():
             self.states[env_id] = READY
 
@@ -147,7 +147,7 @@ class RingScheduler(States):
         return slots
 
     def fail(self, env_id: int, *, died: bool = False) -> None:
-        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote before remain valid."""
+        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote earlier remain valid."""
         self._refresh()
         state = self.states[env_id]
         if state == READY and (died or self._mode == FIRST_FINISHED):
@@ -201,7 +201,7 @@ class RingScheduler(States):
         self.fast_path.clear = not (self._lost or self._short or self._held)
 
     def has_news(self) -> bool:
-        """Return whether messages have come that must be handled before the rows are received."""
+        """Return whether messages have arrived that must be handled before the rows are received."""
         return self.fast_path.has_news()
 
     def wants_a_look(self) -> bool:

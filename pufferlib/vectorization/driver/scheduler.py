@@ -101,7 +101,7 @@ class PortableScheduler(States):
                 self._order.append(env_id)
 
     def fail(self, env_id: int, *, died: bool = False) -> None:
-        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote before remain valid."""
+        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote earlier remain valid."""
         if self.states[env_id] == READY:
             self._lost.add(env_id)
             return
@@ -128,7 +128,7 @@ class PortableScheduler(States):
         """Do nothing: the portable path has no counts that a dead worker could leave wrong."""
 
     def has_news(self) -> bool:
-        """Return whether messages have come that must be handled before the rows are received."""
+        """Return whether messages have arrived that must be handled before the rows are received."""
         return False
 
     stuck_reason = ""  # why only a reset of all environments helps

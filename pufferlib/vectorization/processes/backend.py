@@ -349,7 +349,7 @@ class ProcessBackend(Backend):
         return [*messages, Died(worker, exitcode, share, doing, self._causes.pop(worker, ""))]
 
     def _clean(self, worker: int) -> None:
-        """Remove the requests and the activity word of a worker that has ended from shared memory."""
+        """Remove from shared memory the requests and the activity word of a worker that has ended."""
         assert self._slab is not None
         self._slab.doing[worker] = 0
         if self._ring is not None:

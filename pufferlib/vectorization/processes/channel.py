@@ -23,7 +23,7 @@ yield_core = getattr(os, "sched_yield", _sleep_none)  # macOS has no sched_yield
 
 
 class Channel:
-    """One end of a socket pair that carries frames. When the other end closes or dies, its frames end."""
+    """One end of a socket pair that carries frames, which end when the other end closes or its process dies."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

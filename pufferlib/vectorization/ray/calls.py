@@ -72,7 +72,7 @@ class Calls:
     # ------------------------------------------------------------------------------------------------ there
 
     def send(self, actor: ActorHandle, call: bytes) -> None:
-        """Send an actor an ``exchange`` call, which executes a request and returns the results so far."""
+        """Send an actor an ``exchange`` call, which executes requests and returns the results so far."""
         if actor.client is not None and actor.client.takes(call):
             with suppress(OSError):  # the end of the connection is noticed when answers are received
                 actor.client.send(call)

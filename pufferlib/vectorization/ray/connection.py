@@ -24,7 +24,7 @@ LOST_S = 15.0  # without an answer, the head counts as gone; after 60 s Ray ends
 COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
 GUESSES = re.compile(r" (Some common causes include|There are some potential root causes).*")  # after a death's reason
 
-_users = 0  # of the connection that was made here
+_users = 0  # the number of uses of the connection that was made here
 _is_local = False  # whether that connection is to a Ray that was started here
 _session = 0  # counts the connections, so that users of an ended one can distinguish the next
 
