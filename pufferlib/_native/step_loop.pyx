@@ -286,12 +286,12 @@ cdef class Stepper:
 
 
 cdef inline bint is_dict(object info) noexcept:
-    """Return whether an info can be copied here."""
+    """Return whether an info is None or a plain dict, which compiled code can copy."""
     return info is None or type(info) is dict
 
 
 cdef object unmasked(object info):
-    """Return an info without an action mask."""
+    """Return an info with any action mask removed, in a copy of the dict if it has one."""
     if type(info) is dict and ACTION_MASK in <dict>info:
         info = PyDict_Copy(info)
         del (<dict>info)[ACTION_MASK]
@@ -373,7 +373,7 @@ cdef class StepLoop:
         self.reset_limit_ns = <int64_t>(1e9 * worker.reset_limit_s)
 
     def adopt(self, uint64_t env_id, stepper):
-        """Use a stepper for an environment where possible; None: step it in Python."""
+        """Use a stepper for an environment's steps where possible. stepper: None steps it in Python."""
         self.steppers[env_id - self.first] = stepper
 
     def resume(self, uint64_t env_id, bint ready):
