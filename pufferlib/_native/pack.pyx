@@ -556,7 +556,7 @@ cdef class Packer:
         return self.pack_at(sample, puf_data(row)) == 1
 
     def pack_padded(self, sample, row):
-        """Write a sample, as ``write`` does, into a 1-D row of the layout's dtype or uint8; zero-fill the rest."""
+        """Write a sample, as ``pack`` does, into a 1-D row of the layout's dtype or uint8; zero-fill the rest."""
         cdef Py_ssize_t nbytes
         if not puf_is_array(row, NDARRAY) or puf_ndim(row) != 1 or not is_open(row):
             return False
