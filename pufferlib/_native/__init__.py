@@ -1,10 +1,10 @@
-"""The compiled hot path: optional, with results equal to the plain Python's to the bit.
+"""The compiled hot path: optional, with results identical to plain Python's, bit for bit.
 
 ``pack`` packs nested samples into rows. The other modules work between ``send`` and ``recv``: ``fast_path`` is the
 parent's end, ``step_loop`` the workers', ``ring`` the shared words between them, and ``infos`` the format of infos.
-``step_loop`` uses ``agents`` for environments of several agents. Where they were not built, or the platform lacks
-futexes, pufferlib runs without them; ``reason`` has the cause. PUFFERLIB_NATIVE=0 in the environment disables them, 1
-requires them.
+``step_loop`` uses ``agents`` for multi-agent environments. If the modules were not built, or the platform lacks
+futexes, pufferlib runs without them, and ``reason`` holds the cause. PUFFERLIB_NATIVE=0 in the environment disables
+them; 1 requires them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ fast_path: Any = None
 
 
 def _load() -> str:
-    """Import the compiled modules; return the reason why they are not used, "" if they are."""
+    """Import the compiled modules; return the reason why they are not used, or "" if they are."""
     global pack, infos, ring, agents, step_loop, fast_path
     setting = os.environ.get("PUFFERLIB_NATIVE", "")
     if setting == "0":
@@ -56,7 +56,7 @@ def _load() -> str:
 
 @functools.cache
 def warn_of_portable_path() -> None:
-    """Warn, once per process, if a compiled path is possible and missing: pip does not show a failed build."""
+    """Warn, once per process, if the compiled path is possible but missing: pip does not show a failed build."""
     if reason and sys.platform.startswith("linux") and os.environ.get("PUFFERLIB_NATIVE", "") != "0":
         warnings.warn(
             f"pufferlib uses its portable path, which is slower: {reason}. "

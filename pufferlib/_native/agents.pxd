@@ -9,8 +9,8 @@ cdef struct Rows:
     char *truncations
     char *masks
 
-# The outcome of a step or reset: UNUSUAL if Python has to handle it; else its rows are written, and the episode goes on
-# or is over.
+# The outcome of a step or reset: UNUSUAL if Python has to handle it; else its rows are written, and the episode
+# continues or is over.
 cdef enum Outcome: UNUSUAL, GOES_ON, IS_OVER
 
 cdef class Agents:
@@ -30,7 +30,7 @@ cdef class Agents:
     # Read the totals and the living agents from the RowEnv.
     cdef int resume(self) except -1
 
-    # Return whether the next reset, or the next step, may be made here.
+    # Return whether the compiled code may make the next reset, or the next step.
     cdef bint can_reset(self) except? True
     cdef bint can_step(self) except? True
 
@@ -38,7 +38,7 @@ cdef class Agents:
     cdef object step(self)
     cdef object reset(self)
 
-    # Write the rows of such a result, for a reset the observations alone. UNUSUAL: nothing has changed, and no rows are
+    # Write the rows of such a result; for a reset, only the observations. UNUSUAL: nothing has changed, and no rows are
     # written. IS_OVER: the next reset may be made here.
     cdef Outcome take(self, object result, Rows *rows) except *
     cdef Outcome take_reset(self, object result, Rows *rows) except *

@@ -1,7 +1,7 @@
-"""Fast steps of environments of several agents: PettingZoo's parallel ones and PufferEnvs.
+"""Fast steps for multi-agent environments: PettingZoo's parallel environments and PufferEnvs.
 
-Each class does the work of a RowEnv, which defines the behaviour. Anything unusual (an agent that the RowEnv has not
-checked, an observation that the packer refuses, missing or unknown names) it leaves to the RowEnv, changing nothing.
+Each class does the work of a RowEnv, which defines the behaviour. It leaves anything unusual (an agent that the RowEnv
+has not checked, an observation that the packer refuses, missing or unknown names) to the RowEnv, changing nothing.
 """
 
 cimport cython
@@ -41,9 +41,9 @@ cdef str STATE = "state"
 
 
 cdef class Agents:
-    """A fast stepper of one environment of several agents, for steps in which nothing unusual happens.
+    """A fast stepper of one multi-agent environment, for steps in which nothing unusual happens.
 
-    row_env: the RowEnv that finishes unusual steps. env: the raw environment. copy_value: that of
+    row_env: the RowEnv that finishes unusual steps. env: the raw environment. copy_value: the function of
     emulation/infos.py.
     """
 
@@ -80,14 +80,14 @@ cdef class Agents:
         return UNUSUAL
 
     cdef int add_end(self, dict infos_by_agent, double total_reward) except -1:
-        """Add the statistics of the environment's episode, which ends with this step."""
+        """Add the statistics of the environment's episode, which ends with this step, to its infos."""
         info = infos_by_agent.setdefault(None, {})
         info["env"] = True
         add_episode(info, total_reward, self.length, self.start_s)
         return 0
 
     cdef list label_infos(self, dict infos_by_agent):
-        """Return a list of the infos with their ids added; None if there are none."""
+        """Return a list of the infos with their ids added, or None if there are no infos."""
         cdef list infos
         if not infos_by_agent:
             return None
@@ -105,7 +105,7 @@ cdef class Agents:
         return observations
 
     cdef dict with_finals(self, dict firsts, dict lasts, Rows *rows, object observations):
-        """Do as ``_with_finals`` of worker/worker.py, in the passed dicts. lasts has an info of each ended agent."""
+        """Do the work of ``_with_finals`` in worker/worker.py, in the passed dicts. lasts: ended agents' last infos."""
         cdef dict info, last
         for agent_index, last in lasts.items():
             info = firsts.setdefault(agent_index, {})
@@ -123,14 +123,14 @@ cdef class Agents:
 
 
 cdef int add_episode(dict info, double total_reward, int64_t length, double start_s) except -1:
-    """Do as ``add_episode`` of emulation/infos.py."""
+    """Do the work of ``add_episode`` in emulation/infos.py."""
     if "episode" not in info:
         info["episode"] = {"r": total_reward, "l": length, "t": CLOCK() - start_s}
     return 0
 
 
 cdef inline bint has_items(object mapping) noexcept:
-    """Return whether this is a dict or defaultdict, whose items can be read here."""
+    """Return whether a mapping is exactly a dict or defaultdict, whose items can be read here."""
     return type(mapping) is dict or type(mapping) is DEFAULTDICT
 
 
@@ -142,7 +142,7 @@ cdef bint is_unflagged(object flags, object name) except? True:
 
 
 cdef double sum_of(const double *values, Py_ssize_t count) noexcept nogil:
-    """Add numbers in NumPy's order."""
+    """Sum numbers in the order that NumPy uses."""
     cdef double[8] sums
     cdef double total = 0
     cdef Py_ssize_t i, j
@@ -184,12 +184,12 @@ cdef void put_first_outcome(Rows *rows, Py_ssize_t count) noexcept nogil:
 # --------------------------------------------------------------------------------------- parallel environments
 
 cdef enum:
-    MOST_KINDS = 8  # of agents whose spaces are remembered, where names are new in each episode
+    MOST_KINDS = 8  # of agents whose spaces are remembered, if names are new in each episode
 
 
 @cython.final
 cdef class Seat:
-    """An agent and its row, with the fields of ``rows.Seat``."""
+    """An agent and its row: the compiled counterpart of ``rows.Seat``."""
 
     cdef object name, index_object, read
     cdef object observation_space, action_space  # the environment's own objects
@@ -232,7 +232,7 @@ cdef class Seat:
         return seat
 
     cdef object action(self, const char *discrete, const char *box):
-        """Return the action in a row of actions, as ``unpacker`` reads it."""
+        """Return the action that ``unpacker`` reads from a row of actions."""
         cdef Py_ssize_t i
         cdef const int64_t *values = <const int64_t *>discrete
         if self.clips:
@@ -356,7 +356,7 @@ cdef class ParallelAgents(Agents):
         return 0
 
     cdef Seat seat_of(self, object name, Py_ssize_t free_index):
-        """Return the seat of a new agent, at free_index or its fixed index; None if the RowEnv has to seat it."""
+        """Return the seat of a new agent, at free_index or its fixed index; None if the RowEnv must seat it."""
         cdef PyObject *item
         cdef Seat seat
         if self.keeps_spaces:
@@ -462,7 +462,7 @@ cdef class ParallelAgents(Agents):
         self, list listed, dict observations, object rewards, object terminations, object truncations, object infos,
         bint is_read, Rows *rows
     ) except *:
-        """Do as ``PettingZooRows.take`` where agents end, appear, or are listed in another order.
+        """Do the work of ``PettingZooRows.take`` if agents end, appear, or are listed in another order.
 
         listed: a copy of the environment's list. is_read: whether ``read`` has read all outcomes.
         """
@@ -537,7 +537,7 @@ cdef class ParallelAgents(Agents):
     ) except -2:
         """Read the outcome of an agent with missing entries.
 
-        Return whether a flag says that it has ended, -1 if something is unusual.
+        Return 1 if one of its flags marks its end, 0 if not, and -1 if something is unusual.
         """
         cdef bint terminated = False, truncated = False
         cdef Py_ssize_t agent_index = seat.agent_index
@@ -661,7 +661,7 @@ cdef class ParallelAgents(Agents):
         return True
 
     cdef Py_ssize_t read(self, object rewards, object terminations, object truncations) except? -1:
-        """Read the outcomes of all seats; return how many ended, -1 if something is unusual."""
+        """Read the outcomes of all seats; return the number that ended, or -1 if something is unusual."""
         cdef Seat seat
         cdef bint terminated, truncated
         cdef PyObject *item
@@ -683,7 +683,10 @@ cdef class ParallelAgents(Agents):
     cdef bint are_agents(
         self, object rewards, object terminations, object truncations, dict last, bint all_present
     ) except? True:
-        """Return whether all keys are agents of this episode. all_present: the dicts have all agents that acted."""
+        """Return whether the keys of all three dicts are this episode's agents.
+
+        all_present: whether every acting agent is known to have an entry in each dict.
+        """
         cdef object by_agent
         for by_agent in (rewards, terminations, truncations):
             if not all_present or len(by_agent) != PyList_GET_SIZE(self.seats):
@@ -756,9 +759,9 @@ cdef class ParallelAgents(Agents):
         return seat.masks.packed(None if item == NULL else <object>item)
 
     cdef dict read_infos(self, object infos, list seats, dict last):
-        """Return the infos that are not empty by agent index, as PettingZooRows does; None if one is unusual.
+        """Return the non-empty infos by agent index, as PettingZooRows does; None if one is unusual.
 
-        seats: of the agents in this step. last: index by name.
+        seats: the seats of this step's agents. last: agent indices by name.
         """
         cdef dict infos_by_agent = {}
         cdef dict common_infos = None
@@ -801,7 +804,7 @@ cdef enum:
 
 @cython.final
 cdef class NativeAgents(Agents):
-    """The fast stepper of NativeRows. actions: as in ParallelAgents; the others are those of ``rows.FastRows``."""
+    """The fast stepper of NativeRows. actions: as in ParallelAgents. Other arguments are those of ``rows.FastRows``."""
 
     cdef object actions
     cdef object observations, rewards, terminations, truncations, alive  # the environment's, in this step
@@ -844,7 +847,7 @@ cdef class NativeAgents(Agents):
         return self.is_settled and self.can_step()
 
     cdef bint can_step(self) except? True:
-        """Read the environment's buffers; return whether their shapes and dtypes are as usual."""
+        """Read the environment's buffers; return whether they have the expected shapes and dtypes."""
         env = self.env
         self.rewards, self.terminations, self.truncations = env.rewards, env.terminations, env.truncations
         self.alive = env.alive
@@ -900,7 +903,7 @@ cdef class NativeAgents(Agents):
         return True
 
     cdef dict read_infos(self, object infos):
-        """Return the infos that are not empty by agent index, as NativeRows does; None if they are unusual."""
+        """Return the non-empty infos by agent index, as NativeRows does; None if they are unusual."""
         cdef dict infos_by_agent = {}
         cdef Py_ssize_t agent_index
         if infos is None:
@@ -926,7 +929,7 @@ cdef class NativeAgents(Agents):
         return infos_by_agent
 
     cdef dict read_intact_infos(self, object infos):
-        """Do as ``read_infos``; return None also if the environment has replaced its buffers."""
+        """Do the work of ``read_infos``, but also return None if the environment has replaced its buffers."""
         cdef dict infos_by_agent = self.read_infos(infos) if self.is_intact() else None
         if infos_by_agent and not self.is_intact():  # copying infos may run other code
             return None
@@ -967,7 +970,7 @@ cdef class NativeAgents(Agents):
         return GOES_ON
 
     cdef Outcome come_and_go(self, dict infos_by_agent, Rows *rows) except *:
-        """Do as ``NativeRows._come_and_go``."""
+        """Do the work of ``NativeRows._come_and_go``."""
         cdef char *terminations = puf_data(self.terminations)
         cdef char *truncations = puf_data(self.truncations)
         cdef char *alive = puf_data(self.alive)
@@ -1033,7 +1036,7 @@ cdef class NativeAgents(Agents):
 
 
 cdef bint is_batch(object array, object dtype, Py_ssize_t size):
-    """Return whether this is a writeable plain array of size elements of a dtype."""
+    """Return whether an object is a writeable plain array with ``size`` elements of a dtype."""
     return (
         puf_is_array(array, NDARRAY) and puf_descr(array) == <PyObject *>dtype and puf_ndim(array) == 1
         and puf_dim(array, 0) == size and puf_is_plain(array) and puf_is_writeable(array)

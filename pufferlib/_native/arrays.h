@@ -1,8 +1,8 @@
 /* Access to NumPy arrays without NumPy's headers: building needs only a C compiler and Cython.
  *
  * The first members of an array object and the offset of a NumPy scalar's value are the same since NumPy 1.0, also
- * in NumPy 2. pack.pyx checks this when it is imported: it compares what is read here with the attributes of arrays and
- * scalars, and refuses to load where they differ, so that the portable path runs.
+ * in NumPy 2. pack.pyx checks this when it is imported: it compares the fields read here with the attributes of arrays
+ * and scalars, and refuses to load if they differ, so that the portable path runs.
  */
 #ifndef PUF_ARRAYS_H
 #define PUF_ARRAYS_H

@@ -1,4 +1,4 @@
-/* Casts of arrays from one number type to another, as NumPy's astype does, which check that integers keep their value.
+/* Casts of arrays between number types, equal to NumPy's astype, with a check that integers keep their values.
  *
  * Sources may have any alignment, stride and byte order; targets are contiguous, of any alignment. pack.pyx decides
  * which casts are allowed, by the rules of pack.py.
@@ -58,7 +58,7 @@ PUF_TO_FLOAT(f8, double, read, f4, float) PUF_TO_FLOAT(f8, double, read, f8, dou
             puf_cast_##NAME##_u8, puf_cast_##NAME##_f4, puf_cast_##NAME##_f8                                           \
     }
 
-/* By enum puf_number of source and target; NULL where a float would become an integer. */
+/* Indexed by enum puf_number of source and target; NULL where a float would become an integer. */
 static puf_cast *const PUF_CAST_OF[PUF_NUM_NUMBERS][PUF_NUM_NUMBERS] = {
     {NULL}, PUF_CASTS(b1), PUF_CASTS(i1), PUF_CASTS(i2), PUF_CASTS(i4), PUF_CASTS(i8), PUF_CASTS(u1),
     PUF_CASTS(u2), PUF_CASTS(u4), PUF_CASTS(u8),
@@ -68,7 +68,8 @@ static puf_cast *const PUF_CAST_OF[PUF_NUM_NUMBERS][PUF_NUM_NUMBERS] = {
 
 static const size_t PUF_SIZE_OF[PUF_NUM_NUMBERS] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8};
 
-/* Cast an array of any strides, in C order. swapped: its byte order is not the machine's. Return as a puf_cast does. */
+/* Cast an array with any strides, in C order; return whether integers kept their values. swapped: its byte order is not
+ * the machine's. */
 static int puf_cast_array(int from, int to, int swapped, char *target, const char *source, const ptrdiff_t *dims,
                           const ptrdiff_t *strides, int ndim)
 {

@@ -1,6 +1,6 @@
 """The parent's end of the ring: send a batch of actions, receive a full block.
 
-The plain case runs in C throughout; everything else VecEnv does in Python, over the same shared words.
+The plain case runs entirely in C; VecEnv does everything else in Python, over the same shared words.
 """
 
 cimport cython
@@ -43,10 +43,10 @@ cdef double SLICE_S = 0.1  # the longest sleep, so that signals and dead workers
 
 @cython.final
 cdef class ActionColumn:
-    """One array of actions in the slab, and the check of actions that are copied into it.
+    """One of the slab's arrays of actions, with the check of actions that are copied into it.
 
-    array: of the slab, (num_envs * agents_per_env, ...). values: the check of the values. Raises TypeError for an array
-    of too many dimensions.
+    array: the slab's array, (num_envs * agents_per_env, ...). values: the check of the values. Raises TypeError for an
+    array with too many dimensions.
     """
 
     cdef object array, dtype
@@ -68,7 +68,7 @@ cdef class ActionColumn:
         self.shape[0] //= num_envs
 
     cdef object convert(self, object actions):
-        """Return actions as an array of the slab's dtype; None if the cast is unusual or would change values."""
+        """Return actions as an array with the slab's dtype; None if the cast is unusual or would change values."""
         if puf_is_array(actions, NDARRAY):
             if puf_descr(actions) == <PyObject *>self.dtype and puf_is_plain(actions):
                 return actions
@@ -93,7 +93,7 @@ cdef class ActionColumn:
         return AS_CONTIGUOUS(array)
 
     cdef bint fits(self, object actions, uint64_t num_envs):
-        """Return whether actions are an array as in the slab for num_envs environments, with valid values."""
+        """Return whether actions are an array of num_envs environments' rows, of the slab's dtype, and valid."""
         cdef int axis
         if not puf_is_array(actions, NDARRAY):
             return False
@@ -197,13 +197,13 @@ cdef class FastPath:
 
     @property
     def last_ids(self):
-        """Return the environments of the last batch, None before the first."""
+        """The environments of the last batch; None before the first."""
         return numpy.asarray(self.batch_ids).tolist() if self.num_batch_ids else None
 
     # ------------------------------------------------------------------------------------------ the plain case
 
     def send(self, actions, env_ids=None):
-        """Send actions to env_ids, or to the last batch, in the plain case; return whether it was."""
+        """Send actions to env_ids, or to the last batch for None; return False, sending nothing, if it is not plain."""
         cdef int64_t start_ns = puf_now_ns() if self.telemetry else 0
         cdef double seconds
         if self.owner:
@@ -321,7 +321,7 @@ cdef class FastPath:
         return 0
 
     cdef int store(self, object actions) except -1:
-        """Copy the targets' actions, as ``convert_actions`` returns them, into the slab."""
+        """Copy the targets' actions, converted by ``convert_actions``, into the slab."""
         cdef Py_ssize_t i
         if self.column is not None:
             self.store_part(self.column, actions)
@@ -340,7 +340,7 @@ cdef class FastPath:
             memcpy(column.data + self.target_ids[i] * column.nbytes, source + i * column.nbytes, column.nbytes)
 
     cdef object convert_actions(self, object actions):
-        """Return actions as the slab stores them, an array or a list of arrays; None if they are unusual."""
+        """Convert actions to the slab's format, an array or a list of arrays; return None if they are unusual."""
         cdef Py_ssize_t i
         cdef list parts
         if self.column is not None:
@@ -362,7 +362,7 @@ cdef class FastPath:
         return parts
 
     def recv(self, double timeout_s):
-        """Return the next batch if it is full within timeout_s and one slice and no message came; else None."""
+        """Return the next batch, or None if it is not full within timeout_s and one slice, or if a message came."""
         if self.owner:
             return None
         self.owner = PyThread_get_thread_ident()
@@ -439,21 +439,21 @@ cdef class FastPath:
         return [(self.next_ticket + index) % ring.num_slots for index in range(len(env_ids))]
 
     def look(self):
-        """Record what has arrived, which the caller now handles; later arrivals end a wait."""
+        """Record what has arrived, for the caller to handle; only newer arrivals end a wait."""
         self.mail, self.notes = puf_mail(&self.ring.c), puf_notes(&self.ring.c)
         self.total = puf_total(&self.ring.c)
         self.look_ns, self.look_deferred = puf_now_ns(), False
 
     cdef bint is_overdue(self, int64_t now_ns) noexcept:
-        """Return whether the last look is longer ago than a slice: a worker may have died without ending a wait."""
+        """Return whether the last look was more than a slice ago: a worker may have died without ending a wait."""
         return now_ns - self.look_ns > <int64_t>(1e9 * SLICE_S)
 
     def wants_a_look(self):
-        """Return whether the sockets are due to be read, although rows keep arriving."""
+        """Return whether it is time to read the sockets, although rows keep arriving."""
         return bool(self.is_overdue(puf_now_ns()))
 
     cdef bint has_infos(self) noexcept:
-        """Return whether rows of the next block, which is full, have infos."""
+        """Return whether any row of the next block, which must be full, has infos."""
         cdef uint64_t i
         cdef unsigned char *flags = self.ring.c.flags + self.head % self.ring.c.num_blocks * self.ring.c.block_size
         for i in range(self.ring.c.block_size):
@@ -481,7 +481,7 @@ cdef class FastPath:
         PyErr_CheckSignals()
 
     def is_full(self, bint by_words):
-        """Return whether the next block is full, by its words (always right) or by its count."""
+        """Return whether the next block is full, judged by its words (always right) or by its count."""
         if by_words:
             return puf_is_done_block(&self.ring.c, self.head)
         return puf_is_full(&self.ring.c, self.head)
@@ -541,7 +541,7 @@ cdef class FastPath:
         return infos
 
     cdef object infos_of(self, uint64_t block):
-        """Return the infos of the last batch, which was in this block, in the order of its rows."""
+        """Return the infos of the last batch, which was in the given block, in the order of its rows."""
         cdef uint64_t i, slot = block * self.ring.c.block_size
         cdef uint32_t env_id
         cdef size_t nbytes = 0
@@ -619,7 +619,7 @@ cdef class FastPath:
         return self.slots[env_id]
 
     def claimed_slot(self, uint64_t env_id):
-        """Return the slot that an environment has claimed and not written; None if there is none."""
+        """Return the slot that an environment has claimed but not written; None if there is none."""
         cdef uint64_t ticket
         cdef uint64_t first = self.head * self.ring.c.block_size
         for ticket in range(first, first + self.ring.c.num_slots):
@@ -632,20 +632,20 @@ cdef class FastPath:
         self.head, self.next_ticket, self.coming = head, head * self.ring.c.block_size, 0
 
     def counted(self):
-        """Return how many environments' rows are counted and not received."""
+        """Return the number of environments whose rows are counted but not received."""
         return puf_counted(&self.ring.c, self.head)
 
     def is_asleep(self, uint32_t worker):
-        """Return whether a worker sleeps, and so has counted all its rows."""
+        """Return whether a worker is asleep, and so has counted all its rows."""
         return bool(puf_is_asleep(&self.ring.c, worker))
 
     def asked(self, uint32_t worker):
-        """Return the number of the next word that a worker has to take; None if it has taken all."""
+        """Return the number of the next word for a worker to take; None if it has taken all of them."""
         cdef uint64_t number = 0
         return number if puf_has_untaken(&self.ring.c, worker, &number) else None
 
     def landed(self):
-        """Return the environments whose rows are written and not received."""
+        """Return the environments whose rows are written but not received."""
         cdef uint64_t ticket
         cdef uint64_t first = self.head * self.ring.c.block_size
         env_ids = []

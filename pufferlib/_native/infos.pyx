@@ -1,9 +1,9 @@
-"""Infos between worker and parent: copies, or records of bytes that are decoded only when they are read.
+"""Transfer of infos from worker to parent: as copies, or as records of bytes that are decoded only when read.
 
 A worker writes each info of an environment as a record: a head, then the values, each after a byte for its kind. A
-record has no keys, but the number of a schema that the worker has sent before. Numbers, short texts, None, small arrays
-and dicts of these have kinds; an info with any other value is no record, and is sent pickled. The parent keeps the
-bytes with the batch, and builds the dicts on first access.
+record has no keys, only the number of a schema that the worker has sent before. Numbers, short texts, None, small
+arrays and dicts of these have kinds; an info with any other value is sent pickled instead. The parent keeps the bytes
+with the batch, and builds the dicts on first access.
 """
 
 cimport cython
@@ -87,7 +87,7 @@ cdef dict copy_info(dict info, object copy_value):
 
 @cython.final
 cdef class Schema:
-    """The keys of an info, in their order."""
+    """The keys of an info, in order."""
 
     def __init__(self, tuple keys, uint16_t number):
         self.keys, self.number = keys, number
@@ -114,7 +114,7 @@ cdef bint has_keys(dict info, Schema schema):
 
 @cython.final
 cdef class InfoWriter:
-    """Writes infos as records into a message of ``nbytes``, for one environment at a time."""
+    """A writer of infos as records into a message of up to ``nbytes``, for one environment at a time."""
 
     def __init__(self):
         self.schemas, self.candidates = {}, set()
@@ -123,9 +123,10 @@ cdef class InfoWriter:
         self.nbytes = self.likely_dtype = 0
 
     cdef Schema schema_of(self, dict info, Schema likely_schema):
-        """Return the schema of an info; None if it must be sent pickled. likely_schema: the one to try first, or None.
+        """Return the schema of an info; None if the info must be sent pickled. likely_schema: tried first if not None.
 
-        A schema not sent yet is ``new_schema``. Only keys that occur a second time get one, since some never repeat.
+        A schema that has not been sent is also ``new_schema``. Only keys that occur a second time get a schema, since
+        some never repeat.
         """
         cdef Schema schema
         if likely_schema is not None and has_keys(info, likely_schema):
@@ -146,7 +147,7 @@ cdef class InfoWriter:
         return self.new_schema
 
     def new_schema_message(self):
-        """Return the message that sends the new schema."""
+        """Return the message that announces the new schema."""
         return bytes([KEYS]) + pickle.dumps((self.new_schema.number, self.new_schema.keys))
 
     def add_new_schema(self):
@@ -282,7 +283,7 @@ cdef class InfoWriter:
         return True
 
     cdef inline bint put(self, uint8_t kind, const void *bytes, size_t nbytes) noexcept:
-        """Write a byte and the bytes after it; return False if they do not fit."""
+        """Write a byte followed by other bytes; return False if they do not fit."""
         if self.nbytes + 1 + nbytes > MOST_NBYTES:
             return False
         self.bytes[self.nbytes] = <char>kind
@@ -311,7 +312,7 @@ cdef class InfoStore:
         free(self.messages)
 
     cdef char *reserve(self, uint64_t env_id, uint32_t nbytes) except NULL:
-        """Return memory for the message of an environment; it replaces the last one."""
+        """Return memory for an environment's message, which replaces its previous one."""
         cdef Message *message
         cdef void *memory
         cdef uint64_t num = self.num_messages
@@ -335,7 +336,7 @@ cdef class InfoStore:
         return message.bytes
 
     cdef int resolve_schemas(self, uint32_t worker, uint64_t env_id) except -1:
-        """Look up the schemas of an environment's message, which has been written."""
+        """Look up the schemas of an environment's message once it has been written."""
         cdef Message *message = &self.messages[env_id]
         cdef uint32_t offset = 1
         cdef Head head
@@ -348,7 +349,7 @@ cdef class InfoStore:
         return 0
 
     cdef int add_schema(self, uint32_t worker, bytes payload) except -1:
-        """Add a worker's next schema from its message."""
+        """Add a worker's next schema, read from the message that announces it."""
         cdef list worker_schemas = self.worker_schemas[worker]
         number, keys = pickle.loads(payload[1:])
         if number == len(worker_schemas):  # else the worker has sent it before
@@ -378,9 +379,9 @@ cdef class InfoStore:
 
 @cython.final
 cdef class Records:
-    """The source of an Infos: records, and infos that are dicts already.
+    """The source of an Infos: a mixture of records and of infos that are already dicts.
 
-    items: in the order of the infos, a dict, or the Schema of a record; None for a record without keys. data: the
+    items: for each info in order, a dict, the Schema of a record, or None for a record without keys. data: the
     records, one after another.
     """
 
@@ -455,7 +456,7 @@ cdef class Records:
     def column(self, name, Py_ssize_t num_rows):
         """Return (values, mask) as ``Infos.column`` does; None if that needs the dicts.
 
-        It does if an info is a dict already, or if values are not all numbers of one kind or arrays of one shape.
+        It needs them if an info is already a dict, or if values are not all numbers of one kind or arrays of one shape.
         """
         cdef const char *cursor = PyBytes_AS_STRING(self.data)
         cdef const char *value
@@ -502,7 +503,7 @@ cdef class Records:
 
 
 def column_of(list infos, name, Py_ssize_t num_rows, id_key, dict row_of):
-    """Return (values, mask) of one key of dicts, as ``Infos.column`` does; None if only Python can.
+    """Return (values, mask) of one key of dicts, as ``Infos.column`` does; None if Python must do it.
 
     All values must be floats, ints or bools, or all NumPy scalars or arrays of one shape, of one dtype. id_key: the key
     of an info's environment or agent id. row_of: rows by id; None if the id is the row.
@@ -554,7 +555,7 @@ def column_of(list infos, name, Py_ssize_t num_rows, id_key, dict row_of):
 
 
 def keys_of(list infos):
-    """Return the keys of all infos, as ``Infos.keys`` does; None if one is no plain dict."""
+    """Return the keys of all infos, as ``Infos.keys`` does; None if one is not a plain dict."""
     cdef dict keys = {}
     cdef object info
     for info in infos:
@@ -578,7 +579,7 @@ cdef bint is_row(array, arrays) noexcept:
 
 
 cdef object column_for(value, Py_ssize_t num_rows):
-    """Return zeros for values like this one, of the dtype that Gymnasium chooses; None if Python has to copy them."""
+    """Return zeros for values like this one, with the dtype that Gymnasium chooses; None if Python must copy them."""
     cdef int index
     if PyFloat_CheckExact(value):
         return ZEROS(num_rows, FLOAT64)
@@ -610,7 +611,7 @@ cdef bint same_bytes(const char *left, const char *right, size_t nbytes) noexcep
 
 
 cdef size_t head_nbytes_of(const char *value) noexcept:
-    """Return how many bytes come before a value's data: its kind, and an array's dtype and shape."""
+    """Return the number of bytes before a value's data: its kind, and an array's dtype and shape."""
     if <uint8_t>value[0] == ARRAY:
         return 3 + <uint8_t>value[2] * sizeof(uint32_t)
     return 1
@@ -656,7 +657,7 @@ cdef object shape_of(const char *array):
 
 
 cdef object column_like(const char *value, Py_ssize_t num_rows):
-    """Return zeros for values of this one's kind, of the dtype that Gymnasium chooses; None if Python must copy."""
+    """Return zeros for values of this kind, with the dtype that Gymnasium chooses; None if Python must copy them."""
     cdef uint8_t kind = <uint8_t>value[0]
     if kind == FLOAT:
         return ZEROS(num_rows, FLOAT64)

@@ -2,9 +2,9 @@
 
 ``Packer`` does the work of ``compile_writer`` in pufferlib/layout/pack.py, and ``Unpacker`` that of ``compile_unpack``
 in pufferlib/layout/unpack.py: the same bytes in a tenth of the time. Both accept exact types only, and read memory
-rather than call methods of a sample. ``Packer`` casts number types as ``pack.Writer.cast`` does, once that has warned
-of a cast. Anything unusual (a value that a cast would change, a string, an extra key) they leave to the Python code,
-which accepts it or raises the error.
+rather than call methods of a sample. ``Packer`` casts number types as ``pack.Writer.cast`` does, once the latter has
+warned of a cast. They leave anything unusual (a value that a cast would change, a string, an extra key) to the Python
+code, which accepts it or raises the error.
 """
 
 cimport cython
@@ -69,7 +69,10 @@ UNUSUAL = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 
 def _compare_arrays():
-    """Compare what arrays.h reads with the attributes of arrays and scalars. Raises ImportError if they differ."""
+    """Check the fields that arrays.h reads against the attributes of arrays and scalars.
+
+    Raises ImportError if they differ.
+    """
     base = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
     frozen = numpy.zeros(3, numpy.int16)
     frozen.flags.writeable = False
@@ -123,7 +126,7 @@ cdef inline bint is_like(object array, Node *node, int first):
 
 
 cdef bint is_equal(PyObject *dtype, PyObject *expected):
-    """Return whether two dtype objects, one of which may be unpickled, are equal."""
+    """Return whether two dtype objects are equal; an unpickled one may be a distinct object."""
     return PyObject_RichCompareBool(<object>dtype, <object>expected, Py_EQ) == 1
 
 
@@ -139,7 +142,7 @@ cdef int copy(object array, Node *node, Py_ssize_t nbytes, char *target) except 
 
 
 cdef bint overlaps(object array, Py_ssize_t itemsize, const char *target, Py_ssize_t nbytes) noexcept:
-    """Return whether an array overlaps the memory it is copied to, where NumPy has to choose the order."""
+    """Return whether an array overlaps the memory it is copied to, so that NumPy has to choose the copying order."""
     cdef const char *low = puf_data(array)
     cdef const char *high = low + itemsize
     cdef Py_ssize_t extent
@@ -277,7 +280,7 @@ for _i in range(len(NUMBERS)):
 
 
 cdef int number_type(PyObject *dtype, bint *swapped) except -1:
-    """Return a dtype's number type (a puf_number), PUF_NO_NUMBER for others; store whether it is byte-swapped."""
+    """Return a dtype's number type (a puf_number) or PUF_NO_NUMBER; store whether it is byte-swapped."""
     cdef int i
     swapped[0] = False
     for i in range(1, PUF_NUM_NUMBERS):
@@ -336,7 +339,7 @@ cdef bint is_single(object array) noexcept:
 
 
 cdef Number stored(int number, const char *data, int64_t *int_value, double *float_value) noexcept:
-    """Read a value of a number type. A uint64 beyond int64 is no number."""
+    """Read a value of a number type. A uint64 beyond int64 does not count as a number."""
     if number == PUF_FLOAT32 or number == PUF_FLOAT64:
         PUF_CAST_OF[number][PUF_FLOAT64](<char *>float_value, data, 0, 1)
         return A_FLOAT
@@ -349,7 +352,7 @@ cdef Number stored(int number, const char *data, int64_t *int_value, double *flo
 cdef int fill_cast(Node *node, object sample, char *target) except -1:
     """Write a sample that needs a cast, by the rules of ``pack.Writer.cast``; return 0 if that function must decide.
 
-    It must until it has warned of the first cast.
+    It must decide until it has warned of the first cast.
     """
     cdef int number
     if node.number == PUF_NO_NUMBER:
@@ -525,7 +528,7 @@ cdef class Packer:
         return row[()] if self.is_scalar and row is not None else row
 
     def flat_step(self, result, copy_info):
-        """Return the five values of a raw step with a new row in place of the observation; None if Python has to do it.
+        """Return the five values of a raw step with a new row for the observation; None if Python has to do it.
 
         copy_info: ``copy_value`` of emulation/infos.py.
         """
@@ -553,7 +556,7 @@ cdef class Packer:
         return self.pack_at(sample, puf_data(row)) == 1
 
     def pack_padded(self, sample, row):
-        """Do the same in a 1-D row that may be longer, of the layout's dtype or uint8; zeros follow the sample."""
+        """Write a sample, as ``pack`` does, into a 1-D row of the layout's dtype or uint8; zero-fill the rest."""
         cdef Py_ssize_t nbytes
         if not puf_is_array(row, NDARRAY) or puf_ndim(row) != 1 or not is_open(row):
             return False
@@ -650,7 +653,7 @@ cdef PyObject *keep(value, list references):
 
 
 cdef void *allocate(Py_ssize_t count, size_t size) except NULL:
-    """Return zeroed memory for count items, at least one."""
+    """Allocate zeroed memory for count items, or for one if count is 0."""
     cdef void *memory = PyMem_Calloc(max(count, 1), size)
     if memory == NULL:
         raise MemoryError
@@ -671,7 +674,7 @@ cdef void free_node(Node *node) noexcept:
 cdef enum:
     NUMBER  # a Discrete: the element at start, as a Python int
     DISCRETE_ARRAY  # count elements of the discrete component from start, as an array of shape and dtype
-    FLOATS  # count elements of the box component likewise
+    FLOATS  # the same for count elements of the box component
     DOUBLES  # the same; low and high, which float32 may round, become the exact bounds again
     INTEGERS  # the same, clipped and rounded
     MAPPING  # count, children with their keys
@@ -688,7 +691,7 @@ cdef dict KINDS = {
 
 
 class _NotANumber(Exception):
-    """An action holds NaN for a Box of integers."""
+    """The error for an action that holds NaN for a Box of integers."""
 
 
 @cython.no_gc_clear  # parts point into references
@@ -790,7 +793,7 @@ cdef object block(const char *data, Py_ssize_t size, object dtype):
 
 
 cdef object read(Unpacker unpacker, Part *part, const int64_t *discrete, const float *box):
-    """Return one part of an action."""
+    """Build one part of an action from a row's components."""
     cdef Py_ssize_t i
     if part.kind == NUMBER:
         return sum_of(discrete[part.start], unpacker.start[part.start])
@@ -837,7 +840,7 @@ cdef int read_box(Part *part, const float *values, char *target) except -1:
 
 
 cdef inline int64_t sum_of(int64_t value, int64_t start) noexcept:
-    """Add, and wrap around as NumPy does."""
+    """Add two integers, wrapping around as NumPy does."""
     return <int64_t>(<uint64_t>value + <uint64_t>start)
 
 
@@ -947,7 +950,7 @@ cdef class MaskPacker:
 
 
 cdef Py_ssize_t fill_choices(object mask, char *row, Py_ssize_t capacity) except -2:
-    """Write the elements of an array or a list, or a number; return how many, -1 if one is unusual."""
+    """Write a number, or the elements of an array or a list; return their count, or -1 if one is unusual."""
     cdef Py_ssize_t i, size
     cdef Py_ssize_t count = 1
     cdef int axis, number
@@ -991,7 +994,7 @@ cdef list CHECKED = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4",
 
 @cython.final
 cdef class ValueCheck:
-    """A check that actions hold valid values, made by ``ActionValues``, which has the rules.
+    """A check that actions hold valid values, made by ``ActionValues``, which defines the rules.
 
     dtype, shape: of one action. low, high: the least and the greatest value of each element, 1-D, in that dtype; None
     for a Box. Raises TypeError for a dtype that it does not support.
@@ -1013,7 +1016,7 @@ cdef class ValueCheck:
         return puf_values_fit(self.kind, values, num_rows, self.num_columns, self.low_data, self.high_data)
 
     def fit(self, values):
-        """Return whether values are a plain array of complete actions, in the space's dtype, and all are valid."""
+        """Return whether values are a plain array of complete actions with the space's dtype, all of them valid."""
         cdef size_t size
         if not puf_is_array(values, NDARRAY) or not puf_is_plain(values) or not self.num_columns:
             return False

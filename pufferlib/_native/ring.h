@@ -210,7 +210,7 @@ static inline void puf_sleep(puf_waiter *waiter, uint32_t bell, int64_t timeout_
     puf_cancel_sleep(waiter);
 }
 
-/* Wake the sleeper if it waits for `least` or more; what it waits for must be stored (seq_cst) before. */
+/* Wake the sleeper if it waits for `least` or more; the event it waits for must be stored (seq_cst) before. */
 static inline void puf_ring_bell(puf_waiter *waiter, uint32_t least)
 {
     uint32_t reason = atomic_load(&waiter->asleep);
@@ -236,14 +236,14 @@ static inline void puf_announce_mail(puf_ring *ring)
 
 static inline uint64_t puf_request(uint32_t env, uint32_t slot) { return (uint64_t)slot << 32 | env; }
 
-/* Return how many more words a worker's mailbox takes. For the parent. */
+/* Return the number of words for which a worker's mailbox still has room. For the parent. */
 static inline uint64_t puf_room(puf_ring *ring, uint32_t worker)
 {
     puf_box *box = &ring->boxes[worker];
     return ring->box_size - (atomic_load_explicit(&box->tail, memory_order_relaxed) - atomic_load(&box->head));
 }
 
-/* Return whether a worker has words left to take; store the endless number of the first. For the parent. */
+/* Return whether a worker has words left to take; store the first's number, counted without end. For the parent. */
 static inline int puf_has_untaken(puf_ring *ring, uint32_t worker, uint64_t *number)
 {
     puf_box *box = &ring->boxes[worker];
@@ -326,7 +326,7 @@ static inline void puf_pipe_copy(puf_ring *ring, uint32_t worker, uint64_t posit
     }
 }
 
-/* Return whether a record of so many bytes fits, which stays true until one is put. For the worker. */
+/* Return whether a record of nbytes bytes fits, which stays true until one is put. For the worker. */
 static inline int puf_has_room_for_info(puf_ring *ring, uint32_t worker, uint64_t nbytes)
 {
     puf_pipe *pipe = &ring->pipes[worker];
@@ -405,7 +405,7 @@ static inline void puf_begin(puf_ring *ring, uint64_t block, int64_t now_ns)
     atomic_store_explicit(&ring->blocks[block].begun_ns, now_ns, memory_order_relaxed);
 }
 
-/* Return how long the block then took to fill; less than 0 if unknown. */
+/* Return the time from puf_begin until the block was full; less than 0 if unknown. */
 static inline int64_t puf_filled_in_ns(puf_ring *ring, uint64_t block)
 {
     return atomic_load_explicit(&ring->blocks[block].full_ns, memory_order_relaxed) -
@@ -477,7 +477,7 @@ static inline int puf_repair_count(puf_ring *ring, uint64_t head)
     return 1;
 }
 
-/* Return how many environments' rows were counted so far. */
+/* Return the number of environments' rows counted so far. */
 static inline uint64_t puf_total(puf_ring *ring)
 {
     uint64_t total = 0;
@@ -485,7 +485,7 @@ static inline uint64_t puf_total(puf_ring *ring)
     return total;
 }
 
-/* Return how many environments' rows are counted in the blocks from number `head` on, none of which was received. */
+/* Return the number of environments' rows counted in the blocks from number `head` on, none of which was received. */
 static inline uint64_t puf_counted(puf_ring *ring, uint64_t head)
 {
     uint64_t counted = 0;

@@ -20,10 +20,10 @@ CONTROL = PUF_CONTROL
 
 @cython.final
 cdef class Ring:
-    """The shared words of ring.h in an array of memory: uint8, (``nbytes(…)``,), zeroed at first.
+    """The shared words of ring.h, in an array of memory: uint8, (``nbytes(…)``,), initially zero.
 
-    All processes pass the same numbers. box_size: words in each worker's mailbox; pipe_size: bytes in the pipe for each
-    worker's infos. Both are powers of two.
+    All processes must pass the same numbers. box_size: words in each worker's mailbox; pipe_size: bytes in the pipe for
+    each worker's infos. Both are powers of two.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ cdef class Ring:
     def nbytes(
         uint64_t num_blocks, uint64_t block_size, uint32_t num_workers, uint32_t box_size, uint32_t pipe_size
     ):
-        """Return how many bytes a ring takes."""
+        """Return the size of a ring in bytes."""
         cdef puf_ring ring
         return puf_ring_layout(&ring, NULL, num_blocks, block_size, num_workers, box_size, pipe_size)
 
@@ -58,7 +58,7 @@ cdef class Ring:
         self.store.forget_worker(worker)
 
     def request(self, uint32_t worker, env_ids, slots):
-        """Post requests to step environments into slots (or CLAIM); return False, and post none, if they do not fit."""
+        """Post requests to step environments into slots (or CLAIM); if they do not all fit, post none; return False."""
         cdef uint64_t count = 0
         if puf_room(&self.c, worker) < <uint64_t>len(env_ids):
             return False
@@ -69,7 +69,7 @@ cdef class Ring:
         return True
 
     def claim(self, uint64_t env_id):
-        """Claim the next slot for an environment instead of its worker, and return the slot."""
+        """Claim the next slot for an environment on behalf of its worker, and return the slot."""
         return puf_claim(&self.c, env_id) % self.c.num_slots
 
     def commit(self, uint64_t slot, bint over, bint has_info=False):
@@ -79,7 +79,7 @@ cdef class Ring:
         puf_count(&self.c, slot // self.c.block_size, 1)
 
     def repair_count(self, uint64_t head):
-        """Repair the count of block number ``head``, the last one received; False while a worker may add to it."""
+        """Repair the count of block number ``head``, the last received; return False while a worker may add to it."""
         cdef int yields
         for yields in range(YIELDS):  # takes nanoseconds unless a worker is stopped at that moment
             if puf_repair_count(&self.c, head):

@@ -1,8 +1,8 @@
-"""A worker's loop: take requests, step environments, commit their rows.
+"""Run a worker's loop: take requests, step environments, commit their rows.
 
 C reads rewards and flags of every number type, casts observations, and copies infos, or writes them as records if the
-parent is another process. Anything unusual (an info that no record holds, a list of rewards, an exception) goes to the
-Python code that both paths share; nothing is done twice. The classes of agents.pyx step environments of several agents.
+parent is another process. Anything unusual (an info that no record can hold, a list of rewards, an exception) goes to
+the Python code that both paths share; nothing is done twice. The classes of agents.pyx step multi-agent environments.
 """
 
 cimport cython
@@ -45,7 +45,7 @@ cdef enum:
     MOST_LEFT_OUT = 1000
     HUNDRED_COSTS_NS = 6000
     SLOW_NS = 20000
-    IN_PYTHON = 255  # instead of a row's flag: Python has to send its info
+    IN_PYTHON = 255  # instead of a row's flag: Python must send its info
 
 
 # ------------------------------------------------------------------------------------------------- the columns
@@ -138,13 +138,13 @@ cdef inline void put(Column *column, uint64_t slot, const char *source) noexcept
 # -------------------------------------------------------------------------------------------- one environment
 
 cdef class Stepper:
-    """A fast stepper of one environment of one agent, for steps in which nothing unusual happens.
+    """A fast stepper of one single-agent environment, for steps in which nothing unusual happens.
 
     row_env: the RowEnv that finishes unusual steps; its ``totals`` (return, length and start of the episode) are set
     before and read after. step: the raw environment's ``step``. actions: the environment's action rows in the slab, one
-    array per component. packer, unpacker: of the layouts; unpacker is None if the space is one leaf. native: whether it
-    is a PufferEnv, which has buffers, rather than an environment that returns five values. resets: whether it may be
-    reset here too. masks: the arguments of a MaskPacker for the masks in its infos, or None.
+    array per component. packer, unpacker: those of the layouts; unpacker is None if the space is one leaf. native:
+    whether it is a PufferEnv, which has buffers, rather than an environment that returns five values. resets: whether
+    it may also be reset here. masks: the arguments of a MaskPacker for the masks in its infos, or None.
     """
 
     cdef Agents agents  # steps several agents, and replaces the fields up to ``ready``; None for one agent
@@ -197,14 +197,14 @@ cdef class Stepper:
 
     @staticmethod
     def of_agents(Agents agents not None):
-        """Return a stepper of an environment of several agents."""
+        """Return a stepper for a multi-agent environment."""
         cdef Stepper stepper = Stepper.__new__(Stepper)
         stepper.agents = agents
         stepper.left_out, stepper.random_state, stepper.weight = 0, 1, 1
         return stepper
 
     cdef object restart(self):
-        """Call the environment's reset: looked up each time, as in the RowEnv, since some environments replace it."""
+        """Call the environment's reset, looking it up each time, as the RowEnv does: some environments replace it."""
         if self.agents is not None:
             return self.agents.reset()
         if not self.native:
@@ -263,7 +263,7 @@ cdef class Stepper:
         return 0
 
     cdef int resume(self, bint ready) except -1:
-        """Read the episode's totals from the RowEnv if the next step may be made here (ready)."""
+        """Read the episode's totals from the RowEnv. ready: whether this stepper may take the next step."""
         self.ready = ready
         if ready and self.agents is not None:
             return self.agents.resume()
@@ -272,7 +272,7 @@ cdef class Stepper:
         return 0
 
     cdef bint can_reset(self):
-        """Return whether the next step, which is a reset, may be made here."""
+        """Return whether this stepper may make the next step, which is a reset."""
         if self.agents is not None:
             return self.agents.can_reset()
         if not self.is_settled:
@@ -286,12 +286,12 @@ cdef class Stepper:
 
 
 cdef inline bint is_dict(object info) noexcept:
-    """Return whether an info can be copied here."""
+    """Return whether an info is None or a plain dict, which compiled code can copy."""
     return info is None or type(info) is dict
 
 
 cdef object unmasked(object info):
-    """Return an info without an action mask."""
+    """Return an info with any action mask removed, in a copy of the dict if it has one."""
     if type(info) is dict and ACTION_MASK in <dict>info:
         info = PyDict_Copy(info)
         del (<dict>info)[ACTION_MASK]
@@ -299,7 +299,7 @@ cdef object unmasked(object info):
 
 
 cdef object single_info(object infos):
-    """Return the info of a PufferEnv of one agent, which may be alone in a sequence."""
+    """Return the info of a single-agent PufferEnv, which may be wrapped in a sequence of one."""
     if type(infos) is tuple:
         infos = list(infos)
     if type(infos) is not list or PyList_GET_SIZE(infos) > 1:
@@ -311,7 +311,7 @@ cdef object single_info(object infos):
 
 
 cdef inline bint is_one(object array, object dtype):
-    """Return whether this is a writeable array of one element of a dtype."""
+    """Return whether an object is a writeable array with one element of a dtype."""
     return (
         puf_is_array(array, NDARRAY) and puf_descr(array) == <PyObject *>dtype
         and puf_ndim(array) == 1 and puf_dim(array, 0) == 1 and puf_is_writeable(array)
@@ -326,12 +326,12 @@ cdef class StepLoop:
 
     worker: a vectorization.worker.worker.Worker. Its ``advance(env_id, slot)`` makes a complete step in Python,
     ``finish(env_id, slot, result)`` the rest of a step and ``finish_reset(env_id, slot, result)`` the rest of a reset;
-    all return whether the next step may be made here again. ``finish_restart`` makes the rest of a same-step reset, and
-    ``finish_restart_of_several`` that of several agents. ``hand_over(env_id, slot, over, infos)`` commits rows with
+    all return whether the compiled loop may make the next step. ``finish_restart`` makes the rest of a same-step reset,
+    or ``finish_restart_of_several`` for several agents. ``hand_over(env_id, slot, over, infos)`` commits rows with
     infos for another process. ``failed(env_id, phase, error)`` reports an exception. ``over`` is the set of
     environments whose next step is a reset.
     scratch: a slab of one slot, for rows whose slot is not known yet. claims: whether slots are claimed after the step.
-    copy_value: that of emulation/infos.py, for values of infos that are not copied here.
+    copy_value: the function of emulation/infos.py, for values of infos that are not copied here.
     """
 
     cdef Ring ring
@@ -373,11 +373,11 @@ cdef class StepLoop:
         self.reset_limit_ns = <int64_t>(1e9 * worker.reset_limit_s)
 
     def adopt(self, uint64_t env_id, stepper):
-        """Use a stepper for an environment where possible; None: step it in Python."""
+        """Use a stepper for an environment's steps where possible. stepper: None steps it in Python."""
         self.steppers[env_id - self.first] = stepper
 
     def resume(self, uint64_t env_id, bint ready):
-        """Set whether the next step of an environment may be made here."""
+        """Set whether the compiled loop may make an environment's next step."""
         stepper = self.steppers[env_id - self.first]
         if stepper is not None:
             (<Stepper>stepper).resume(ready)
@@ -392,7 +392,7 @@ cdef class StepLoop:
         return self.ring.infos is not None
 
     def commit(self, uint64_t env_id, uint32_t slot, bint over, list infos):
-        """Commit an environment's written rows and their infos, which were sent already if the parent is elsewhere."""
+        """Commit an environment's written rows with their infos, already sent if the parent is another process."""
         cdef unsigned char flags = PUF_OVER if over else 0
         if slot == PUF_CLAIM:
             slot = self.claim(env_id)
@@ -438,7 +438,7 @@ cdef class StepLoop:
     def serve(self, int spin):
         """Serve requests until the socket has a frame to read.
 
-        spin: how often to yield the core before sleeping.
+        spin: how many times to yield the core before sleeping.
         """
         cdef uint64_t word
         cdef bint has_word
@@ -545,7 +545,7 @@ cdef class StepLoop:
             self.begun_ns = puf_about_now_ns()
 
     cdef inline int end(self, int64_t limit_ns, str what) except -1:
-        """Raise if a step or reset has taken longer than its limit."""
+        """Raise an error if a step or reset has taken longer than its limit."""
         cdef int64_t ns
         if limit_ns:
             ns = puf_about_now_ns() - self.begun_ns
@@ -583,9 +583,10 @@ cdef class StepLoop:
         return 0
 
     cdef bint restart(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
-        """Finish a step that ends an episode by the next reset (same_step); return False, changing nothing, for others.
+        """Finish a step that ends an episode with the next reset (same_step).
 
-        Raises what the step's observation raises; reports errors of the reset.
+        Return False, changing nothing, if the step ends none or is unusual. Errors raised by the step's observation
+        propagate; errors of the reset are reported.
         """
         cdef double reward
         cdef bint terminated, truncated
@@ -690,7 +691,7 @@ cdef class StepLoop:
         return 0
 
     cdef int hand_back(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
-        """Finish a step in Python; the time of a reset in it is not the step's."""
+        """Finish a step in Python; the time of a reset within it is not counted as the step's."""
         stepper.export_state()
         stepper.resume(self.worker.finish(env_id, slot, result))
         self.reset_ns = <int64_t>(1e9 * self.worker.reset_s)
@@ -741,7 +742,7 @@ cdef class StepLoop:
         return PUF_HELD
 
     cdef int prepare_infos(self, Stepper stepper, list infos, list agent_indices) except -1:
-        """Do the same for infos that are labelled copies. agent_indices: of each info; None for the environment's."""
+        """Prepare infos that are labelled copies. agent_indices: one per info; None if it is the environment's."""
         cdef InfoWriter writer = self.writer
         cdef Schema schema
         cdef Py_ssize_t i
@@ -770,7 +771,7 @@ cdef class StepLoop:
         return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else IN_PYTHON
 
     cdef Schema schema_of(self, Stepper stepper, dict info):
-        """Return the schema of an info, which the parent has been sent; None if the info must be sent pickled."""
+        """Return the schema of an info, already sent to the parent; None if the info must be sent pickled."""
         cdef InfoWriter writer = self.writer
         cdef Schema schema = writer.schema_of(info, stepper.schema)
         if schema is None:
@@ -783,7 +784,7 @@ cdef class StepLoop:
         return schema
 
     cdef int attach(self, uint64_t env_id, uint32_t slot, int info_flag) except -1:
-        """Attach the prepared info to its row, or put it into the worker's pipe, which has room for it."""
+        """Attach the prepared info to its row, or put it into the worker's pipe, which must have room for it."""
         if info_flag == PUF_HELD:
             self.ring.infos[slot] = self.copy
             self.copy = None
@@ -980,7 +981,7 @@ cdef class StepLoop:
         return 0
 
     cdef int write_first(self, Stepper stepper, object result, uint64_t env_id, uint32_t *slot) except -1:
-        """Write an episode's first observation; return its info flag, IN_PYTHON also for an unusual result."""
+        """Write an episode's first observation; return its info flag, or IN_PYTHON if the result is unusual."""
         cdef object observation, info
         cdef int info_flag
         if stepper.native:

@@ -1,9 +1,9 @@
-"""Vectorization: step many environments at once, behind one object.
+"""Vectorization: step many environments at once through one object.
 
-core       what every VecEnv consists of
+core       the parts that all VecEnvs share
 worker     the environments of one worker; THE autoreset
-driver     send and recv of a VecEnv whose environments are stepped by workers
-serial     one worker, in the calling process
+driver     send and recv of a VecEnv whose environments are stepped in workers
+serial     a single worker in the calling process
 processes  workers in processes: multiprocessing and pool
 ray        workers in Ray actors
 device     no workers: kernels on a device step the environments

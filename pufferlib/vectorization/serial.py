@@ -1,4 +1,4 @@
-"""Serial: all environments in the calling process, stepped one after another. Use it to debug environments."""
+"""Serial: step all environments in the calling process, one after another. Use it to debug environments."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Serial(WorkerVecEnv):
         self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
     ) -> Backend:
         if context is not None:
-            start_method(context)  # unused here, but a wrong name is an error as in the other backends
+            start_method(context)  # unused here, but an invalid name is an error, as in the other backends
         return SerialBackend(task(0, range(plan.num_envs)))
 
 
 class SerialBackend(Backend):
-    """One worker in this process, which executes each request at once."""
+    """A backend with one worker in this process, which executes each request at once."""
 
     near = True
     watched = False  # the process cannot kill itself and continue

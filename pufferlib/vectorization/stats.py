@@ -1,4 +1,4 @@
-"""The old place of pufferlib.telemetry.stats, for one release."""
+"""The former location of pufferlib.telemetry.stats, kept for one release."""
 
 from pufferlib.util.renamed import moved_module
 

@@ -6,12 +6,12 @@ call_errors    errors of calls in the wrong order
 plan           counts, shares and seeds
 slab           the arrays that environments and learner share
 batch          finished rows as views or copies
-infos          the infos of a batch, made when they are read
-tensors        the same batch as torch tensors
+infos          the infos of a batch, built when first read
+tensors        batches as torch tensors
 messages       messages between a VecEnv and its workers
 frames         messages as bytes
-backend        the interface to what runs the workers
-step_watchdog  time limits of steps and resets
-sharing        refusal of one environment object in two rows
-transfer       pickling of an object together with the registrations of this process
+backend        the interface between a VecEnv and whatever runs its workers
+step_watchdog  time limits for steps and resets
+sharing        detection of one environment object playing two rows
+transfer       pickling of an object together with this process's registrations
 """

@@ -1,4 +1,4 @@
-"""Checks of what users pass to a VecEnv: environment creators, backend options, env ids, actions, reset options."""
+"""Validate the arguments of a VecEnv: environment creators, backend options, env ids, actions, reset options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def env_creators(
     env_args: Sequence[object],
     env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None,
 ) -> list[EnvCreator]:
-    """Return one creator without arguments for each environment. Raises PlanError."""
+    """Return a creator that takes no arguments for each environment. Raises PlanError for invalid arguments."""
     if isinstance(env, (list, tuple)):
         require_one_each(env, num_envs)
         makers = [creator(item) for item in env]
@@ -68,7 +68,7 @@ def env_creators(
 
 
 def require_one_each(env: Sequence[object], num_envs: int | None) -> None:
-    """Raise PlanError unless a list has an item for each environment; num_envs may be None."""
+    """Raise PlanError unless a list has one item per environment. num_envs: None accepts any length."""
     if num_envs is not None and num_envs != len(env):
         raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
     if not env:
@@ -76,7 +76,7 @@ def require_one_each(env: Sequence[object], num_envs: int | None) -> None:
 
 
 def checked_env_args(env_args: Iterable[object]) -> tuple[object, ...]:
-    """Return the positional arguments of every environment. Raises PlanError."""
+    """Return the positional arguments that every environment gets. Raises PlanError if they are invalid."""
     try:
         return tuple(env_args)
     except TypeError:
@@ -86,7 +86,7 @@ def checked_env_args(env_args: Iterable[object]) -> tuple[object, ...]:
 def checked_env_kwargs(
     env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None, num_envs: int
 ) -> Sequence[Mapping[str, object]]:
-    """Return the keyword arguments of each environment. Raises PlanError."""
+    """Return each environment's keyword arguments. Raises PlanError if they are invalid."""
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         return [env_kwargs or {}] * num_envs
     if not isinstance(env_kwargs, Sequence) or not all(isinstance(item, Mapping) for item in env_kwargs):
@@ -97,7 +97,7 @@ def checked_env_kwargs(
 
 
 def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
-    """Return env ids as a list. Raises CallError if it is empty, or an id does not exist or comes twice."""
+    """Return env ids as a list. Raises CallError if there are none, or if an id does not exist or is repeated."""
     try:
         array = np.asarray(as_numpy(env_ids)).reshape(-1)
     except (TypeError, ValueError):  # ragged lists
@@ -117,7 +117,10 @@ def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
 
 
 def options_per_env(options: Options, num: int) -> list[Info | None]:
-    """Return the reset options of ``num`` environments, from one mapping or a sequence of them. Raises PlanError."""
+    """Return the reset options of ``num`` environments, given as one mapping for all or a sequence with one each.
+
+    Raises PlanError for anything else.
+    """
     if options is None or isinstance(options, Mapping):
         return [None if options is None else dict(options) for _ in range(num)]
     fine = isinstance(options, Sequence) and len(options) == num
@@ -129,9 +132,10 @@ def options_per_env(options: Options, num: int) -> list[Info | None]:
 def checked_actions(
     actions: object, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
 ) -> list[Array]:
-    """Return one array (environments, agents_per_env, …) for each of ``values``.
+    """Return the actions as one array (environments, agents_per_env, …) for each of ``values``.
 
-    env_ids: the environments of the actions, in this order. Raises ActionError for a wrong shape, dtype or value.
+    env_ids: the environments that the actions are for, in the same order. Raises ActionError for a wrong shape, dtype
+    or value.
     """
     num_envs, spaces = len(env_ids), [column.space for column in values]
     if isinstance(actions, Mapping) or (
@@ -164,14 +168,14 @@ def checked_actions(
 
 
 def unreadable_error(name: str, error: Exception) -> ActionError:
-    """Return the error of values that are no array. name: of the argument."""
+    """Return the error for values that cannot be converted to an array. name: the argument's name."""
     return ActionError(f"{name} cannot be read as an array: {error}")
 
 
 def shape_error(
     name: str, shape: Sequence[int], expected: Sequence[int], agents_per_env: int, num_envs: int, columns: str = ""
 ) -> ActionError:
-    """Return the error of rows of a wrong shape. name: of the argument. columns: what a row holds, for the sentence."""
+    """Return the error for rows of the wrong shape. name: the argument's name. columns: a row's content, as text."""
     return ActionError(
         f"{name} have shape {tuple(shape)}, expected {tuple(expected)}: {agents_per_env} row(s) for each of "
         f"{num_envs} environments{columns}"
@@ -179,18 +183,18 @@ def shape_error(
 
 
 def dtype_error(name: str, dtype: object, expected: object) -> ActionError:
-    """Return the error of values of a wrong dtype. name: of the argument."""
+    """Return the error for values of the wrong dtype. name: the argument's name."""
     return ActionError(f"{name} have dtype {dtype}, expected {expected}; convert them")
 
 
 def require_known(name: str, value: object, known: Sequence[str]) -> None:
-    """Raise PlanError unless an argument's value is one of its known words."""
+    """Raise PlanError unless the value of argument ``name`` is one of the known strings."""
     if not isinstance(value, str) or value not in known:
         raise PlanError(not_one_of(name, value, known))
 
 
 def misplaced() -> dict[str, Sequence[str]]:
-    """Return arguments that users pass to ``make`` by mistake, by the argument of ``make`` that takes them."""
+    """Return the keywords that users mistakenly pass to ``make`` itself, keyed by the argument they belong in."""
     shared = ("env", "check")  # arguments of wrap and of make
     return {
         "wrap_kwargs": [name for name in inspect.signature(wrap).parameters if name not in shared],
@@ -201,7 +205,7 @@ def misplaced() -> dict[str, Sequence[str]]:
 def checked_backend_kwargs(
     arguments: Mapping[str, object] | None, known: Sequence[str], backend: str
 ) -> dict[str, object]:
-    """Return the arguments of one backend as a dict. Raises PlanError for an unknown one."""
+    """Return a backend's arguments as a dict. Raises PlanError for an argument that the backend does not know."""
     if arguments is not None and not isinstance(arguments, Mapping):
         raise PlanError(f"backend_kwargs={arguments!r} is no dict; backend {backend!r} knows {', '.join(known)}")
     kwargs = dict(arguments or {})
@@ -215,12 +219,12 @@ def checked_backend_kwargs(
 
 
 def checked_limits(step_timeout: float | None, reset_timeout: float | None) -> Limits:
-    """Return both time limits. Raises PlanError if one is no number of seconds."""
+    """Return the limits of a step and a reset. Raises PlanError if either is not a valid number of seconds."""
     return Limits(checked_seconds("step_timeout", step_timeout), checked_seconds("reset_timeout", reset_timeout))
 
 
 def checked_seconds(name: str, value: float | None) -> float | None:
-    """Return a time limit in seconds; None for no limit. Raises PlanError if it is no number of seconds."""
+    """Return a time limit in seconds, or None for no limit. Raises PlanError if it is not a valid number of seconds."""
     if value is None:
         return None
     try:
@@ -233,7 +237,7 @@ def checked_seconds(name: str, value: float | None) -> float | None:
 
 
 def checked_restarts(on_error: str, max_restarts: int | None) -> tuple[str, int | None]:
-    """Return both arguments, checked. Raises PlanError."""
+    """Return on_error and max_restarts. Raises PlanError if either is invalid."""
     require_known("on_error", on_error, ("raise", "restart"))
     if max_restarts is None:
         return on_error, None

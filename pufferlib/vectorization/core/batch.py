@@ -1,4 +1,4 @@
-"""Batches: finished rows for the learner, as views where the slots are contiguous, else gathered with one copy."""
+"""Batches: finished rows for the learner, as views if their slots are contiguous, else gathered with one copy."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ IDS = (4, 5)
 
 
 class Batch(NamedTuple):
-    """What ``recv`` returns: the rows of ``batch_size`` environments, ``agents_per_env`` each.
+    """The result of ``recv``: the rows of ``batch_size`` environments, ``agents_per_env`` rows each.
 
-    With ``as_torch`` or ``device``, torch tensors in place of arrays. The arrays are valid until the second ``recv``
-    after this one, and must not be written. Storing them into a rollout buffer copies them anyway. To keep the Batch
-    itself, pass ``copy=True`` to ``make``; otherwise later rows overwrite it.
+    With ``as_torch`` or ``device``, its fields are torch tensors instead of arrays. The arrays are valid until the
+    second ``recv`` after this one, and must not be written. Storing them into a rollout buffer copies them anyway. To
+    keep the Batch itself, pass ``copy=True`` to ``make``; otherwise later rows overwrite it.
     """
 
     observations: Array  # (rows, *single_observation_space.shape)
     rewards: Array  # (rows,) float32
     terminations: Array  # (rows,) bool: the agent reached a terminal state
     truncations: Array  # (rows,) bool: the episode was cut off
-    infos: Infos  # the infos that are not empty, each with its env_id, and with an agent_id if it is an agent's
+    infos: Infos  # the non-empty infos, each with its env_id, and with an agent_id if it belongs to one agent
     env_ids: Array  # (batch_size,) int64
     agent_ids: Array  # (rows,) int64: env_id * agents_per_env + agent index
     masks: Array  # (rows,) bool: True if the row ends a transition of an agent, to train on
 
     @classmethod
     def of(cls, arrays: Arrays, infos: Infos) -> Batch:
-        """Return the batch of a block's arrays, in the order of the fields without infos, and its infos."""
+        """Return the batch made of a block's arrays, in the order of the fields other than infos, and its infos."""
         observations, rewards, terminations, truncations, env_ids, agent_ids, masks = arrays
         return cls(observations, rewards, terminations, truncations, infos, env_ids, agent_ids, masks)
 
 
 class Batches:
-    """The batches of a slab, and how long each is valid."""
+    """The batches lent from a slab, with the lease that keeps each one valid."""
 
     def __init__(self, slab: Slab, plan: Plan, *, copy: bool, debug: bool, tensors: Tensors | None) -> None:
         shape = slab.shape
@@ -90,7 +90,7 @@ class Batches:
         self.arrays_of = {id(lent[0]): arrays for lent, arrays in zip(self.lent, self.blocks, strict=True)}
         num_rows = plan.batch_size * shape.agents_per_env
         self._buffer_index = 0
-        self._gathers: deque[Arrays] = deque()  # targets of gathers, in rotation; one more than the learner holds
+        self._gathers: deque[Arrays] = deque()  # targets of gathers, used in rotation; one more than the learner holds
         if shape.block_size != plan.batch_size:
             for _ in range(NUM_BUFFERS):
                 self._gathers.append(
@@ -103,7 +103,7 @@ class Batches:
                 )
 
     def gather(self, slots: list[int]) -> tuple[Hashable, Arrays]:
-        """Return a key and the rows in these slots, as views where the slots are contiguous, else gathered."""
+        """Return a key and the rows in these slots, as views if the slots are contiguous, else as a gathered copy."""
         first, num = slots[0], len(slots)
         if slots == list(range(first, first + num)):
             return (first, num), tuple(
@@ -117,7 +117,7 @@ class Batches:
         return self._buffer_index, arrays
 
     def lend(self, key: Hashable, arrays: Arrays) -> Arrays:
-        """Return the arrays of this key for the learner, as tensors or copies where asked, and end the oldest lease."""
+        """Return a key's arrays for the learner, as tensors or copies if so configured; end the oldest lease."""
         self._leased.append((key, arrays))
         self.host = arrays
         if len(self._leased) == NUM_BUFFERS:
@@ -132,9 +132,9 @@ class Batches:
 
 
 def poison(arrays: Arrays) -> None:
-    """Overwrite an expired batch with NaN, or absurd numbers, so that a late read shows."""
+    """Overwrite an expired batch with NaN or absurd numbers, so that a late read is noticed."""
     for index, array in enumerate(arrays):
-        if index in IDS:  # ids stay
+        if index in IDS:  # ids are left unchanged
             continue
         if array.dtype == np.bool_:
             array[...] = True

@@ -1,4 +1,4 @@
-"""Errors of calls in the wrong order, with the same sentences on every backend."""
+"""Errors for calls made in the wrong order, with the same messages on every backend."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _WORDS = ("has never been reset", "waits for an action", "is in flight", "has fi
 
 
 def closed_error(name: str, because: str = "") -> ClosedError:
-    """Return the error of a call after ``close``. name: of the class. because: the reason, from its first space on."""
+    """Return the error for a call after ``close``. name: the class's name. because: text appended as the reason."""
     return ClosedError(f"this {name} is closed{because}; make a new one")
 
 
 def no_batch_error() -> CallError:
-    """Return the error of actions before the first batch."""
+    """Return the error for actions sent before the first batch."""
     return CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
 
 
 def not_waiting_error(call: str, states: Mapping[int, int], *, named: bool) -> CallError:
-    """Return the error of actions for environments that do not wait for one.
+    """Return the error for actions sent to environments that are not waiting for one.
 
-    call: its verb. states: the state of each of them. named: whether the call had ``env_ids``.
+    call: the name of the call. states: those environments' states, by env id. named: whether the call had ``env_ids``.
     """
     lost = [env_id for env_id, state in states.items() if state in (NEW, FAILED)]
     if lost:
@@ -49,12 +49,12 @@ def not_waiting_error(call: str, states: Mapping[int, int], *, named: bool) -> C
 
 
 def in_flight_error(states: Mapping[int, int]) -> CallError:
-    """Return the error of a reset of environments whose rows were not received. states: the state of each of them."""
+    """Return the error for resetting environments whose rows have not been received. states: by env id."""
     return CallError(f"cannot reset: {_described(states)}; recv first")
 
 
 def too_few_in_flight_error(num_in_flight: int, batch_size: int, *, some_wait: bool) -> CallError:
-    """Return the error of ``recv`` for a batch that can never be full."""
+    """Return the error for a ``recv`` whose batch can never be full. some_wait: whether environments await actions."""
     return CallError(
         f"{num_in_flight} environments are in flight, and a batch holds {batch_size}: recv could never return; "
         f"{'send actions for more' if some_wait else 'call reset or async_reset first'}"

@@ -1,4 +1,4 @@
-"""Messages as bytes.
+"""Serialize messages as bytes.
 
 A frame is a length, a kind, and a payload. Frames of a step, and of rows without infos, carry 32-bit words. All other
 frames are pickled.
@@ -35,14 +35,14 @@ _MAX_NBYTES = 0xFFFFFFFF
 
 
 class Frame(NamedTuple):
-    """One message of a byte stream."""
+    """A message in a byte stream."""
 
     kind: int
     payload: bytes
 
 
 def pickled_frame(message: object) -> bytes:
-    """Return the frame of any message. What pickle refuses (lambdas, local classes), cloudpickle serializes."""
+    """Return the frame of any message, pickled, or cloudpickled if pickle refuses it (lambdas, local classes)."""
     payload = _pickled(message)
     if len(payload) > _MAX_NBYTES:
         raise ValueError(f"a message of {len(payload)} bytes is more than the {_MAX_NBYTES} that a frame holds")
@@ -59,7 +59,7 @@ def _pickled(message: object, *, by_value: bool = False) -> bytes:
 
 
 class Sealed(NamedTuple):
-    """A pickled message with users' objects in it, and its environments, for the error if it cannot be unpickled."""
+    """A pickled message that contains users' objects; its env ids are for the error if it cannot be unpickled."""
 
     payload: bytes
     env_ids: list[int]
@@ -67,9 +67,9 @@ class Sealed(NamedTuple):
 
 
 def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_value: bool = False) -> bytes:
-    """Return the frame of a message whose objects may fail to be unpickled by the receiver.
+    """Return the frame of a message with objects that the receiver may fail to unpickle.
 
-    by_value: pickle what ``__main__`` defines by value, for a process with another ``__main__``.
+    by_value: pickle objects defined in ``__main__`` by value, for a process with a different ``__main__``.
     """
     env_ids: list[int] = []
     if isinstance(message, Reset):
@@ -81,7 +81,7 @@ def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_valu
 
 
 def step_frame(env_ids: Sequence[int], slots: Sequence[int]) -> bytes:
-    """Return the frame that starts a step of environments, each of which writes its rows to its slot."""
+    """Return the frame that starts a step of environments; each writes its rows to its slot."""
     words = [*env_ids, *slots]
     return _HEADER.pack(4 * len(words), STEP) + struct.pack(f"={len(words)}I", *words)
 
@@ -93,7 +93,7 @@ def steps_of(frame: Frame) -> tuple[list[int], list[int]]:
 
 
 def done_frame(message: Done) -> bytes:
-    """Return the frame of a Done, as words unless it has infos."""
+    """Return the frame of a Done: 32-bit words, or a pickle if it has infos."""
     if message.infos:
         return sealed_frame(message)
     words = [env_id * 2 + over for env_id, over in zip(message.env_ids, message.overs, strict=True)]
@@ -101,12 +101,15 @@ def done_frame(message: Done) -> bytes:
 
 
 def infos_payload(infos: list[Info]) -> bytes:
-    """Serialize infos that go through shared memory with their rows."""
+    """Serialize infos that are sent through shared memory with their rows."""
     return _pickled(infos)
 
 
 def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMessage | Failed]:
-    """Return the messages of infos that came with rows, or failures. payloads: (worker, env_id, payload) each."""
+    """Return the InfosMessages of infos that came with rows; a Failed for a payload that cannot be unpickled.
+
+    payloads: (worker, env_id, payload) tuples.
+    """
     messages: list[InfosMessage | Failed] = []
     for worker, env_id, payload in payloads:
         try:
@@ -117,7 +120,7 @@ def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMess
 
 
 def messages_of(frame: Frame, worker: int) -> list[Message]:
-    """Return the messages of a frame that starts no step; failures, if it cannot be unpickled."""
+    """Return the messages in any frame but a step's, or failures if the frame cannot be unpickled."""
     if frame.kind == DONE:
         words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
         return [Done([word >> 1 for word in words], [bool(word & 1) for word in words], [])]
@@ -133,7 +136,7 @@ def messages_of(frame: Frame, worker: int) -> list[Message]:
 
 
 def complete_frames(incoming: bytearray) -> Iterator[Frame]:
-    """Yield the complete frames at the start of a buffer, and remove them from it."""
+    """Yield the complete frames at the start of a buffer and remove them from it."""
     while len(incoming) >= _HEADER.size:
         nbytes, kind = _HEADER.unpack_from(incoming)
         stop = _HEADER.size + nbytes

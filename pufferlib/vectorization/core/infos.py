@@ -1,4 +1,4 @@
-"""Infos: the infos of a batch, as dicts that are made when they are first read."""
+"""Infos: the infos of a batch, as dicts that are built when they are first read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Infos", "Source"]
 
 
 class Source(Protocol):
-    """The encoded infos that ``Infos`` decodes."""
+    """A source of encoded infos, which ``Infos`` decodes."""
 
     @property
     def count(self) -> int | None:
@@ -24,21 +24,22 @@ class Source(Protocol):
         """Return the infos as dicts."""
 
     def column(self, name: str, num_rows: int) -> tuple[Array, Array] | None:
-        """Return the result of ``Infos.column``, or None if that needs the dicts."""
+        """Return the result of ``Infos.column``, or None if it can only be computed from the dicts."""
 
     def keys(self) -> list[str] | None:
-        """Return the result of ``Infos.keys``, or None if that needs the dicts."""
+        """Return the result of ``Infos.keys``, or None if it can only be computed from the dicts."""
 
 
 class Infos(Sequence[Info]):
-    """The infos of a batch: a sequence of the dicts that are not empty, in the order of the rows.
+    """The infos of a batch: a sequence of the non-empty dicts, in the order of the rows.
 
-    Each dict has an ``env_id``, and an ``agent_id`` if it is one agent's. Dicts are made when they are first read, and
-    belong to the caller from then on; infos that are not read cost little. Comparison, addition and slicing work as for
-    a list; sums, slices, copies and pickles are lists. ``column`` reads one key of all rows without making dicts.
+    Each dict has an ``env_id``, and an ``agent_id`` if it belongs to one agent. Dicts are built when they are first
+    read, and belong to the caller from then on; infos that are not read cost little. Comparison, addition and slicing
+    work as for a list; sums, slices, copies and pickles are lists. ``column`` reads one key of all rows without making
+    dicts.
 
     env_ids: the env ids of the batch, in the order of its rows, or the bytes of a uint32 array of them.
-    agents_per_env: rows of an environment; None if env_ids holds agent ids, one a row. source: None if dicts is given.
+    agents_per_env: rows per environment; None if env_ids holds agent ids, one per row. source: None if dicts is given.
     """
 
     __slots__ = ("_agents_per_env", "_dicts", "_env_ids", "_source")
@@ -56,8 +57,8 @@ class Infos(Sequence[Info]):
         """Return (values, mask) of one key, with an entry for each row of the batch.
 
         name: the key. values: a new array (rows, …). As in Gymnasium's vector infos, its dtype is that of the first
-        value if this is a number or an array, and later values are cast to it; else object. It is float64 if no row
-        has the key. Entries without a value are zero, or None in an object array. If shapes differ, dtype is object.
+        value if this is a number or an array, and later values are cast to it; else it is object. It is float64 if no
+        row has the key, and object if shapes differ. Entries without a value are zero, or None in an object array.
         mask: (rows,) bool, True where the agent's info has the key. With several agents, infos of the environment as a
         whole, and of agents without a row, are left out.
         """
@@ -66,7 +67,7 @@ class Infos(Sequence[Info]):
         return self._gathered(name, num_rows) if column is None else column
 
     def keys(self) -> list[str]:
-        """Return the keys of all infos without repeats, in the order of their first occurrence."""
+        """Return the distinct keys of all infos, in the order of their first occurrence."""
         keys = None if self._source is None else self._source.keys()
         if keys is None and _native.available:
             keys = _native.infos.keys_of(self._read())
@@ -106,7 +107,7 @@ class Infos(Sequence[Info]):
         try:
             for row, value in found_values.items():
                 values[row] = value
-        except (TypeError, ValueError, OverflowError):  # of another shape, or no number
+        except (TypeError, ValueError, OverflowError):  # of another shape, or not a number
             values = np.full(num_rows, None, object)
             for row, value in found_values.items():
                 values[row] = value
@@ -158,7 +159,7 @@ class Infos(Sequence[Info]):
 
 
 def _zeros_like(value: object, num_rows: int) -> Array:
-    """Return an empty column of the dtype and shape that Gymnasium chooses for a value."""
+    """Return a zero-filled column with the dtype and shape that Gymnasium chooses for a value."""
     if type(value) in (int, float, bool) or isinstance(value, np.number):
         return np.zeros(num_rows, type(value))
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Messages between a VecEnv and its workers: plain data, the same within a process and between processes."""
+"""Messages between a VecEnv and its workers: plain data, identical within a process and between processes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ __all__ = [
 
 
 MOST_CAUSES = 8  # lines of a summary
-_NUMBER = re.compile(r"\d+")  # numbers, such as env ids, by which faults of one cause may differ
+_NUMBER = re.compile(r"\d+")  # numbers, such as env ids, that may differ between faults with the same cause
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in ')
 _WHO = re.compile(r"environment \d+ \(worker [^)]*\) ")
 
 
 class EnvSpec(NamedTuple):
-    """The spaces, layouts and metadata of an environment, read in a worker, never in the trainer's process."""
+    """The spaces, layouts and metadata of an environment, read in a worker and never in the trainer's process."""
 
     num_agents: int
     multi_agent: bool
@@ -54,9 +54,9 @@ class EnvSpec(NamedTuple):
     action_space: gymnasium.Space[object]
     observation_layout: Layout
     action_layout: ActionLayout
-    observation_layouts: tuple[Layout, ...]  # one an agent index
-    action_layouts: tuple[ActionLayout, ...]  # one an agent index
-    agent_names: tuple[str, ...]  # one an agent index, or none
+    observation_layouts: tuple[Layout, ...]  # one per agent index
+    action_layouts: tuple[ActionLayout, ...]  # one per agent index
+    agent_names: tuple[str, ...]  # one per agent index, or ()
     metadata: Metadata
     render_mode: str | None
     autoreset_mode: str | None
@@ -83,7 +83,7 @@ class EnvSpec(NamedTuple):
 
 
 def _portable(spec: registration.EnvSpec | None) -> registration.EnvSpec | None:
-    """Return a specification, or None if it cannot be pickled, as EnvPool's cannot."""
+    """Return a specification, or None if it cannot be pickled (EnvPool's cannot)."""
     if spec is None:
         return None
     import cloudpickle
@@ -99,7 +99,7 @@ def _portable(spec: registration.EnvSpec | None) -> registration.EnvSpec | None:
 
 
 class ResetOrder(NamedTuple):
-    """Reset one environment and write its rows to a slot. fresh: first make it again, in place of one that crashed."""
+    """An order to reset one environment and write its rows to a slot. fresh: replace it with a new instance first."""
 
     env_id: int
     slot: int
@@ -109,13 +109,13 @@ class ResetOrder(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """Reset these environments, in this order."""
+    """A request to reset environments in the given order."""
 
     orders: list[ResetOrder]
 
 
 class Call(NamedTuple):
-    """Call, get or set attribute ``name`` of these environments, and reply. action: "call", "get" or "set"."""
+    """A request to call, get or set attribute ``name`` of environments and to reply. action: "call", "get" or "set"."""
 
     ticket: int
     action: str
@@ -129,7 +129,7 @@ class Call(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All environments of the worker exist. held_envs: those that a creator held before it was called, by env id."""
+    """The message that a worker's environments exist. held_envs: by env id, those that creators held beforehand."""
 
     worker: int
     env_spec: EnvSpec
@@ -137,7 +137,9 @@ class Ready(NamedTuple):
 
 
 class Done(NamedTuple):
-    """These environments have written their rows. overs: whether each episode is over. infos: not empty, with ids."""
+    """The message that environments have written their rows. overs: whether each episode is over.
+
+    infos: the non-empty ones, with ids."""
 
     env_ids: list[int]
     overs: list[bool]
@@ -145,7 +147,7 @@ class Done(NamedTuple):
 
 
 class InfosMessage(NamedTuple):
-    """Infos of rows that arrive without a message (the compiled path): not empty, with ids."""
+    """The non-empty infos, with ids, of rows that themselves arrive without a message (on the compiled path)."""
 
     env_ids: list[int]
     infos: list[Info]
@@ -168,13 +170,13 @@ class Failed(NamedTuple):
 
     @classmethod
     def of(cls, env_id: int | None, worker: int, phase: str, error: BaseException, seed: int | None = None) -> Failed:
-        """Return the message about an exception."""
+        """Return the message that reports an exception."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return cls(env_id, worker, phase, f"{type(error).__name__}: {error}", text, error, seed)
 
     @property
     def text(self) -> str:
-        """The failure in words, with the remote traceback."""
+        """A description of the failure, with the remote traceback."""
         who = f"worker {self.worker}{self.location}"
         if self.env_id is not None:
             who = f"environment {self.env_id} ({who})"
@@ -193,7 +195,7 @@ class Failed(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a Call: one result an environment, or the failure."""
+    """The answer to a Call: one result per environment, or the failure."""
 
     ticket: int
     worker: int
@@ -202,10 +204,10 @@ class Reply(NamedTuple):
 
 
 class Died(NamedTuple):
-    """The worker's process has ended unexpectedly. exitcode: negative for a signal.
+    """The message that a worker's process has ended unexpectedly. exitcode: negative for a signal.
 
     doing: the step or reset it was executing. cause: why this process killed it, if it did. location: its node, if not
-    this one. how: a text about its end, if there is neither an exit code nor a cause.
+    this one. how: a description of its end if there is neither an exit code nor a cause.
     """
 
     worker: int
@@ -218,7 +220,7 @@ class Died(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The worker's end in words."""
+        """A description of the worker's death."""
         code, first, last = self.exitcode, self.env_ids[0], self.env_ids[-1]
         which = f"environment {first}" if first == last else f"environments {first} to {last}"
         if code is not None and code < 0:
@@ -246,7 +248,7 @@ Message = Reset | Call | SlabShape | Ready | Done | InfosMessage | Failed | Repl
 
 
 def moved(message: Message, first_env: int, first_worker: int, location: str) -> Message:
-    """Return a worker's message with global env ids and worker numbers. location: the worker's node."""
+    """Return a worker's message with its env ids and worker numbers made global. location: the worker's node."""
     if isinstance(message, Done):
         return message._replace(env_ids=[env_id + first_env for env_id in message.env_ids])
     if isinstance(message, Reply):
@@ -273,7 +275,7 @@ def signal_name(number: int) -> str:
 
 
 def failure_texts(failures: Iterable[Failed]) -> list[str]:
-    """Return one text for each cause; for a fault of several environments it lists the ids of the others."""
+    """Return one text per cause; if several environments share a fault, the text lists the ids of the others."""
     causes: dict[str, list[Failed]] = {}
     for failure in failures:
         causes.setdefault(f"{failure.phase} {_NUMBER.sub('0', failure.summary)}", []).append(failure)
@@ -285,7 +287,7 @@ def failure_texts(failures: Iterable[Failed]) -> list[str]:
 
 
 def summary_of(errors: Sequence[WorkerError]) -> str:
-    """Return the environments' exceptions and the workers' deaths without tracebacks, one line for each cause."""
+    """Summarize environments' exceptions and workers' deaths without tracebacks, one line per cause."""
     causes: dict[str, tuple[str, list[int]]] = {}
     for error in errors:
         head, frames = str(error).partition("\n")[0], _FRAME.findall(error.remote_traceback)
@@ -304,7 +306,7 @@ def summary_of(errors: Sequence[WorkerError]) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Return numbers as text, consecutive ones as a range."""
+    """Format numbers as text, with consecutive ones as a range."""
     numbers = sorted(numbers)
     runs: list[list[int]] = []
     for number in numbers:

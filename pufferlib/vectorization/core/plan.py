@@ -1,4 +1,4 @@
-"""Counts, shares and seeds: how many environments, which worker steps them, and the seed of each."""
+"""Counts, shares and seeds: the number of environments, the worker that steps each, and its seed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ AUTORESET_MODES = ("next_step", "same_step", "disabled")
 
 @dataclass(frozen=True)
 class Plan:
-    """Checked counts. ``shares[w]`` are the contiguous environments of worker w; sizes differ by at most one."""
+    """The validated counts of a VecEnv, and each worker's share of its environments.
+
+    ``shares[w]``: the contiguous env ids of worker w. Shares differ in size by at most one.
+    """
 
     num_envs: int
     num_workers: int
@@ -34,7 +37,7 @@ class Plan:
 
     @classmethod
     def of(cls, num_envs: int, num_workers: int | None, batch_size: int | None) -> Plan:
-        """Return the plan for these counts, with defaults filled in. Raises PlanError for impossible counts."""
+        """Return a plan with these counts, or defaults where they are None. Raises PlanError for impossible counts."""
         num_envs = checked_count("num_envs", num_envs)
         num_workers = (
             min(num_envs, available_cpus()) if num_workers is None else checked_count("num_workers", num_workers)
@@ -50,12 +53,15 @@ class Plan:
 
     @property
     def synchronous(self) -> bool:
-        """Whether every batch holds all environments, ordered by env id."""
+        """Whether every batch holds all environments in the order of their ids."""
         return self.batch_size == self.num_envs
 
 
 def checked_count(name: str, value: object, least: int = 1, otherwise: str = "") -> int:
-    """Return a count as an int. Raises PlanError if it is none, or below least; otherwise: other values to name."""
+    """Return a count as an int. Raises PlanError if it is not a whole number or is below ``least``.
+
+    otherwise: text appended to the error's advice, naming other allowed values.
+    """
     advice = f"use {least} or more{otherwise}"
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # refuses floats and strings, takes NumPy integers
@@ -67,7 +73,7 @@ def checked_count(name: str, value: object, least: int = 1, otherwise: str = "")
 
 
 def checked_mode(mode: object, known: Iterable[str] = AUTORESET_MODES) -> str:
-    """Return an autoreset mode's name, from the name or Gymnasium's enum. Raises PlanError if it is no mode."""
+    """Return the name of an autoreset mode, given as a name or Gymnasium's enum. Raises PlanError for anything else."""
     known = tuple(known)
     word = mode.name.lower() if isinstance(mode, Enum) else mode
     if not isinstance(word, str) or word not in known:
@@ -76,19 +82,19 @@ def checked_mode(mode: object, known: Iterable[str] = AUTORESET_MODES) -> str:
 
 
 def available_cpus() -> int:
-    """Return how many CPUs this process may keep busy: its affinity, limited by the cgroup's quota; at least 1."""
+    """Return the number of CPUs this process may keep busy: its affinity, limited by the cgroup's quota; at least 1."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cpus, _cgroup_cpus()))
 
 
 def cpu_quota(root: Path = cgroups.ROOT, cgroup: Path = cgroups.MEMBERSHIP) -> float:
-    """Return the CPU quota of the tightest control group above this process, such as 1.5; inf without a quota."""
+    """Return the tightest CPU quota of the control groups that hold this process, such as 1.5; inf without a quota."""
     quotas = map(_quota, cgroups.folders("cpu", root, cgroup))
     return min((quota / period for quota, period in quotas if quota > 0), default=float("inf"))
 
 
 def _cgroup_cpus(root: Path = cgroups.ROOT, cgroup: Path = cgroups.MEMBERSHIP) -> int:
-    """Return the tightest quota above this process, rounded down to at least 1 CPU, or a large number."""
+    """Return ``cpu_quota`` rounded down to whole CPUs, at least 1; a large number without a quota."""
     quota = cpu_quota(root, cgroup)
     return max(1, int(quota)) if quota < float("inf") else 1 << 30
 
@@ -104,9 +110,9 @@ def _quota(folder: Path) -> tuple[int, int]:
 
 
 class Seeds:
-    """Seeds of the environments' first resets, derived from one seed.
+    """The seeds of the environments' first resets, derived from one seed.
 
-    Environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, restarts))``. If that seed is used already, the
+    Environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, restarts))``. If that seed is already in use, the
     next word is drawn, so that no two environments play the same episodes.
     """
 
@@ -131,7 +137,7 @@ class Seeds:
 
 
 def checked_seed(seed: SupportsIndex | None) -> int | None:
-    """Return ``seed`` as an int, or None. Raises PlanError."""
+    """Return ``seed`` as an int, or None if it is None. Raises PlanError for an invalid seed."""
     if seed is None:
         return None
     try:
@@ -146,10 +152,10 @@ def checked_seed(seed: SupportsIndex | None) -> int | None:
 def reset_seeds(
     seed: SupportsIndex | Sequence[SupportsIndex | None] | None, env_ids: Sequence[int] | Array, num_envs: int
 ) -> tuple[list[int | None], Seeds | None]:
-    """Return the seeds of a reset, one an environment; None for an environment that continues with its generator.
+    """Return a reset's seeds, one per environment; None for an environment that continues with its generator.
 
-    If ``seed`` is a single number, the second result holds the seeds of all environments, derived from it; else None.
-    Raises PlanError.
+    If ``seed`` is a single number, the second result is the Seeds of all environments derived from it; else None.
+    Raises PlanError for an invalid seed.
     """
     if seed is None:
         return [None] * len(env_ids), None

@@ -1,7 +1,8 @@
 """One environment, one row: refuse a creator that returns an object which already plays another row.
 
-Within one process, objects are compared by identity. In a worker process, an object held by a creator is a copy. So the
-worker reports the path by which its creator held the object it returned, and the parent compares the original there.
+Within one process, objects are compared by identity. In a worker process, an object held by a creator is a copy, so the
+worker reports the path by which its creator held the object it returned, and the parent compares the original at that
+path.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ COLLECTIONS: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, fr
 
 
 class HeldEnv(NamedTuple):
-    """The environment whose creator held the object it returned, and the path from that creator to the object."""
+    """An environment whose creator held the object it returned, and the path from that creator to the object."""
 
     env_id: int
     path: Path
@@ -67,7 +68,7 @@ class HeldEnv(NamedTuple):
 class Claims:
     """The objects that play rows of one VecEnv in this process. While it is open, they may play no other row.
 
-    first_env: the env id, in the VecEnv, of the environment that counts as 0 here.
+    first_env: the VecEnv's id of the environment that is numbered 0 here.
     """
 
     _all: ClassVar[weakref.WeakSet[Claims]] = weakref.WeakSet()
@@ -81,9 +82,9 @@ class Claims:
             self._all.add(self)
 
     def claim(self, env_id: int, env: object, held_env: HeldEnv | None = None) -> None:
-        """Claim env, and what it wraps, for one environment's rows. Raises PlanError if it plays other rows.
+        """Claim env, and every environment it wraps, for one environment's rows.
 
-        held_env: where its creator held it, if it did.
+        held_env: where its creator held it, if it did. Raises PlanError if any of them already plays other rows.
         """
         objects = list(layers(env))
         with self._lock:
@@ -98,9 +99,9 @@ class Claims:
     def claim_originals(
         self, creators: Sequence[EnvCreator], held_envs: Mapping[int, HeldEnv]
     ) -> Iterator[tuple[int, PlanError]]:
-        """Claim the originals of environments that creators in workers held; yield the refusals, with env ids.
+        """Claim the originals of environments that creators in workers held; yield each refusal with its env id.
 
-        creators: one functools.partial an environment. held_envs: by env id.
+        creators: one functools.partial per environment. held_envs: by env id.
         """
         known: KnownParts = {}
         for env_id, held_env in sorted(held_envs.items()):
@@ -113,7 +114,7 @@ class Claims:
                 yield env_id, error
 
     def release(self, env_id: int | None = None) -> None:
-        """Give up the objects of one environment, by default of all."""
+        """Release the objects of one environment, or of all if env_id is None."""
         self._played = {} if env_id is None else {key: item for key, item in self._played.items() if item[1] != env_id}
 
 
@@ -147,7 +148,7 @@ class HeldEnvs:
                 self._held.setdefault(id(env), (env, HeldEnv(env_id, path)))
 
     def find(self, env: object) -> HeldEnv | None:
-        """Return where a creator held an environment, or one that it wraps; None for a new one."""
+        """Return where a creator held an environment or one that it wraps; None if no creator held it."""
         for layer in layers(env):
             if id(layer) in self._held:
                 return self._held[id(layer)][1]
@@ -155,7 +156,7 @@ class HeldEnvs:
 
 
 def layers(env: object) -> Iterator[object]:
-    """Yield an environment and those that it wraps."""
+    """Yield an environment and every environment that it wraps, from the outside in."""
     waiting = [env]
     visited: set[int] = set()
     while waiting:
@@ -171,7 +172,7 @@ def layers(env: object) -> Iterator[object]:
 
 
 def is_environment(value: object) -> bool:
-    """Return whether a value is an environment with a state of its own, unlike functional environments."""
+    """Return whether a value is an environment that holds its own state, unlike functional environments."""
     kind = type(value)
     if issubclass(kind, (type, types.ModuleType)):
         return False
@@ -181,7 +182,7 @@ def is_environment(value: object) -> bool:
 
 
 def _takes_an_action_alone(kind: type) -> bool:
-    """Return whether step takes an action alone, rather than a state or a key with it."""
+    """Return whether a class's ``step`` takes only an action, rather than a state or a key as well."""
     step = getattr(kind, "step", None)
     assert step is not None
     try:
@@ -197,8 +198,8 @@ _takes_an_action: Callable[[type], bool] = functools.lru_cache(256)(_takes_an_ac
 def held_by(creator: EnvCreator, visited: dict[int, object], num_parts: list[int]) -> Iterator[tuple[Path, object]]:
     """Yield the environments that a creator holds: in its closure, defaults, arguments, object, and globals it reads.
 
-    visited: the objects visited already, by id(); referenced here, as an id() is unique only while its object lives.
-    num_parts: one number, the parts visited for all creators.
+    visited: the objects visited so far, by id(); keeping them alive keeps their id() unique. num_parts: a list of one
+    number, the count of parts visited for all creators.
     """
     waiting: deque[tuple[Path, object]] = deque([((), creator)])
     while waiting and len(visited) < MOST:
@@ -215,7 +216,7 @@ def held_by(creator: EnvCreator, visited: dict[int, object], num_parts: list[int
 
 
 def lies_at(path: Path, creator: EnvCreator, known: KnownParts) -> object:
-    """Return the environment that a creator holds at a path; None if there is none. known: a cache of parts."""
+    """Return the environment that a creator holds at a path, or None. known: a cache of objects' parts."""
     values: list[object] = [creator]
     for name in path:
         matches: list[object] = []
@@ -231,15 +232,15 @@ def lies_at(path: Path, creator: EnvCreator, known: KnownParts) -> object:
 
 
 def parts_of(value: object) -> Iterator[tuple[str, object]]:
-    """Yield an object's parts, each with a name that other processes share. Runs no code of the object."""
+    """Yield an object's parts, each with a name that is the same in other processes. Runs none of the object's code."""
     kind = type(value)
     if _is(value, functools.partial):
         yield "", value.func
         yield from ((f"argument {i}", part) for i, part in enumerate(value.args))
         yield from value.keywords.items()
-    elif _is(value, types.FunctionType):  # of which there are no subclasses
+    elif _is(value, types.FunctionType):  # cannot be subclassed
         yield from _parts_of_function(value)
-    elif _is(value, types.MethodType):  # nor of this
+    elif _is(value, types.MethodType):  # nor can this
         yield "", value.__self__
         yield "", value.__func__
         yield from _parts_of_class(value.__self__, value.__func__)
@@ -258,7 +259,7 @@ def parts_of(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _is(value: object, kind: type[Kind]) -> TypeGuard[Kind]:
-    """Return whether a value is of this class. isinstance would ask a proxy for its target's class."""
+    """Return whether a value's own class is this one; for a proxy, isinstance would check its target's class."""
     return issubclass(type(value), kind)
 
 
@@ -288,7 +289,7 @@ def _parts_of_instance(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _parts_of_class(owner: object, function: object) -> Iterator[tuple[str, object]]:
-    """Yield the attributes of the class of a method's object that the method's code names."""
+    """Yield those attributes of the class of a method's object that the method's code names."""
     kind = owner if isinstance(owner, type) else type(owner)
     if not isinstance(function, types.FunctionType):
         return
@@ -322,6 +323,6 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, obje
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Return the names that code reads, including those in nested functions."""
+    """Return the names that a code object reads, including those in nested functions."""
     inner = [name for const in code.co_consts if isinstance(const, types.CodeType) for name in _names(const)]
     return list(dict.fromkeys([*code.co_names, *inner]))

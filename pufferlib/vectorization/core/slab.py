@@ -40,7 +40,7 @@ __all__ = ["NUM_BUFFERS", "Slab", "SlabShape", "ring_of"]
 
 NUM_BUFFERS = 3  # two batches that the learner reads, and one outstanding row an environment
 _CONTROL_WORDS = 64
-_PIPE_NBYTES = 1 << 16  # of one worker's infos not received yet; further ones go through its socket
+_PIPE_NBYTES = 1 << 16  # of one worker's infos not received yet; any more go through its socket
 _LINE_NBYTES = 64  # arrays start on cache lines, so that no two share one
 
 _SHM = "/dev/shm"  # files in memory, on Linux
@@ -56,7 +56,7 @@ Column = tuple[tuple[int, ...], str]  # shape and dtype string of one row
 
 @dataclass(frozen=True)
 class SlabShape:
-    """Row shapes, dtypes and counts of a slab: all that another process needs to attach to it."""
+    """The row shapes, dtypes and counts of a slab: everything another process needs to attach to it."""
 
     num_envs: int
     agents_per_env: int
@@ -82,7 +82,7 @@ class SlabShape:
         telemetry: bool,
         compiled: bool,
     ) -> SlabShape:
-        """Return the shape for a plan: a block is a batch on the compiled path, a buffer on the portable path."""
+        """Return the slab shape for a plan: blocks are batches on the compiled path, buffers on the portable path."""
         shape = cls(
             plan.num_envs,
             agents_per_env,
@@ -125,10 +125,10 @@ class SlabShape:
 
 
 class Slab:
-    """The arrays of a SlabShape in private memory, or in memory shared by descriptor.
+    """The arrays of a SlabShape, in private memory or in memory shared through a descriptor.
 
     ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
-    …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one a
+    …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one per
     component of the action space; ``times, histogram, worker_times``: see telemetry; ``doing``: (num_workers, 8),
     each worker's activity word (step_watchdog.py) on a cache line of its own. On the compiled path only:
     ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), return, length and seconds of the episode that
@@ -168,7 +168,7 @@ class Slab:
 
     @classmethod
     def private(cls, shape: SlabShape) -> Slab:
-        """Return a slab for environments that run in this process. Raises PlatformError without enough memory."""
+        """Return a slab for environments that run in this process. Raises PlatformError if memory is insufficient."""
         nbytes = _nbytes(shape)
         try:
             _require_memory(nbytes)
@@ -178,11 +178,11 @@ class Slab:
 
     @classmethod
     def shared(cls, shape: SlabShape) -> Slab:
-        """Return a slab whose ``fd`` other processes can attach to. Raises PlatformError without enough memory.
+        """Return a slab whose ``fd`` other processes can attach to. Raises PlatformError if memory is insufficient.
 
-        The memory has no name, so that none is left behind, however the processes end, and a container's small
-        /dev/shm does not limit it: a memfd on Linux, an unlinked temporary file elsewhere. If Linux refuses a memfd,
-        it is a file in /dev/shm if that has room, else in the temporary folder, with a RuntimeWarning.
+        The memory has no name: it is freed however the processes end, and a container's small /dev/shm does not limit
+        it. It is a memfd on Linux and an unlinked temporary file elsewhere. If Linux refuses a memfd, it is a file in
+        /dev/shm if that has room, else one in the temporary folder, with a RuntimeWarning.
         """
         nbytes = _nbytes(shape)
         try:
@@ -198,11 +198,11 @@ class Slab:
 
     @classmethod
     def attach(cls, shape: SlabShape, fd: int) -> Slab:
-        """Return the slab behind a descriptor, which may be closed afterwards."""
+        """Map the slab behind a descriptor, which the caller may close afterwards."""
         return cls(shape, mmap.mmap(fd, _nbytes(shape)))
 
     def rows(self, slot: int) -> Rows:
-        """Return the arrays of a slot's rows; made once, as making views costs more than storing a row."""
+        """Return views of a slot's rows, cached because making views costs more than storing a row."""
         rows = self._rows.get(slot)
         if rows is None:
             agents_per_env = self.shape.agents_per_env
@@ -219,27 +219,27 @@ class Slab:
         return rows
 
     def name_rows(self) -> None:
-        """Fill env_ids and agent_ids where they never change: slot i of each block is environment i's."""
+        """Fill in env_ids and agent_ids if they never change, because slot i of each block belongs to environment i."""
         self.env_ids[...] = np.arange(self.shape.num_envs)
         self.agent_ids[...] = np.arange(self.shape.num_envs * self.shape.agents_per_env)
 
     def action(self, env_id: int) -> RowActions:
-        """Return an environment's actions: a view (agents_per_env, …), or a tuple of them for a Tuple space."""
+        """Return an environment's actions: a view (agents_per_env, …), or a tuple of views for a Tuple space."""
         agents_per_env = self.shape.agents_per_env
         views = tuple(array[env_id * agents_per_env : (env_id + 1) * agents_per_env] for array in self.actions)
         return views[0] if len(views) == 1 else views
 
     def close(self) -> None:
-        """Close the descriptor. The memory is freed with the last array in it."""
+        """Close the descriptor. The memory is freed with the last array that uses it."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
 
 
 def _require_memory(nbytes: int) -> None:
-    """Raise OSError without enough memory: the system would grant it nevertheless, and later kill the process.
+    """Raise OSError if memory is insufficient: the system would grant it nevertheless, and later kill the process.
 
-    Less than a mebibyte is not checked, as the check takes a millisecond in each worker.
+    Less than a mebibyte is not checked, because the check takes a millisecond in each worker.
     """
     if nbytes < 2**20:
         return
@@ -261,13 +261,13 @@ def _allocation_error(shape: SlabShape, what: str, error: OSError) -> PlatformEr
 
 
 def _shared_fd(nbytes: int) -> int:
-    """Return a descriptor of nbytes of unnamed memory, or of an unnamed file."""
+    """Return a descriptor for nbytes of unnamed memory, or for an unnamed file of that size."""
     refused = ""
     if hasattr(os, "memfd_create"):
         try:
             fd = os.memfd_create("pufferlib", os.MFD_CLOEXEC)
         except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL):  # as sandboxes answer
+            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL):  # the error in sandboxes
                 raise
             refused = f"memfd_create is refused here ({error.strerror})"
         else:
@@ -310,7 +310,7 @@ def _fill(fd: int, nbytes: int) -> None:
 
 
 def ring_of(slab: Slab) -> Ring | None:
-    """Return this process's Ring over a slab's shared words; None on the portable path."""
+    """Return this process's Ring over a slab's shared words, or None on the portable path."""
     return _native.ring.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
 
 
@@ -325,7 +325,7 @@ def _column(space: gymnasium.Space[object]) -> Column:
 
 
 def _joined(array: Array) -> Array:
-    """Return an array (blocks, rows in a block, …) as (rows, …), which is a view."""
+    """Return a view (rows, …) of an array (blocks, rows in a block, …)."""
     return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])  # -1 is refused where rows are empty
 
 

@@ -1,8 +1,8 @@
-"""StepWatchdog: time limits of steps and resets, checked by the parent while it waits for them.
+"""StepWatchdog: time limits for steps and resets, checked by the parent while it waits for them.
 
 Each worker writes its current activity to a word of shared memory, a different value each time: 0 for none, else
-``2 * (1 + n * num_envs + env_id)`` for any n, plus 1 for a reset; STARTING before it can. Workers read no clock for
-that. The waiting thread looks at the words: a word that stays the same for longer than allowed belongs to a step that
+``2 * (1 + n * num_envs + env_id)`` for any n, plus 1 for a reset; STARTING before it can. Workers need no clock for
+this. The waiting thread looks at the words: a word that stays the same for longer than allowed belongs to a step that
 does not return. A step queued behind others does not count, and time that the learner spends outside ``recv`` counts
 only up to a bound at each look, so that one pause, however long, never makes a step late.
 """
@@ -23,7 +23,7 @@ SLICES = 8  # looks within the shortest limit
 
 
 class Limits(NamedTuple):
-    """The seconds that a step and a reset may take; None for no limit."""
+    """The time limits of a step and a reset, in seconds; None for no limit."""
 
     step_timeout: float | None = None
     reset_timeout: float | None = None
@@ -42,19 +42,19 @@ class Doing(NamedTuple):
 
 
 def word_of(number: int, env_id: int, num_envs: int, *, is_reset: bool) -> int:
-    """Return the word for the worker's n-th step or reset."""
+    """Return the activity word for a worker's n-th step or reset."""
     return 2 * (1 + number * num_envs + env_id) + is_reset
 
 
 def doing_of(word: int, num_envs: int) -> Doing | None:
-    """Return the activity that a word encodes; None for none."""
+    """Return the activity that a word encodes, or None if it encodes none."""
     return Doing(((word >> 1) - 1) % num_envs, bool(word & 1)) if word > 0 else None
 
 
 class StepWatchdog:
-    """The time that each worker has spent in its current step or reset.
+    """A watchdog that measures the time each worker has spent in its current step or reset.
 
-    words: one a worker. first_env: the env id of the first environment. slice_s: the longest wait before the next
+    words: one per worker. first_env: the id of the first environment. slice_s: the longest wait before the next
     ``look``; None without limits.
     """
 
@@ -69,8 +69,8 @@ class StepWatchdog:
     def look(self, pending: Callable[[int], object]) -> Sequence[tuple[int, str]]:
         """Return the workers whose step or reset has taken too long, each with a text for the error.
 
-        pending: returns a worker's request that it has not begun, a different value for each request; None for none. A
-        worker process that was stopped while idle does not begin its request.
+        pending: a function that returns a value identifying a worker's request that it has not begun, or None. It
+        reveals a worker process that was stopped while idle, which does not begin its request.
         """
         if self.slice_s is None:
             return ()

@@ -1,6 +1,6 @@
 """Batches as torch tensors: over the memory that environments wrote, or on a device, copied asynchronously.
 
-torch is imported when the first tensors are made, not before.
+torch is not imported until the first tensors are made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_KEYS = 64  # keys whose tensors are cached: more than a VecEnv has blocks
 
 
 class Tensors:
-    """Tensors of batches whose arrays are the same objects again and again.
+    """A cache of tensors for batches whose arrays are the same objects each time.
 
     device: a name, or a torch.device.
         None, "cpu" or "host": tensors share the arrays' memory, and are valid as long as the arrays are.
@@ -40,8 +40,8 @@ class Tensors:
         later work on the caller's current stream waits for the copy on the device. Tensors are valid until the
         second ``of`` after this one. The arrays must not change until the copy is complete; ``finish(key)`` waits for
         that. Memory passed to ``pin`` is copied directly, other arrays through pinned buffers.
-        Another ("mps"): tensors are copies, complete when ``of`` returns.
-    copy: tensors stay valid for ever.
+        Any other ("mps"): tensors are copies, complete when ``of`` returns.
+    copy: tensors stay valid forever.
 
     Raises MissingExtra without torch, PlanError for a device that does not exist.
     """
@@ -55,7 +55,7 @@ class Tensors:
         self._known: OrderedDict[Hashable, tuple[Sequence[Array], tuple[Tensor, ...]]] = OrderedDict()
         self._buffers = [_Buffers([], [], []) for _ in range(2)]  # alternating: a batch is valid until the next but one
         self._buffer_index = 0
-        self._passes: dict[Hashable, Event] = {}  # the event after which a key's arrays may change
+        self._passes: dict[Hashable, Event] = {}  # the event after which each key's arrays may change
         # By buffer index: the event after which its pinned buffers may change.
         self._staged: list[Event | None] = [None, None]
         self._pinned: list[tuple[int, int]] = []  # addresses of registered memory: start, end
@@ -65,7 +65,7 @@ class Tensors:
         try:
             torch_device: Device = torch.device("cpu" if device is None or device == "host" else device)
             if torch_device.type == "cuda" and self._cuda is None:
-                count = torch.cuda.device_count()  # makes no CUDA context, so that workers may still fork
+                count = torch.cuda.device_count()  # creates no CUDA context, so that workers may still be forked
                 if (torch_device.index or 0) >= count:
                     raise RuntimeError(f"torch {torch.__version__} sees {count} CUDA devices")
             elif self._cuda is None:
@@ -92,8 +92,8 @@ class Tensors:
     def of(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Tensor, ...]:
         """Return a tensor for each array.
 
-        key: the memory's name, such as the index of a block. Its tensors are cached; a tensor is made again if its
-        array is another object than last time. Read-only arrays must never change.
+        key: a name for the memory, such as the index of a block, under which its tensors are cached. A tensor is made
+        again if its array is not the same object as last time. Read-only arrays must never change.
         """
         host = self.views(key, arrays)
         if self.device.type == "cpu":
@@ -119,12 +119,12 @@ class Tensors:
             tensors = tuple([self._over(array) for array in arrays])
         self._known[key] = (tuple(arrays), tensors)
         self._known.move_to_end(key)
-        if len(self._known) > MAX_KEYS:  # keys that do not come again must not keep memory alive
+        if len(self._known) > MAX_KEYS:  # keys that are not used again must not keep memory alive
             self._known.popitem(last=False)
         return tensors
 
     def pin(self, memory: Array | mmap.mmap) -> bool:
-        """Pin memory (a buffer, such as an array or an mmap) until ``close``, so that CUDA copies directly from it.
+        """Pin a buffer, such as an array or an mmap, until ``close``, so that CUDA copies directly from it.
 
         Return False without a CUDA device, or if the system refuses; copies then go through a pinned buffer.
         """
@@ -148,7 +148,7 @@ class Tensors:
             event.synchronize()
 
     def close(self) -> None:
-        """Wait for the copies under way and release all memory. Tensors that ``of`` returned stay unchanged."""
+        """Wait for the copies in progress and release all memory. Tensors that ``of`` returned stay unchanged."""
         for key in list(self._passes):
             self.finish(key)
         for event in self._staged:
@@ -193,7 +193,7 @@ class Tensors:
         return tuple(buffers.targets)
 
     def _staging(self, buffer_index: int, index: int, source: Tensor, *, first: bool) -> Tensor:
-        """Return a pinned copy of a tensor. Its buffer was last read two batches ago."""
+        """Return a copy of a tensor in a pinned buffer, which was last read two batches ago."""
         event = self._staged[buffer_index]
         if first and event is not None:
             if not event.query():
@@ -218,10 +218,10 @@ class Tensors:
 
 
 def tensors_of(as_torch: bool | None, device: Device | str | None, *, copy: bool) -> Tensors | None:
-    """Return the Tensors for these arguments of ``make``; None for batches of arrays.
+    """Return a Tensors for these arguments of ``make``, or None if batches are arrays.
 
-    as_torch: None means tensors if a device is named. With False, workers on CPUs ignore the device, but it must exist.
-    Raises what Tensors raises.
+    as_torch: None means tensors if a device is given. If False, workers on CPUs ignore the device, but it must exist.
+    Raises the same errors as Tensors.
     """
     if device is None or (device == "host" and as_torch is not None):
         return Tensors(copy=copy) if as_torch else None
@@ -245,7 +245,7 @@ class Cuda:
             if int(torch.cuda.cudart().cudaHostRegister(address, nbytes, portable)) == 0:
                 return True
             try:
-                torch.zeros(1, device=self._device)  # torch's next kernel reports that error: raise it here
+                torch.zeros(1, device=self._device)  # torch's next kernel would report that error: clear it here
             except RuntimeError:
                 pass
         return False
@@ -255,18 +255,18 @@ class Cuda:
         self._torch.cuda.cudart().cudaHostUnregister(address)
 
     def pinned(self, like: Tensor) -> Tensor:
-        """Return a new tensor like another, in pinned host memory."""
+        """Return a new tensor with another's shape and dtype, in pinned host memory."""
         tensor: Tensor = self._torch.empty_like(like, pin_memory=True)
         return tensor
 
     def empty(self, like: Tensor) -> Tensor:
-        """Return a new tensor like another, in device memory, as the target of copies."""
+        """Return a new tensor with another's shape and dtype, in device memory, as the target of copies."""
         tensor: Tensor = self._torch.empty_like(like, device=self._device)
         tensor.record_stream(self._stream)  # if it is dropped early, its memory stays in use until the copy is complete
         return tensor
 
     def begin(self) -> None:
-        """Make later copies wait for the caller's queued work, which may still read the old content."""
+        """Make subsequent copies wait for the caller's queued work, which may still read the old content."""
         self._stream.wait_stream(self._torch.cuda.current_stream(self._device))
 
     def copy(self, source: Tensor, target: Tensor) -> None:
@@ -275,7 +275,7 @@ class Cuda:
             target.copy_(source, non_blocking=True)
 
     def record(self) -> Event:
-        """Return the event that ends all copies so far, and make the caller's later work wait for it."""
+        """Record an event after all copies so far, make the caller's subsequent work wait for it, and return it."""
         event: Event = self._torch.cuda.Event()
         event.record(self._stream)
         self._torch.cuda.current_stream(self._device).wait_event(event)
@@ -283,14 +283,14 @@ class Cuda:
 
 
 class _Buffers(NamedTuple):
-    """Memory of one batch: target tensors on the device, the read-only array each holds, and pinned buffers."""
+    """The buffers of one batch: target tensors on the device, the read-only array each holds, and pinned memory."""
 
     targets: list[Tensor]
     sources: list[Array | None]
     pinned: list[Tensor | None]
 
     def fit(self, host: Sequence[Tensor], cuda: Cuda) -> None:
-        """Allocate the targets that do not have the shape and dtype of these tensors."""
+        """Allocate again any targets whose shape or dtype differs from these tensors'."""
         for index, tensor in enumerate(host):
             if index == len(self.targets):
                 self.targets.append(cuda.empty(tensor))
@@ -300,7 +300,7 @@ class _Buffers(NamedTuple):
 
 
 class _Writeable:
-    """The memory of a read-only array as writeable, for callers that do not write."""
+    """An array interface that presents a read-only array's memory as writeable, for callers that do not write."""
 
     def __init__(self, array: Array) -> None:
         address, _ = array.__array_interface__["data"]
@@ -309,9 +309,10 @@ class _Writeable:
 
 
 def as_numpy(actions: object) -> object:
-    """Return actions with arrays in place of tensors: one tensor, or those in a tuple or list. Others stay unchanged.
+    """Convert a tensor, or those in a tuple or list, to arrays; return any other actions unchanged.
 
-    A tensor on the CPU becomes a view; one on a device is copied, which waits for its computation. Gradients end here.
+    A tensor on the CPU becomes a view; one on a device is copied, which waits for its computation. Gradients are
+    dropped.
     Raises ActionError for a tensor that NumPy cannot read.
     """
     if type(actions) is np.ndarray or "torch" not in sys.modules:

@@ -1,4 +1,4 @@
-"""Pickling for another process, together with what has been registered in this one.
+"""Pickle objects for another process, together with this process's registrations.
 
 ``dumps`` pickles an object, by value if ``__main__`` defines it, together with the custom spaces registered with
 layouts and the specifications in Gymnasium's registry. ``loads`` unpickles it in the other process and registers them
@@ -47,7 +47,7 @@ class _Parcel(NamedTuple):
 
 
 def dumps(content: object) -> bytes:
-    """Serialize an object for ``loads``. Raises what pickling it raises."""
+    """Serialize an object for ``loads``. Errors raised by pickling it propagate."""
     plain: dict[str, EnvSpec] = {}
     specs: dict[str, EnvSpec] = {}
     for env_id, spec in list(gymnasium.registry.items()):
@@ -65,7 +65,7 @@ def dumps(content: object) -> bytes:
 
 
 def loads(parcel: bytes) -> object:
-    """Return the object of ``dumps``, and register what its process had registered. Raises what unpickling raises."""
+    """Return the object passed to ``dumps`` and apply the registrations sent with it. Unpickling errors propagate."""
     with_specs, alone, env_ids, plain = pickle.loads(parcel)
     try:
         content, spaces, specs, of_main = pickle.loads(with_specs)
@@ -85,7 +85,7 @@ def loads(parcel: bytes) -> object:
 
 
 def register() -> None:
-    """Register the specifications that ``loads`` received with Gymnasium, replacing what imports have registered since.
+    """Register the specifications that ``loads`` received with Gymnasium, replacing any that imports registered since.
 
     Does nothing in the sending process.
     """
@@ -93,9 +93,9 @@ def register() -> None:
 
 
 def _by_value(content: object) -> bytes:
-    """Pickle an object with cloudpickle, cached functions of the script by value as well.
+    """Pickle an object with cloudpickle, including the script's cached functions by value.
 
-    Functions with ``functools.lru_cache``, as in PettingZoo's tutorials, pickle themselves as a name in ``__main__``.
+    Functions with ``functools.lru_cache``, as in PettingZoo's tutorials, otherwise pickle as a name in ``__main__``.
     """
     import cloudpickle
 
@@ -111,7 +111,7 @@ def _by_value(content: object) -> bytes:
 
 
 def _is_local(function: object) -> bool:
-    """Return whether another process cannot import a function by its name."""
+    """Return whether a function cannot be imported by name in another process."""
     return function.__module__ == "__main__" or "<locals>" in getattr(function, "__qualname__", "<locals>")
 
 
@@ -132,7 +132,7 @@ def _entry_points(spec: EnvSpec) -> list[object]:
 
 
 def _is_plain(spec: EnvSpec) -> bool:
-    """Return whether a specification holds only text and numbers, and names nothing in ``__main__``."""
+    """Return whether a specification holds only text and numbers and refers to nothing in ``__main__``."""
     if type(spec) is not EnvSpec:
         return False
     points = _entry_points(spec)
@@ -149,7 +149,7 @@ def _has_plain(value: object) -> bool:
 
 
 def _of_main(specs: Iterable[EnvSpec]) -> dict[str, object]:
-    """Return the objects of ``__main__`` that specifications name: the other process has another ``__main__``."""
+    """Return the objects in ``__main__`` that specifications name, which the other process's ``__main__`` lacks."""
     main = vars(_hidden[0] if _hidden else sys.modules["__main__"])
     texts = [item for spec in specs for item in _entry_points(spec) if isinstance(item, str) and item.startswith(_MAIN)]
     names = [text.removeprefix(_MAIN) for text in texts]
@@ -167,7 +167,7 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
 
 @dataclasses.dataclass(frozen=True)
 class _Refusal:
-    """An entry point that replaces one which could not be sent."""
+    """An entry point that stands in for one that could not be sent, and raises the reason."""
 
     env_id: str
     reason: str
@@ -192,7 +192,7 @@ _hidden: list[types.ModuleType] = []  # the real ``__main__``, once for each thr
 def main_hidden() -> Iterator[None]:
     """Hide ``__main__`` while a process starts, so that spawn does not run the user's script again.
 
-    ``dumps`` sends what the script defines by value.
+    ``dumps`` sends objects defined in the script by value.
     """
     with _hiding:
         _hidden.append(_hidden[0] if _hidden else sys.modules["__main__"])

@@ -1,4 +1,4 @@
-"""VecEnv: many environments behind one object. The interface that users see, for every backend."""
+"""VecEnv: many environments behind one object, with the same user interface on every backend."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["VecEnv"]
 
 
 class VecEnv(ABC):
-    """Many environments stepped at once; ``pufferlib.make`` makes one.
+    """A set of environments that are stepped together, created by ``pufferlib.make``.
 
     In Serial, Multiprocessing, Pool and Ray, workers step the environments; in CUDA, kernels on a device do.
-    A batch holds ``batch_size`` environments, each with ``agents_per_env`` rows, one row an agent.
+    A batch holds ``batch_size`` environments, each with ``agents_per_env`` rows, one row per agent.
     """
 
     backend: ClassVar[str]  # its name in ``make``
@@ -44,9 +44,9 @@ class VecEnv(ABC):
     action_space: gymnasium.Space[object]  # of a batch
     observation_layout: Layout  # of a row of observations
     action_layout: ActionLayout  # of a row of actions
-    observation_layouts: tuple[Layout, ...]  # one an agent index; an agent may observe less than a row holds
-    action_layouts: tuple[ActionLayout, ...]  # one an agent index
-    agent_names: tuple[str, ...]  # one an agent index; () for one agent, or if an index changes its agent
+    observation_layouts: tuple[Layout, ...]  # one per agent index; an agent may observe less than a row holds
+    action_layouts: tuple[ActionLayout, ...]  # one per agent index
+    agent_names: tuple[str, ...]  # one per agent index; () for one agent, or if an index changes its agent
     copies_per_env: int  # environments in each environment: above 1 if it is vectorized already, one row each
     autoreset_mode: str  # "next_step", "same_step" or "disabled"
     metadata: Metadata  # of an environment, with "autoreset_mode" as a gymnasium.vector.AutoresetMode
@@ -56,7 +56,7 @@ class VecEnv(ABC):
     def _look_like(
         self, env_spec: EnvSpec, num_envs: int, batch_size: int, autoreset_mode: str, num_workers: int = 1
     ) -> None:
-        """Copy the attributes of an EnvSpec (messages.py)."""
+        """Set this VecEnv's public attributes from an EnvSpec (messages.py) and its counts."""
         self.num_envs, self.num_workers, self.batch_size = num_envs, num_workers, batch_size
         self.agents_per_env = env_spec.num_agents
         self.copies_per_env = 1 if env_spec.autoreset_mode is None else env_spec.num_agents
@@ -86,7 +86,7 @@ class VecEnv(ABC):
         observations: (rows, \\*single_observation_space.shape). seed, options, env_ids: see ``async_reset``. With
         ``env_ids``, the rows of all other environments are returned unchanged, and every mask is False.
         Actions already sent are executed first, and their rows dropped.
-        Raises what ``async_reset`` and ``recv`` raise; CallError for ``env_ids`` if batch_size < num_envs.
+        Raises the errors of ``async_reset`` and ``recv``; also CallError for ``env_ids`` if batch_size < num_envs.
         """
         if env_ids is not None and self.batch_size < self.num_envs:
             raise CallError(
@@ -100,7 +100,7 @@ class VecEnv(ABC):
     def step(self, actions: object) -> tuple[Array, Array, Array, Array, Infos]:
         """Send actions and return (observations, rewards, terminations, truncations, infos) of the next batch.
 
-        Raises what ``send`` and ``recv`` raise.
+        Raises the errors of ``send`` and ``recv``.
         """
         self.send(actions)
         return self.recv()[:5]
@@ -113,9 +113,9 @@ class VecEnv(ABC):
     ) -> None:
         """Start new episodes; ``recv`` returns their first rows.
 
-        seed: an int from which the seeds of all environments are derived; a sequence, one seed an environment; or
+        seed: an int from which the seeds of all environments are derived; a sequence, one seed per environment; or
             None: each environment continues with its own generator, which ``make(seed=…)`` seeded for the first reset.
-        options: a mapping for all environments, or a sequence, one mapping an environment.
+        options: a mapping for all environments, or a sequence, one mapping per environment.
         env_ids: the environments to reset; none may be in flight. None: all; actions already sent are executed first,
             and their rows dropped.
 
@@ -126,7 +126,7 @@ class VecEnv(ABC):
     def send(self, actions: object, env_ids: Sequence[int] | None = None) -> None:
         """Send actions to environments; ``recv`` returns the resulting rows.
 
-        actions: (rows, \\*single_action_space.shape), one row an agent, for the environments of the last batch, or for
+        actions: (rows, \\*single_action_space.shape), one row per agent, for the environments of the last batch, or for
             ``env_ids`` in that order; for a Tuple space, a tuple of such arrays. They are copied. Actions of rows
             without a living agent, and of rows whose next step starts an episode (autoreset), are ignored, but must be
             in the space as well.
@@ -137,7 +137,7 @@ class VecEnv(ABC):
 
     @abstractmethod
     def recv(self, timeout: float | None = None) -> Batch:
-        """Return the next batch, waiting for it up to ``timeout`` seconds (None: for ever).
+        """Return the next batch, waiting for it up to ``timeout`` seconds (None: forever).
 
         Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed.
         Raises RecvTimeout if no batch is ready in time; no row is lost, so that the next call can return it.
@@ -154,13 +154,13 @@ class VecEnv(ABC):
     def host_batch(self) -> Batch | None:
         """The last batch as NumPy arrays, in the memory that the environments wrote; None before the first.
 
-        With ``device`` it can be read without waiting for the device. Valid as long as the batch is.
+        With ``device``, it can be read without waiting for the device. It is valid as long as the batch is.
         """
 
     @property
     @abstractmethod
     def restarts(self) -> list[int]:
-        """How often each environment has been made again after it, or its worker, failed: one count an environment."""
+        """The number of times each environment was made again after it or its worker failed, one per environment."""
 
     # -------------------------------------------------------------------------------------------------- control
 
@@ -179,24 +179,24 @@ class VecEnv(ABC):
 
     @abstractmethod
     def set_attr(self, name: str, values: object, env_ids: Sequence[int] | None = None) -> None:
-        """Set attribute ``name``. values: a list or tuple, one value an environment, or one value for all."""
+        """Set attribute ``name``. values: a list or tuple with one value per environment, or one value for all."""
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[object]:
-        """Return the result of ``render()`` of each environment."""
+        """Return the result of each environment's ``render()``."""
         return self.call("render", env_ids=env_ids)
 
     @abstractmethod
     def stats(self, *, reset: bool = False) -> Stats:
         """Return ``Stats``: where the time went, and which settings would be faster. Print it for a table.
 
-        It covers the time since ``make``, or since the last ``stats(reset=True)``: step and reset times of the
-        environments, the share of time in which each worker was busy, the learner's shares, and a verdict in words.
-        Times are always recorded, which takes about 1 % of the time of a step.
+        It covers the time since ``make`` or the last ``stats(reset=True)``: the environments' step and reset times, the
+        fraction of time each worker was busy, the learner's shares, and a verdict as text. Times are always recorded,
+        which adds about 1 % to the time of a step.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close all environments and end all workers. Safe to call again, after any error, and from any thread."""
+        """Close all environments and end all workers. It can be called again, after any error, and from any thread."""
 
     @property
     @abstractmethod
@@ -217,6 +217,6 @@ class VecEnv(ABC):
 
 
 def gymnasium_autoreset_mode(name: str) -> object:
-    """Return Gymnasium's AutoresetMode of this name, or the name where Gymnasium (0.29) has none."""
+    """Return Gymnasium's AutoresetMode with this name, or the name itself if Gymnasium (0.29) has no such enum."""
     mode = getattr(gymnasium.vector, "AutoresetMode", None)
     return name if mode is None else mode[name.upper()]

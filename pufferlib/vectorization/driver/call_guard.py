@@ -1,4 +1,4 @@
-"""CallGuard: one thread at a time uses a VecEnv, and only in the process that made it.
+"""CallGuard: only one thread at a time may use a VecEnv, and only in the process that made it.
 
 A thread entering a call stores its id in ``owner``; any other thread that finds it set raises CallError. Both fast
 paths are call guards themselves, so that the plain case of ``send`` and ``recv`` costs only a comparison.
@@ -24,7 +24,7 @@ NOBODY = 1  # the owner once it is closed, or in a forked process; no thread has
 
 
 class Guarded(Protocol):
-    """The attributes of a WorkerVecEnv that ``exclusive`` needs."""
+    """The parts of a WorkerVecEnv that ``exclusive`` needs."""
 
     @property
     def _backend(self) -> Backend: ...
@@ -41,7 +41,10 @@ Result = TypeVar("Result")
 
 
 class CallGuard:
-    """The guard of one VecEnv. owner: the id of the thread inside a call, or 0; ``exclusive`` sets and clears it."""
+    """A guard against concurrent calls of one VecEnv.
+
+    owner: the id of the thread inside a call, or 0; ``exclusive`` sets and clears it.
+    """
 
     __slots__ = ("owner",)
 
@@ -52,7 +55,7 @@ class CallGuard:
 def exclusive(
     method: Callable[Concatenate[Vec, Parameters], Result],
 ) -> Callable[Concatenate[Vec, Parameters], Result]:
-    """Allow one thread at a time in a method of a WorkerVecEnv, which Ctrl-C anywhere but in a wait closes."""
+    """Allow one thread at a time in a WorkerVecEnv's method. Ctrl-C outside a wait closes the VecEnv."""
 
     @functools.wraps(method)
     def guarded(self: Vec, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -69,7 +72,7 @@ def exclusive(
                 call_guard.owner = 0
         except PufferError:
             raise
-        except BaseException as error:  # Ctrl-C, or what a signal handler raises
+        except BaseException as error:  # Ctrl-C, or an exception from a signal handler
             self._interrupted(error, half_done=not backend.interruptible)
             raise
 
@@ -77,7 +80,7 @@ def exclusive(
 
 
 def refuse(call_guard: Guard, name: str) -> None:
-    """Raise CallError with the reason why this VecEnv, of class ``name``, cannot be called now, or in this process."""
+    """Raise CallError with the reason why a VecEnv of class ``name`` cannot be called now, or in this process."""
     owner = call_guard.owner
     if owner == NOBODY:
         raise CallError(
@@ -97,7 +100,7 @@ def refuse(call_guard: Guard, name: str) -> None:
 
 
 def shut(call_guard: Guard, timeout_s: float) -> bool:
-    """Wait until no other thread is in a call, and refuse further calls; False if one still is after timeout_s."""
+    """Wait until no other thread is in a call, then refuse all calls; return False if one still is after timeout_s."""
     deadline, me = time.monotonic() + timeout_s, threading.get_ident()
     while call_guard.owner not in (0, me, NOBODY):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Control: call methods and read attributes of the environments in workers, by requests and their replies."""
+"""Control: call methods and access attributes of environments in workers, through requests and replies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Control", "each_value"]
 
 
 class Control:
-    """The calls sent to workers, and the replies so far.
+    """The calls sent to workers, and the replies received so far.
 
-    pump(deadline): waits for messages and handles them; False if none came in time. raise_error: raises the failures
-    that workers have reported.
+    pump(deadline): waits for messages and handles them; returns False if none came in time. raise_error: raises the
+    next failure that workers have reported, if any.
     """
 
     def __init__(self, backend: Backend, pump: Callable[[float | None], bool], raise_error: Callable[[], None]) -> None:
@@ -27,14 +27,14 @@ class Control:
         self._num_calls = 0
 
     def take(self, reply: Reply) -> None:
-        """Store a reply if its call is still awaited."""
+        """Store a reply if a caller still awaits it."""
         replies = self._replies.get(reply.ticket)
         if replies is not None:
             replies.append(reply)
             replies.awaited.discard(reply.worker)
 
     def lose(self, died: Died) -> None:
-        """Record a dead worker: it will not answer its calls."""
+        """Record that a dead worker will never answer its calls."""
         for replies in self._replies.values():
             if died.worker in replies.awaited:
                 replies.lost = died.text
@@ -42,10 +42,10 @@ class Control:
     def ask(
         self, action: str, name: str, env_ids: list[int], args: Sequence[object], kwargs: dict[str, object]
     ) -> Callable[[float | None], list[object]]:
-        """Send a call to environments; return a function that waits for the results, up to a number of seconds.
+        """Send a call to environments; return a function that waits a number of seconds for the results.
 
-        action: "call", "get" or "set". args: the arguments of the call, or the values to set, one an environment.
-        The returned function raises RecvTimeout, and may then be called again. It need not be called at all.
+        action: "call", "get" or "set". args: the arguments of the call, or the values to set, one per environment.
+        After a RecvTimeout the returned function may be called again. It need not be called at all.
         """
         backend = self._backend
         by_worker: dict[int, list[int]] = {}
@@ -86,9 +86,9 @@ class Control:
 
 
 class Replies(list[Reply]):
-    """The answers to one Call so far. (A plain list has no weak references.)
+    """The answers received so far to one Call. (A class, because a plain list has no weak references.)
 
-    awaited: the workers that have not answered yet. lost: why one of them never will, "" if none.
+    awaited: the workers that have not answered yet. lost: why one of them never will, or "".
     """
 
     awaited: set[int]
@@ -96,7 +96,7 @@ class Replies(list[Reply]):
 
 
 def each_value(values: object, num: int) -> Sequence[object]:
-    """Return ``num`` values, one an environment, from a list or tuple of them, or from one value for all."""
+    """Return ``num`` values, one per environment, given as a list or tuple, or as one value for all."""
     if not isinstance(values, (list, tuple)):
         return (values,) * num
     if len(values) != num:

@@ -32,10 +32,10 @@ __all__ = ["Dispatcher", "make_scheduler"]
 
 
 class Dispatcher:
-    """The messages of the workers, and what follows from them.
+    """A handler of the workers' messages.
 
     scheduler: the state of the environments; set once it exists. errors: those not raised yet. ring: the Ring of the
-    compiled path, which stores the infos that came as records; None on the portable path.
+    compiled path, which stores infos that arrived as records; None on the portable path.
     """
 
     scheduler: PortableScheduler | RingScheduler
@@ -48,13 +48,13 @@ class Dispatcher:
         self._recovery, self._watchdog, self._name = recovery, watchdog, name
         self.control = Control(backend, self.pump, self.raise_error)
         self.errors: deque[WorkerError] = deque()
-        self.closed_because = ""  # the reason, where it is not a call of ``close``
+        self.closed_because = ""  # the reason, if it is not a call of ``close``
         self._messages: deque[Message] = deque()
-        self._infos: dict[object, list[Info]] = {}  # by env id: of rows that were not received yet
+        self._infos: dict[object, list[Info]] = {}  # by env id: of rows that have not been received yet
 
     @property
     def backend(self) -> Backend:
-        """The workers. Raises ClosedError, also while another thread closes them."""
+        """The workers' backend. Raises ClosedError if it is closed or another thread is closing it."""
         if self._backend is None or self._backend.closing:
             raise closed_error(self._name, self.closed_because)
         return self._backend
@@ -65,37 +65,37 @@ class Dispatcher:
         return self._backend is None
 
     def close(self) -> None:
-        """Take no more messages; a call in the middle of which another thread is ends in ClosedError."""
+        """Stop handling messages; a call in progress in another thread ends with ClosedError."""
         self._backend = None
 
     def let_go(self) -> None:
-        """Once nobody is in a call: let go of what holds this in turn, so that all goes when its last user does."""
+        """Break reference cycles, so that memory is freed with its last user. Call it when no call is in progress."""
         del self.scheduler, self.control
 
     def forget_infos(self) -> None:
-        """Forget the infos of rows that were not received; these are forgotten, too."""
+        """Discard the infos of rows that are discarded without having been received."""
         self._infos.clear()
         if self._ring is not None:
             self._ring.drop_infos()
 
     def _forget_infos_of(self, env_id: int) -> None:
-        """Forget the infos of an environment's rows that will never come."""
+        """Discard the infos of an environment's rows that will never arrive."""
         self._infos.pop(env_id, None)
         if self._ring is not None:
             self._ring.drop_infos(env_id)
 
     def raise_error(self) -> None:
-        """Raise the next error that has come, if any."""
+        """Raise the oldest error not raised yet, if any."""
         if self.errors:
             raise self.errors.popleft()
 
     # -------------------------------------------------------------------------------------------------- messages
 
     def pump(self, deadline: float | None, wait: Callable[[float], None] | None = None) -> bool:
-        """Take what the workers say; False if nothing came before the deadline.
+        """Wait for messages from the workers and handle them; return False if nothing arrived before the deadline.
 
-        On the portable path everything that happens is said. On the compiled path one waits for it in ``wait``, by
-        default for any row or message; True then means that it is worth looking again.
+        On the portable path every event arrives as a message. On the compiled path ``wait`` does the waiting, by
+        default for any row or message; True then only means that the caller should look again.
         """
         backend, scheduler = self.backend, self.scheduler
         was_interruptible, backend.interruptible = backend.interruptible, False
@@ -124,12 +124,12 @@ class Dispatcher:
         return came
 
     def _left_s(self, deadline: float | None) -> float:
-        """Return how long to wait at most before the next look at the clock."""
+        """Return the longest time to wait, in seconds: until the deadline or the watchdog's next look."""
         left_s = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
         return left_s if self._watchdog.slice_s is None else min(left_s, self._watchdog.slice_s)
 
     def _kill_overdue(self) -> None:
-        """Kill the workers whose step takes too long."""
+        """Kill the workers whose step or reset has exceeded its time limit."""
         shares = self.backend.shares
         for worker, cause in self._watchdog.look(lambda worker: self.scheduler.asked(worker, shares[worker])):
             self.backend.kill(worker, cause)
@@ -149,21 +149,21 @@ class Dispatcher:
             self._take_death(message)
 
     def may_land(self) -> bool:
-        """Whether the next batch is there, and all that has come with it."""
+        """Return whether the next batch is complete and every message that came with it has been handled."""
         scheduler = self.scheduler
         return scheduler.batch_is_ready() and not scheduler.has_news() and self.collect_infos() and not self._messages
 
     # ----------------------------------------------------------------------------------------------------- infos
 
     def collect_infos(self, taken: list[tuple[int, int, bytes]] | None = None) -> bool:
-        """Take the infos that have come next to rows; False if there are some that nobody can read.
+        """Collect the infos that arrived with rows; return False if some cannot be unpickled.
 
-        taken: what the ring has handed out already of those that are no records.
+        taken: pickled infos that have already been taken from the ring; None takes them here.
         """
         if self._ring is None:
             return True
         readable, backend = True, self.backend
-        was_interruptible, backend.interruptible = backend.interruptible, False  # what was taken is nowhere else
+        was_interruptible, backend.interruptible = backend.interruptible, False  # taken infos exist nowhere else
         for message in infos_messages(self._ring.take_infos() if taken is None else taken):
             if isinstance(message, InfosMessage):
                 self._take(message)
@@ -174,7 +174,7 @@ class Dispatcher:
         return readable
 
     def gather_infos(self, env_ids: Sequence[int]) -> list[Info]:
-        """Return the infos, but for records, that have come with the rows of these environments, in their order."""
+        """Remove and return the infos, except records, of these environments' rows, in the order of env_ids."""
         if not self._infos:
             return []
         return [info for env_id in env_ids for info in self._infos.pop(env_id, ())]
@@ -202,7 +202,7 @@ class Dispatcher:
         if refusal is None:
             try:
                 self.backend.restart(died.worker)
-            except PufferError as error:  # no room, or nothing that could be sent to a spawned one
+            except PufferError as error:  # no resources, or a task that cannot be sent to a spawned process
                 refusal = f"a new one cannot be started: {error}"
         if refusal is None:
             self._crash(died.env_ids, died.text)
@@ -218,7 +218,7 @@ class Dispatcher:
             self._forget_infos_of(env_id)
 
     def _crash(self, env_ids: Iterable[int], cause: str) -> None:
-        """Restart lost environments: their episodes end in crash rows, which are written now if they are due."""
+        """Restart lost environments: their episodes end in crash rows, written now if their rows are awaited."""
         flying = set(self.scheduler.of_state(FLYING))
         self.scheduler.hold(True)
         for env_id in env_ids:
@@ -229,8 +229,8 @@ class Dispatcher:
                 self._recovery.crash_due[env_id] = cause
 
     def answer_by_crash(self, env_id: int, cause: str) -> None:
-        """Deliver the crash rows of an environment, which was sent something and is lost."""
-        self._forget_infos_of(env_id)  # what it had to tell has lost its rows
+        """Deliver crash rows for a lost environment whose action or reset was in flight."""
+        self._forget_infos_of(env_id)  # they belong to rows that are replaced
         self._infos[env_id] = [{"env_id": env_id, "restarted": cause}]
         self.scheduler.crash(env_id)
         self._recovery.crash_due.pop(env_id, None)
@@ -250,7 +250,7 @@ def make_scheduler(
     first_finished: bool,
     disabled: bool,
 ) -> PortableScheduler | RingScheduler:
-    """Return the scheduler of the environments over a slab, on the path of the slab; set it in the dispatcher, too.
+    """Make the scheduler for a slab, compiled or portable as the slab is, and set it in the dispatcher.
 
     disabled: whether autoreset_mode is "disabled", so that a finished episode takes no action.
     """

@@ -1,4 +1,4 @@
-"""Recovery: which environments must be made again, with which seeds, and which rows answer their next action."""
+"""Recovery: which environments must be made again, their seeds, and the rows that answer their next action."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Recovery"]
 
 
 class Recovery:
-    """The environments that raised, or lost their worker.
+    """The environments that raised or lost their worker.
 
-    counts: how often each has been made again. crash_due: those lost while they waited, with the reason: a crash row
-    answers their next action. reset_due: those whose crash row has been written: a reset of the new environment
-    answers their next action. Both are empty if ``on_error`` is "raise".
+    counts: the number of times each has been made again. crash_due: those lost while they waited, with the reason: a
+    crash row answers their next action. reset_due: those whose crash row has been written: a reset of the new
+    environment answers their next action. Both are empty if ``on_error`` is "raise".
     """
 
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
@@ -30,11 +30,11 @@ class Recovery:
 
     @property
     def pending(self) -> bool:
-        """Whether some environments must not receive a plain step."""
+        """Whether any environment must not receive a plain step."""
         return bool(self.crash_due or self.reset_due)
 
     def refusal(self, env_ids: Iterable[int]) -> str | None:
-        """Return why these may not be restarted automatically, "" if on_error is "raise"; None if they may."""
+        """Return why environments may not be restarted ("" if on_error is "raise"), or None if they may."""
         if not self._restarts:
             return ""
         most = self._max_restarts
@@ -45,22 +45,22 @@ class Recovery:
         return f"{which} been restarted {most} times, which is max_restarts"
 
     def lose(self, env_id: int) -> None:
-        """Record a lost environment: the next reset makes it again, with a seed that no other had."""
+        """Record a lost environment: its next reset makes it again, with a seed that no environment has had."""
         self.counts[env_id] += 1
         self._first_seeds[env_id] = self.seeds.draw(env_id, self.counts[env_id])
         self._unmade.add(env_id)
 
     def retry_seed(self, env_id: int, seed: int) -> None:
-        """Record a failed reset: the next one without a seed uses this seed."""
+        """Record a failed reset: the environment's next reset without a seed uses this seed."""
         self._first_seeds.setdefault(env_id, seed)
 
     def order(self, env_id: int, slot: int, seed: int | None = None, options: Info | None = None) -> ResetOrder:
-        """Return the order to reset an environment. seed: None for the first seed, if it is due, else for none."""
+        """Return the order to reset an environment. seed: None uses its first seed if that is due, else no seed."""
         order_seed = self._first_seeds.get(env_id) if seed is None else seed
         return ResetOrder(env_id, slot, order_seed, options, env_id in self._unmade)
 
     def begun(self, env_ids: Sequence[int]) -> None:
-        """Record that these environments were sent their orders."""
+        """Record that environments have been sent their reset orders."""
         for env_id in env_ids:
             self._first_seeds.pop(env_id, None)
             self.crash_due.pop(env_id, None)

@@ -27,7 +27,7 @@ SYNCHRONOUS, ORDERED, FIRST_FINISHED = range(3)
 
 
 class RingScheduler(States):
-    """The PortableScheduler's counterpart for workers that commit rows to the ring.
+    """The counterpart of PortableScheduler for workers that commit rows to the ring.
 
     If batches are in the order of sending, or hold all environments, a failed environment keeps its slot, and the batch
     waits for its reset. In a pool, the other environments continue without it.
@@ -104,16 +104,16 @@ class RingScheduler(States):
 
     @property
     def num_coming(self) -> int:
-        """The number of environments that were sent an action or reset, and whose rows have not been received."""
+        """The number of environments that were sent an action or reset and whose rows have not been received."""
         return self.fast_path.coming
 
     @property
     def num_ready(self) -> int:
-        """The number of those that have finished."""
+        """The number of environments in ``num_coming`` that have finished."""
         return len(self.fast_path.landed())
 
     def is_settled(self) -> bool:
-        """Return whether no environment is in flight, and no worker has written rows that it has not counted yet."""
+        """Return whether no environment is in flight and no worker has written rows that it has not counted yet."""
         if not self._short:
             return self.num_coming == int(self.fast_path.counted())
         live = set(range(self._slab.shape.num_workers)) - self._dead
@@ -124,7 +124,7 @@ class RingScheduler(States):
         return super().of_state(*states)
 
     def _refresh(self) -> None:
-        """Mark finished environments as READY, which the fast path does not need."""
+        """Mark finished environments as READY, a state that the fast path does not maintain."""
         for env_id in self.fast_path.landed():
             self.states[env_id] = READY
 
@@ -147,7 +147,7 @@ class RingScheduler(States):
         return slots
 
     def fail(self, env_id: int, *, died: bool = False) -> None:
-        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote before remain valid."""
+        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote earlier remain valid."""
         self._refresh()
         state = self.states[env_id]
         if state == READY and (died or self._mode == FIRST_FINISHED):
@@ -165,7 +165,7 @@ class RingScheduler(States):
         self.states[env_id] = FAILED
 
     def crash(self, env_id: int) -> None:
-        """Write crash rows as the environment's answer, in place of its worker, which is dead or gave it up."""
+        """Write crash rows as the environment's answer, on behalf of its worker, which is dead or gave it up."""
         slot = self.fast_path.claimed_slot(env_id) if self._mode == FIRST_FINISHED else self.fast_path.slot_of(env_id)
         if slot is None:
             slot = self._ring.claim(env_id)
@@ -178,7 +178,7 @@ class RingScheduler(States):
         self.states[env_id] = READY
 
     def asked(self, worker: int, share: range) -> object:
-        """Return a worker's request that it has not begun, a different value for each; None if there is none."""
+        """Return a value that identifies a request which a worker has not begun, or None if there is none."""
         return self.fast_path.asked(worker)
 
     def hold(self, hold: bool) -> None:
@@ -187,7 +187,7 @@ class RingScheduler(States):
         self._clear_if_sound()
 
     def mark_dirty(self) -> None:
-        """Distrust all counts: a worker has died, perhaps between writing rows and counting them."""
+        """Stop trusting the blocks' counts: a worker has died, perhaps between writing rows and counting them."""
         self._short = set(range(self._slab.shape.num_blocks))
         self._clear_if_sound()
 
@@ -201,15 +201,15 @@ class RingScheduler(States):
         self.fast_path.clear = not (self._lost or self._short or self._held)
 
     def has_news(self) -> bool:
-        """Return whether messages have come that must be handled before the rows are received."""
+        """Return whether messages have arrived that must be handled before the rows are received."""
         return self.fast_path.has_news()
 
     def wants_a_look(self) -> bool:
-        """Return whether it is time to look for dead workers, although rows keep arriving."""
+        """Return whether it is time to check for dead workers, although rows keep arriving."""
         return self.fast_path.wants_a_look()
 
     def look(self) -> None:
-        """Record the messages so far; later ones end a wait."""
+        """Record which messages have arrived; only newer ones end a wait."""
         self.fast_path.look()
 
     def await_block(self, timeout_s: float) -> None:
@@ -221,7 +221,7 @@ class RingScheduler(States):
             self.fast_path.await_block(timeout_s)
 
     def await_settling(self, timeout_s: float) -> None:
-        """Wait a bounded time for a row, unless all is settled."""
+        """Wait a bounded time for a row, unless everything is settled."""
         if not self.is_settled():
             self.fast_path.await_row(timeout_s)
 
@@ -230,11 +230,11 @@ class RingScheduler(States):
         self.fast_path.await_row(timeout_s)
 
     def arrive(self, env_ids: Iterable[int], overs: Iterable[bool]) -> None:
-        """Raise AssertionError: on the compiled path rows come without a message."""
+        """Raise AssertionError, because on the compiled path rows arrive without a message."""
         raise AssertionError(f"a worker announced the rows of environments {list(env_ids)}")
 
     def obstacle(self) -> str:
-        """Return why the next batch can never be full, and the way out; "" if it can."""
+        """Return why the next batch can never be full and what the user can do; "" if it can."""
         if self.stuck_reason:
             return self.stuck_reason
         block = self.fast_path.head % self._slab.shape.num_blocks
@@ -244,7 +244,7 @@ class RingScheduler(States):
         return ""
 
     def fill(self, env_id: int) -> None:
-        """Repeat a waiting environment's rows of the last batch in the next one."""
+        """Repeat a waiting environment's rows from the last batch in the next one."""
         (slot,) = self.fast_path.depart([env_id])
         repeat_rows(self._slab, (slot - self._block_size) % self._slab.shape.num_slots, slot)
         self._ring.commit(slot, bool(self.overs[env_id]))
@@ -269,7 +269,7 @@ class RingScheduler(States):
         return batch
 
     def drop(self) -> None:
-        """Discard the rows that have arrived, before their environments are reset. Call it only when all is settled."""
+        """Discard the rows that have arrived, before their environments are reset. Requires ``is_settled``."""
         self._lost.clear()
         self._reserved.clear()
         self._short.clear()

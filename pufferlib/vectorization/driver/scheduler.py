@@ -1,4 +1,4 @@
-"""The state of each environment between send and recv, and which finished ones form the next batch."""
+"""Track the state of each environment between send and recv, and choose the finished ones that form the next batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Gather = Callable[[Sequence[int]], list[Info]]  # returns the infos received fro
 
 
 class States:
-    """The state of every environment: the common part of both schedulers.
+    """The state of every environment: the base class of both schedulers.
 
     states: for each environment NEW, WAITING (its rows were received), FLYING (an action or reset was sent), READY (its
     rows are written) or FAILED (it raised or its worker died; only a reset helps). overs: 1 if its episode was over on
@@ -30,7 +30,7 @@ class States:
     last_ids: list[int] | None
 
     def of_state(self, *states: int) -> list[int]:
-        """Return the environments in one of these states."""
+        """Return the ids of the environments in any of these states."""
         return [env_id for env_id, state in enumerate(self.states) if state in states]
 
 
@@ -69,7 +69,7 @@ class PortableScheduler(States):
 
     @property
     def num_coming(self) -> int:
-        """The number of environments that were sent an action or reset, and whose rows have not been received."""
+        """The number of environments that were sent an action or reset and whose rows have not been received."""
         return self.num_flying + self.num_ready
 
     def is_settled(self) -> bool:
@@ -101,7 +101,7 @@ class PortableScheduler(States):
                 self._order.append(env_id)
 
     def fail(self, env_id: int, *, died: bool = False) -> None:
-        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote before remain valid."""
+        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote earlier remain valid."""
         if self.states[env_id] == READY:
             self._lost.add(env_id)
             return
@@ -112,13 +112,13 @@ class PortableScheduler(States):
         self.states[env_id] = FAILED
 
     def crash(self, env_id: int) -> None:
-        """Write crash rows as the environment's answer, in place of its worker."""
+        """Write crash rows as the environment's answer, on behalf of its worker."""
         (slot,) = self.coming_slots([env_id])
         write_crash(self._slab, slot)
         self.arrive([env_id], [False])
 
     def asked(self, worker: int, share: range) -> object:
-        """Return a worker's unfinished requests, a different value for each request; None if there are none."""
+        """Return a value that identifies a worker's unfinished requests, or None if there are none."""
         return [(env_id, self._buffer_indices[env_id]) for env_id in share if self.states[env_id] == FLYING] or None
 
     def hold(self, hold: bool) -> None:
@@ -128,28 +128,28 @@ class PortableScheduler(States):
         """Do nothing: the portable path has no counts that a dead worker could leave wrong."""
 
     def has_news(self) -> bool:
-        """Return whether messages have come that must be handled before the rows are received."""
+        """Return whether messages have arrived that must be handled before the rows are received."""
         return False
 
     stuck_reason = ""  # why only a reset of all environments helps
     fast_path = None  # every call takes the general path
 
     def wants_a_look(self) -> bool:
-        """Return whether it is time to look for dead workers, although rows keep arriving."""
+        """Return whether it is time to check for dead workers, although rows keep arriving."""
         return False
 
     def obstacle(self) -> str:
-        """Return why the next batch can never be full, and the way out; "" if it can."""
+        """Return why the next batch can never be full and what the user can do; "" if it can."""
         return ""
 
     def await_block(self, timeout_s: float) -> None:
-        """Do nothing: on the portable path no rows come without a message."""
+        """Do nothing: on the portable path no rows arrive without a message."""
 
     def await_settling(self, timeout_s: float) -> None:
-        """Do nothing, as ``await_block``."""
+        """Do nothing, for the same reason as ``await_block``."""
 
     def fill(self, env_id: int) -> None:
-        """Repeat a waiting environment's rows of the last batch in the next one."""
+        """Repeat a waiting environment's rows from the last batch in the next one."""
         buffer_index = self._buffer_indices[env_id]
         slots = self._num_envs
         repeat_rows(self._slab, ((buffer_index - 1) % NUM_BUFFERS) * slots + env_id, buffer_index * slots + env_id)
@@ -195,7 +195,7 @@ class PortableScheduler(States):
 
 
 def write_crash(slab: Slab, slot: int) -> None:
-    """Write the rows that end the episode of a lost environment: truncated, and with mask False."""
+    """Write rows that end a lost environment's episode: truncated, with mask False."""
     rows = slab.rows(slot)
     for array in rows[:5]:
         array[...] = 0

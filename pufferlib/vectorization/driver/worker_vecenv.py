@@ -1,4 +1,4 @@
-"""WorkerVecEnv: the VecEnv whose environments are stepped by the workers of a backend."""
+"""WorkerVecEnv: a VecEnv whose environments are stepped by the workers of a backend."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ __all__ = ["WorkerVecEnv"]
 
 
 class WorkerVecEnv(VecEnv):
-    """Many environments stepped by workers.
+    """A VecEnv whose environments are stepped by workers.
 
-    Serial, Multiprocessing, Pool and Ray are this class with different backends, and with different rules for which
-    finished environments form the next batch.
+    Serial, Multiprocessing, Pool and Ray are this class with different backends and different rules for choosing the
+    finished environments that form the next batch.
     """
 
-    first_finished: ClassVar[bool] = False  # batches hold the first to finish, rather than the first sent
-    backend_arguments: ClassVar[tuple[str, ...]] = ()  # what backend_kwargs may hold, beside telemetry
+    first_finished: ClassVar[bool] = False  # batches hold the first environments to finish, rather than the first sent
+    backend_arguments: ClassVar[tuple[str, ...]] = ()  # the keys of backend_kwargs, apart from telemetry
 
     @says_what_was_meant(misplaced, "env_kwargs")
     def __init__(
@@ -99,7 +99,7 @@ class WorkerVecEnv(VecEnv):
         backend_kwargs: Mapping[str, object] | None = None,
         reward_dtype: str = "float32",
     ) -> None:
-        """Start what steps the environments. reward_dtype: a float; all else is as ``pufferlib.make`` has it."""
+        """Start the workers. reward_dtype: a float dtype's name. Other arguments are those of ``pufferlib.make``."""
         creators = env_creators(env, num_envs, env_args, env_kwargs)
         self._plan = plan = Plan.of(len(creators), num_workers, batch_size)
         mode = checked_mode(autoreset_mode)
@@ -131,7 +131,7 @@ class WorkerVecEnv(VecEnv):
         )
         env_spec = backend.start()
         self._claims = Claims()
-        if not backend.near:  # where they are near, the worker has claimed them itself
+        if not backend.near:  # otherwise the worker, in this process, has claimed them itself
             for env_id, error in self._claims.claim_originals(creators, backend.held_envs):
                 backend.close()
                 self._claims.release()
@@ -189,7 +189,7 @@ class WorkerVecEnv(VecEnv):
         self._errors = dispatcher.errors
         self._worker_of = [index for index, share in enumerate(backend.shares) for _ in share]
         self._in_order = list(range(plan.num_envs))
-        self._only_resets = False  # nothing but a partial reset is in flight, so recv fills the batch up
+        self._only_resets = False  # only a partial reset is in flight, so recv fills the rest of the batch
         self._action_arrays = [
             array.reshape(plan.num_envs, env_spec.num_agents, *array.shape[1:]) for array in self._slab.actions
         ]
@@ -243,7 +243,7 @@ class WorkerVecEnv(VecEnv):
                 raise in_flight_error({env_id: self._scheduler.states[env_id] for env_id in busy})
         seeds, new_seeds = reset_seeds(seed, ids, self.num_envs)
         env_options = options_per_env(options, len(ids))
-        if options is not None:  # what cannot be sent is refused before anything has changed
+        if options is not None:  # options that cannot be sent are refused before anything has changed
             self._sealed(map(self._recovery.order, ids, ids, seeds, env_options))
         if env_ids is None:
             self._recovery.seeds = new_seeds or self._recovery.seeds
@@ -260,7 +260,7 @@ class WorkerVecEnv(VecEnv):
         self._recording.note_send(start_s)
 
     def _sealed(self, orders: Iterable[ResetOrder]) -> dict[int, Sealed]:
-        """Return what is to be sent to each worker to have environments reset. Raises CallError."""
+        """Serialize the reset orders, grouped by worker. Raises CallError if one cannot be serialized."""
         requests: dict[int, list[ResetOrder]] = {}
         for order in orders:
             requests.setdefault(self._worker_of[order.env_id], []).append(order)
@@ -282,7 +282,7 @@ class WorkerVecEnv(VecEnv):
 
     @exclusive
     def _send(self, actions: object, env_ids: Sequence[int] | None) -> None:
-        """Send what is not plain: to chosen environments, arrays of another kind, whatever is an error."""
+        """Send actions that the fast path does not take: to chosen environments, in other formats, or invalid."""
         start_s = time.monotonic()
         backend, scheduler = self._backend, self._scheduler
         if env_ids is None:
@@ -313,7 +313,7 @@ class WorkerVecEnv(VecEnv):
         self._recording.note_send(start_s)
 
     def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
-        """Step environments; those that crashed end their episodes, or start again."""
+        """Step environments; those that crashed end their episodes or start again instead."""
         backend, recovery, scheduler = self._backend, self._recovery, self._scheduler
         over = scheduler.overs if self.autoreset_mode == "next_step" else bytes(self.num_envs)
         crashed = [env_id for env_id in ids if env_id in recovery.crash_due and not over[env_id]]
@@ -347,7 +347,7 @@ class WorkerVecEnv(VecEnv):
 
     @exclusive
     def _recv(self, timeout: float | None, deadline: float | None) -> Batch:
-        """Receive where more than rows has come, or a wait is long."""
+        """Receive a batch that the fast path leaves: messages have arrived too, or the wait is long."""
         start_s = time.monotonic()
         scheduler, dispatcher = self._scheduler, self._dispatcher
         if scheduler.wants_a_look():
@@ -396,12 +396,12 @@ class WorkerVecEnv(VecEnv):
 
     @exclusive
     def _await(self, wait: Callable[[float | None], list[object]], timeout: float | None) -> list[object]:
-        """Wait for results."""
+        """Wait up to ``timeout`` seconds for the results of a call."""
         self._backend.interruptible = True  # between two waits nothing is half done
         return wait(timeout)
 
     def stats(self, *, reset: bool = False) -> Stats:
-        from pufferlib.telemetry.stats import Stats  # with its model, a tenth of what importing pufferlib costs
+        from pufferlib.telemetry.stats import Stats  # with its model, a tenth of pufferlib's import time
 
         backend = self._backend
         if not self._slab.shape.telemetry:
@@ -421,10 +421,10 @@ class WorkerVecEnv(VecEnv):
         return stats
 
     def close(self, grace_s: float = CLOSE_S) -> None:
-        """Close all environments and end their workers. Safe to call again, after any error, and from any thread.
+        """Close all environments and end their workers. It can be called again, after any error, and from any thread.
 
-        grace_s: how many seconds worker processes may take, before they are killed. A call that another thread is in
-            raises ClosedError there.
+        grace_s: the seconds that worker processes may take before they are killed. A call in progress in another
+            thread raises ClosedError there.
         """
         self._dispatcher.close()
         self._fast_path = None
@@ -435,9 +435,9 @@ class WorkerVecEnv(VecEnv):
         within = self._call_guard.owner == threading.get_ident()
         messages = self._workers.close(grace_s)
         if self._workers.left_open:
-            self._finalizer.atexit = False  # which must not wait for who may never leave
+            self._finalizer.atexit = False  # exit must not wait for a thread that may never return
             return
-        self._finalizer.detach()  # only now: where Ctrl-C has ended this in the middle, another close goes on
+        self._finalizer.detach()  # only now, so that another close continues if Ctrl-C interrupts this one
         if not within:
             self._dispatcher.let_go()
         for text in failure_texts(message for message in messages if isinstance(message, Failed)):
@@ -460,7 +460,7 @@ class WorkerVecEnv(VecEnv):
     # ------------------------------------------------------------------------------------- from send to recv
 
     def _fill_with_unchanged(self) -> bool:
-        """Complete a partial reset: copy the rows of the environments that still wait. False if it is none."""
+        """Complete a partial reset with the rows of the environments that still wait; return False for any other."""
         scheduler = self._scheduler
         if not (self._plan.synchronous and self._only_resets) or scheduler.of_state(NEW, FAILED):
             return False
@@ -469,7 +469,7 @@ class WorkerVecEnv(VecEnv):
         return True
 
     def _drain(self) -> None:
-        """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
+        """Wait for all rows in flight and drop them; environments that raised are about to be reset anyway."""
         scheduler, dispatcher = self._scheduler, self._dispatcher
         while not scheduler.is_settled() or scheduler.has_news() or not dispatcher.collect_infos():
             dispatcher.pump(None, scheduler.await_settling)
@@ -485,8 +485,8 @@ class WorkerVecEnv(VecEnv):
     def _interrupted(self, error: BaseException, *, half_done: bool) -> None:
         """Close this VecEnv if an exception, usually Ctrl-C, has ended a call half done.
 
-        Raises ClosedError if a signal handler, or an environment on serial, has closed it during the call, and error
-        is a consequence of that.
+        Raises ClosedError if error is an Exception and this VecEnv was closed during the call: by a signal handler, or
+        by an environment on the serial backend.
         """
         if self.closed:
             if isinstance(error, Exception):
@@ -497,5 +497,5 @@ class WorkerVecEnv(VecEnv):
 
     @property
     def _backend(self) -> Backend:
-        """The workers. Raises ClosedError."""
+        """The workers' backend. Raises ClosedError if this VecEnv is closed."""
         return self._dispatcher.backend

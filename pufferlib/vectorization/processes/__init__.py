@@ -1,10 +1,10 @@
 """Workers in processes: the backends multiprocessing and pool.
 
-backend           the backend, and the two classes of VecEnv
-start             starting a worker process
-serve             the main function of a worker process
-lifetime          ending it with its parent, however the parent ends
-thread_caps       limits on its threads
+backend           the backend, and its two VecEnv classes
+start             start of a worker process
+serve             main function of a worker process
+lifetime          end of a worker process, at the latest with its parent
+thread_caps       limits on a worker's threads
 channel           frames over a socket pair
 deferred_signals  delay of Ctrl-C while a process starts or ends
 """

@@ -50,9 +50,9 @@ SPIN = 50  # yields; a wait that ends within them needs no wake-up of a sleeping
 
 
 def default_spin(num_workers: int) -> int:
-    """Return how often a waiting process yields its core before it sleeps.
+    """Return how many times a waiting process yields its core before it sleeps.
 
-    It is 0 on the portable path with more workers than cores, as that path polls its selector before each yield.
+    It is 0 on the portable path with more workers than cores, because that path polls its selector before each yield.
     """
     return SPIN if _native.available or num_workers <= available_cpus() else 0
 
@@ -77,8 +77,8 @@ class Multiprocessing(_Processes):
     """A VecEnv whose workers are processes; batches are returned in the order in which their actions were sent.
 
     backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None for
-    no limit (OpenCV has one thread in a forked worker even then); ``spin``: how often a waiting process yields its core
-    before it sleeps, by default 50, or 0 on the portable path with more workers than cores.
+    no limit (OpenCV has one thread in a forked worker even then); ``spin``: how many times a waiting process yields its
+    core before it sleeps, by default 50, or 0 on the portable path with more workers than cores.
     """
 
     backend = "multiprocessing"
@@ -87,7 +87,7 @@ class Multiprocessing(_Processes):
 class Pool(_Processes):
     """A VecEnv whose workers are processes; a batch holds the first environments to finish.
 
-    It is of use if ``num_envs`` is more than ``batch_size``. backend_kwargs: see Multiprocessing.
+    It is useful if ``num_envs`` is greater than ``batch_size``. backend_kwargs: see Multiprocessing.
     """
 
     backend = "pool"
@@ -95,7 +95,7 @@ class Pool(_Processes):
 
 
 class SelectorKey(Protocol):
-    """The fields of a ``selectors.SelectorKey`` that are read. data: the worker."""
+    """The fields of a ``selectors.SelectorKey`` that this module reads. data: the worker."""
 
     @property
     def fileobj(self) -> object: ...
@@ -105,7 +105,7 @@ class SelectorKey(Protocol):
 
 
 def checked_settings(worker_threads: object, spin: object) -> tuple[int | None, int | None]:
-    """Return both settings, checked; None stays None. Raises PlanError."""
+    """Return both settings as ints, or None where they are None. Raises PlanError if either is invalid."""
     num_threads = None
     if worker_threads is not None:
         num_threads = checked_count("worker_threads", worker_threads, 1, ", or None for no limit")
@@ -113,7 +113,7 @@ def checked_settings(worker_threads: object, spin: object) -> tuple[int | None, 
 
 
 class ProcessBackend(Backend):
-    """Workers in processes. A socket pair for each carries requests to it and answers back."""
+    """A backend whose workers are processes. A socket pair carries requests to each worker and its answers back."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class ProcessBackend(Backend):
         self._channels: dict[int, Channel] = {}
         self._processes: dict[int, Process] = {}
         self._generations = [0] * len(tasks)  # the number of processes each worker has had
-        self._causes: dict[int, str] = {}  # of workers that were killed on purpose
+        self._causes: dict[int, str] = {}  # why each worker was killed, for workers killed on purpose
         self._flushing: set[int] = set()  # workers whose socket was full
         self._slab: Slab | None = None
         self._deferred: list[Message] = []  # messages received outside ``poll``, for the next poll
@@ -249,7 +249,7 @@ class ProcessBackend(Backend):
 
     def kill(self, worker: int, cause: str) -> None:
         process = self._processes.get(worker)
-        if process is not None:  # else it has died already
+        if process is not None:  # otherwise it has already died
             self._causes[worker] = cause
             process.kill()
 
@@ -269,12 +269,12 @@ class ProcessBackend(Backend):
                 self._request(ring, worker, ids, worker_slots)
 
     def _request(self, ring: Ring, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        """Post words to a worker's mailbox, on the compiled path; wait for room if very many calls are under way."""
+        """Post requests to a worker's mailbox, on the compiled path; wait for room if very many are outstanding."""
         while worker in self._channels and not ring.request(worker, env_ids, slots):
             self._deferred += self._answers(self._selector.select(SLICE_S / 100))
 
     def _summon(self, ring: Ring, worker: int) -> None:
-        """Request a worker to read its socket, on the compiled path."""
+        """Ask a worker, through its mailbox, to read its socket (on the compiled path)."""
         self._request(ring, worker, [_native.ring.CONTROL], [0])
 
     def seal(self, request: Reset | Call) -> bytes:
@@ -325,7 +325,7 @@ class ProcessBackend(Backend):
         for key, mask in events:
             worker = key.data
             channel = self._channels.get(worker)
-            if channel is None:  # its death was seen through the other descriptor
+            if channel is None:  # its death was noticed through the other descriptor
                 continue
             if mask & selectors.EVENT_WRITE and channel.flush():
                 self._flushing.discard(worker)
@@ -338,10 +338,10 @@ class ProcessBackend(Backend):
         return messages
 
     def _bury(self, worker: int) -> list[Message]:
-        """Remove a worker that has ended, or closed its socket; return its last messages and its Died."""
+        """Remove a worker that has ended or closed its socket; return its last messages and its Died message."""
         exitcode, share, doing = self._forget(worker, grace_s=1.0), self.shares[worker], None
         self.dead.add(worker)
-        # Rows that it has finished remain valid, and so do their infos.
+        # The rows that it has finished remain valid, and so do their infos.
         messages = [] if self._ring is None else infos_messages(self._ring.take_infos())
         if self._slab is not None:
             doing = doing_of(int(self._slab.doing[worker, 0]), self._slab.shape.num_envs)
@@ -349,7 +349,7 @@ class ProcessBackend(Backend):
         return [*messages, Died(worker, exitcode, share, doing, self._causes.pop(worker, ""))]
 
     def _clean(self, worker: int) -> None:
-        """Remove the requests and the activity word of a worker that has ended from shared memory."""
+        """Remove from shared memory the requests and the activity word of a worker that has ended."""
         assert self._slab is not None
         self._slab.doing[worker] = 0
         if self._ring is not None:
@@ -368,7 +368,7 @@ class ProcessBackend(Backend):
     # ---------------------------------------------------------------------------------------------- ending
 
     def close(self, grace_s: float = CLOSE_S) -> list[Message]:
-        if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, but not the workers
+        if self._closed or os.getpid() != self._owner:  # a forked child inherits this object, but not the workers
             return []
         grace_s = 0.0 if self.closing else grace_s  # after an interrupted close, the workers have had their time
         self.closing = True
@@ -380,7 +380,7 @@ class ProcessBackend(Backend):
         for worker in list(self._channels):
             pid = self._processes[worker].pid
             self._forget(worker, grace_s=0.0)
-            if grace_s > 0:  # else killing them was intended
+            if grace_s > 0:  # otherwise killing them was intended
                 warnings.warn(
                     f"worker {worker} (process {pid}) did not close its environments in {grace_s:.0f} s and was killed",
                     RuntimeWarning,
@@ -396,7 +396,7 @@ class ProcessBackend(Backend):
         return [message for message in messages if isinstance(message, Failed)]
 
     def _end_workers(self, grace_s: float) -> list[Message]:
-        """Request all workers to close their environments and end, wait for that, and return their messages."""
+        """Ask all workers to close their environments and end; wait for them, and return their last messages."""
         messages: list[Message] = []
         for channel in self._channels.values():
             with contextlib.suppress(OSError):
@@ -410,7 +410,7 @@ class ProcessBackend(Backend):
         return messages
 
     def leave_in_child(self) -> None:
-        """Close, in a forked child, the ends that only the parent may hold, so that workers notice its death."""
+        """Close, in a forked child, the descriptors that only the parent may hold, so that workers notice its death."""
         self.call_guard.owner = NOBODY
         for channel in self._channels.values():
             channel.close()
@@ -418,7 +418,7 @@ class ProcessBackend(Backend):
 
 
 def not_startable(who: str, error: OSError) -> PlatformError:
-    """Return the error for a process, or a resource for one, that the system refuses."""
+    """Return the error to raise if the system refuses a process or a resource that it needs. who: what was refused."""
     files, processes = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
     which = "on" if processes == resource.RLIM_INFINITY else f"of {processes}"
     ways_out = {
@@ -455,9 +455,9 @@ def _close_all() -> None:
 
 
 def _close_before_joining() -> None:
-    """Register the closing of all backends at the end of a process that multiprocessing started.
+    """Register a finalizer that closes all backends at the end of a process that multiprocessing started.
 
-    Such a process runs no atexit handlers, but joins its children, which would wait for it in turn.
+    Such a process runs no atexit handlers but joins its children, which would wait for it in turn.
     """
     global _closing_pid
     if _closing_pid != os.getpid():  # a fork loses the parent's registrations

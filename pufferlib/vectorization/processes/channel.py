@@ -1,4 +1,4 @@
-"""Channel: frames over a socket pair, for a parent that must never block on a single worker."""
+"""Channel: send frames over a socket pair, for a parent that must never block on a single worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ yield_core = getattr(os, "sched_yield", _sleep_none)  # macOS has no sched_yield
 
 
 class Channel:
-    """One end of a socket pair that carries frames. When the other end closes or dies, its frames end."""
+    """One end of a socket pair that carries frames, which end when the other end closes or its process dies."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -36,7 +36,7 @@ class Channel:
     # ------------------------------------------------------------------------- for the parent: never blocks
 
     def post(self, frame: bytes) -> None:
-        """Send a frame; store what the socket does not accept at once for ``flush``."""
+        """Send a frame; keep the bytes that the socket does not accept at once for ``flush``."""
         if self._outgoing:
             self._outgoing += frame
         else:
@@ -44,7 +44,7 @@ class Channel:
             self._outgoing += frame[sent:]
 
     def flush(self) -> bool:
-        """Send more of the stored bytes; return whether all have been sent."""
+        """Send more of the bytes kept by ``post``; return whether all have been sent."""
         if self._outgoing:
             sent = self._send_some(self._outgoing)
             del self._outgoing[:sent]
@@ -55,7 +55,7 @@ class Channel:
             return self.sock.send(data, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
-        except (BrokenPipeError, ConnectionResetError):  # the worker is dead; its Died message says so
+        except (BrokenPipeError, ConnectionResetError):  # the worker is dead; its Died message reports that
             return len(data)
 
     def arrived(self) -> tuple[list[Frame], bool]:
@@ -85,7 +85,8 @@ class Channel:
     def send_and_tell(self, frame: bytes, announce: Callable[[bool], None], *, urgent: bool) -> None:
         """Send a frame to a parent that reads its socket only after ``announce(urgent)``.
 
-        A frame that does not fit into the socket at once is urgent, or the parent would never make room for the rest.
+        A frame that does not fit into the socket at once is always urgent; otherwise the parent would never make room
+        for the rest.
         """
         rest = memoryview(frame)
         while rest:
@@ -102,8 +103,8 @@ class Channel:
     def frames(self, spin: int) -> Iterator[Frame]:
         """Yield frames until the other end is closed.
 
-        spin: how often to yield the core before sleeping. Waking a process that sleeps on another core takes tens of
-            microseconds, so that a short wait costs less awake.
+        spin: how many times to yield the core before sleeping. Waking a process that sleeps on another core takes tens
+            of microseconds, so a short wait costs less awake.
         """
         sock, incoming = self.sock, self.incoming
         while True:

@@ -1,4 +1,4 @@
-"""Delay of signals: Ctrl-C during the start or end of a process would leave a process behind."""
+"""Delay signals: Ctrl-C during the start or end of a process would leave a process behind."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _deferred: dict[int, Callable[[int, FrameType | None], object]] = {}  # the hand
 
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Delay all Python signal handlers until the end of this context; any of them may raise there. For milliseconds.
+    """Delay all Python signal handlers until the end of this context, where any of them may raise.
 
-    Blocking the signals would not suffice: another thread, such as one of NumPy's BLAS, receives them, and the handler
-    runs in the main thread. In other threads this does nothing, as no handler runs there.
+    The context should last only milliseconds. Blocking the signals would not suffice: another thread, such as one of
+    NumPy's BLAS, would receive them, and the handler would run in the main thread. In other threads this does nothing,
+    because no handler runs there.
     """
     if _deferred or threading.current_thread() is not threading.main_thread():
         yield
@@ -40,7 +41,7 @@ def deferred_signals() -> Iterator[None]:
 
 
 def as_before() -> None:
-    """Restore the handlers, also in a process that was forked in between."""
+    """Restore the delayed handlers, also in a process that was forked inside the context."""
     try:
         while _deferred:
             number, handler = next(iter(_deferred.items()))

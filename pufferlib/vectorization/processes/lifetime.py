@@ -1,4 +1,4 @@
-"""The end of worker processes: at the latest with their parent, however it ends."""
+"""End worker processes, at the latest with their parent, however it ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LifePipe:
 
 
 def death_of(pid: int) -> int | None:
-    """Return a descriptor that is readable once a process has ended; None if the platform has none."""
+    """Return a descriptor that becomes readable once a process has ended; None if the platform has none."""
     with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or not Linux
         return os.pidfd_open(pid)
     return None
@@ -40,8 +40,8 @@ def death_of(pid: int) -> int | None:
 def end_group(process: BaseProcess, death_fd: int | None, grace_s: float) -> int | None:
     """Wait for a process up to grace_s, kill it and its process group, and return its exit code.
 
-    process: a multiprocessing process that has not been joined yet. death_fd: of ``death_of``. The code is negative for
-    a signal, and None if it is unknown.
+    process: a multiprocessing process that has not been joined yet. death_fd: the result of ``death_of``. The code is
+    negative for a signal, and None if it is unknown.
     """
     if death_fd is None:
         process.join(grace_s)
@@ -51,7 +51,7 @@ def end_group(process: BaseProcess, death_fd: int | None, grace_s: float) -> int
         ended.poll(1000 * grace_s)
     assert process.pid is not None
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+        os.killpg(process.pid, signal.SIGKILL)  # including the processes that it started
     if process.exitcode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)  # it may not have created its group yet
@@ -67,7 +67,7 @@ def die_with_parent(life: Connection[object, object]) -> None:
     """
     os.setpgid(0, 0)
     if hasattr(fcntl, "F_SETSIG"):
-        life_fd = os.open(f"/proc/self/fd/{life.fileno()}", os.O_RDONLY)  # opened again, as flags belong to an opening
+        life_fd = os.open(f"/proc/self/fd/{life.fileno()}", os.O_RDONLY)  # flags belong to an open file description
         fcntl.fcntl(life_fd, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(life_fd, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC)

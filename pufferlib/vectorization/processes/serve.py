@@ -1,4 +1,4 @@
-"""The main function of a worker process: read requests from its channel until it closes, and send messages."""
+"""The main function of a worker process, which reads requests from its channel until it closes and sends messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Launch(NamedTuple):
     """The arguments of a worker process."""
 
     worker: int
-    task: WorkerTask | bytes  # bytes from ``portable`` unless the process is forked
+    task: WorkerTask | bytes  # the result of ``portable`` unless the process is forked
     sock: socket.socket
     life: Connection[object, object]  # the read end of the life pipe
     entropy: Entropy
@@ -52,9 +52,9 @@ class Launch(NamedTuple):
 
 
 def run_worker(launch: Launch) -> None:
-    """Serve requests until the channel closes. The target of a worker process."""
+    """Serve requests until the channel closes: the target of a worker process."""
     die_with_parent(launch.life)
-    as_before()  # after it is in another group than the parent, to which a terminal sends Ctrl-C
+    as_before()  # once it has left the parent's group, to which a terminal sends Ctrl-C
     sys.stdout = _NamedStream(1, f"worker {launch.worker}")
     sys.stderr = _NamedStream(2, f"worker {launch.worker}")
     channel = Channel(launch.sock)
@@ -102,7 +102,7 @@ def _begin(launch: Launch, emit: Callable[[Message], bool]) -> Worker:
 
 
 def _take_slab(channel: Channel, worker: int) -> Slab | None:
-    """Receive the slab, which is sent first; return None if the parent closes instead."""
+    """Receive the slab, which the parent sends first; return None if the parent closes the channel instead."""
     data, fds, _, _ = socket.recv_fds(channel.sock, 1, 1)
     if not data:
         return None
@@ -141,7 +141,7 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
 
 
 def _put_infos(ring: Ring, worker: int, message: InfosMessage) -> bool:
-    """Send infos through shared memory; return False if they do not fit, or cannot be pickled."""
+    """Send infos through shared memory; return False if they do not fit or cannot be pickled."""
     (env_id,) = message.env_ids
     try:
         return ring.put_info(worker, env_id, infos_payload(message.infos))
@@ -152,7 +152,7 @@ def _put_infos(ring: Ring, worker: int, message: InfosMessage) -> bool:
 def frames_of(message: Message, worker: int) -> tuple[list[bytes], bool]:
     """Return the frames of a message, and whether they hold all of it.
 
-    Infos that cannot be pickled become a failure of their environment only.
+    Infos that cannot be pickled become a failure of only their environment.
     """
     try:
         if isinstance(message, Failed):
@@ -196,7 +196,7 @@ def _portable(error: BaseException | None) -> BaseException | None:
 
 
 class _NamedStream(io.TextIOBase):
-    """A stream to a descriptor that writes complete lines, each after the worker's name."""
+    """A stream that writes complete lines to a descriptor, each prefixed with the worker's name."""
 
     encoding = "utf-8"
 

@@ -28,10 +28,10 @@ FORKED = ", or use context='fork', which copies all (not safe beside other threa
 
 
 def start_method(context: str | None) -> str:
-    """Return the start method for this context; for None, "fork" if that is safe, else "spawn". Raises PlanError.
+    """Return the start method for a context; for None, "fork" if that is safe, else "spawn".
 
-    Forking is safe while the process has one Python thread, no CUDA context and no JAX, whose threads Python does not
-    list. It takes milliseconds.
+    Forking takes milliseconds. It is safe while the process has one Python thread, no CUDA context and no JAX, whose
+    threads Python does not list. Raises PlanError for a context that this platform lacks.
     """
     available = multiprocessing.get_all_start_methods()
     if context is not None:
@@ -49,7 +49,7 @@ def start_method(context: str | None) -> str:
 def running_threads() -> list[threading.Thread]:
     """Return the Python threads that are running.
 
-    Before Python 3.13, threading.enumerate() still lists a C++ thread that called Python and has ended; Linux does not.
+    Before Python 3.13, threading.enumerate() still lists ended C++ threads that called Python; Linux does not.
     """
     tasks = "/proc/self/task"
     if not os.path.isdir(tasks):
@@ -59,10 +59,10 @@ def running_threads() -> list[threading.Thread]:
 
 
 class Process:
-    """One worker process, the leader of a process group.
+    """A worker process, the leader of its process group.
 
-    death_fd: a descriptor that is readable once the process has ended; None if the platform has none: then the end of
-    its socket shows it.
+    death_fd: a descriptor that becomes readable once the process has ended. If the platform has none, it is None, and
+    the closing of the process's socket reveals its end.
     """
 
     def __init__(self, launch: Launch, context: str) -> None:
@@ -84,12 +84,12 @@ class Process:
         self.death_fd = death_of(self.pid)
 
     def kill(self) -> None:
-        """Kill the process, even if it is stopped; call ``end`` afterwards."""
+        """Kill the process, even if it is stopped. Call ``end`` afterwards."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float) -> int | None:
-        """Wait for the process for grace_s, kill its group, and return its exit code, negative for a signal."""
+        """Wait up to grace_s for the process, kill its group, and return its exit code, negative for a signal."""
         exitcode = end_group(self._process, self.death_fd, grace_s)
         with contextlib.suppress(ValueError):  # SIGCHLD is ignored, or other code has waited: the exit code is unknown
             self._process.close()
@@ -101,9 +101,9 @@ class Process:
 
 @functools.cache
 def _ready_to_fork() -> None:
-    """Import what every worker needs, and find the libraries with threads, once for all workers forked later.
+    """Import the modules that every worker needs and find the libraries with threads, once for all forked workers.
 
-    In a worker this would take 10 ms of CPU time, more than the rest of its start.
+    In each worker this would take 10 ms of CPU time, more than the rest of its start.
     """
     import cloudpickle  # noqa: F401
     import threadpoolctl
@@ -112,7 +112,10 @@ def _ready_to_fork() -> None:
 
 
 def portable(task: object, needs: str, more: str = "") -> bytes:
-    """Serialize a task for a process without this one's memory. Raises PlanError; needs and more extend its text."""
+    """Serialize a task for a process that does not share this one's memory.
+
+    Raises PlanError if it cannot be pickled. needs, more: parts of the error's text.
+    """
     try:
         return transfer.dumps(task)
     except Exception as error:  # any error of the user's object
@@ -127,9 +130,9 @@ def starting(context: str) -> Iterator[None]:
     """Prepare for the start of a multiprocessing process inside this context.
 
     The process does not run the user's script, does not warn about threads, and does not wait for OpenCV's threads,
-    which only its parent has.
+    which exist only in its parent.
     """
-    # A fork imports nothing; it must find what its environments define in __main__.
+    # A fork imports nothing; it must find the objects that the script defines in __main__.
     prepared = _opencv_paused() if context == "fork" else transfer.main_hidden()
     with _parenthood(), prepared, warnings.catch_warnings():
         # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
@@ -142,15 +145,15 @@ _opencv_locks: dict[int, threading.Lock] = {}  # by process, as no thread would 
 
 @contextlib.contextmanager
 def _opencv_paused() -> Iterator[None]:
-    """End OpenCV's threads during a fork: one that is at work may hold a lock, which the child would await for ever.
+    """End OpenCV's threads during a fork: a busy one may hold a lock, for which the child would wait forever.
 
-    OpenCV then has one thread in the child, and its former number in this process.
+    Afterwards OpenCV has one thread in the child, and its previous number in this process.
     """
     limit = imported_function("cv2", "setNumThreads")
     if limit is None:
         yield
         return
-    with _opencv_locks.setdefault(os.getpid(), threading.Lock()):  # else a second forking thread would restore 1
+    with _opencv_locks.setdefault(os.getpid(), threading.Lock()):  # otherwise a second forking thread would restore 1
         threads = sys.modules["cv2"].getNumThreads()
         try:
             limit(1)  # ends all others
@@ -163,7 +166,7 @@ def _opencv_paused() -> Iterator[None]:
 def _parenthood() -> Iterator[None]:
     """Allow this process to have children even if it is a daemon of multiprocessing.
 
-    multiprocessing forbids that, as orphans could remain; worker processes end with their parent, however it ends.
+    multiprocessing forbids that because orphans could remain; worker processes end with their parent, however it ends.
     """
     config: dict[str, object] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     daemon = config.pop("daemon", None)

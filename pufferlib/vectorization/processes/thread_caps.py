@@ -1,4 +1,4 @@
-"""Limits on the threads of a worker process: all workers together use the cores."""
+"""Limit the threads of a worker process, because all workers share the cores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def limit_threads(threads: int) -> None:
-    """Limit the threads of BLAS and OpenMP libraries, loaded already or later.
+    """Limit the threads of BLAS and OpenMP libraries, whether already loaded or loaded later.
 
     No thread of this process may be in BLAS during the call.
     """
@@ -42,6 +42,6 @@ def limit_imported(threads: int | None) -> None:
 def imported_function(module: str, name: str) -> Function | None:
     """Return a module's attribute if the module is imported and has it, else None.
 
-    The module may be incomplete: another thread is importing it, or it is a folder left by an uninstalled package.
+    The module may be incomplete, if another thread is importing it or if it is a folder left by an uninstalled package.
     """
     return getattr(sys.modules.get(module), name, None)

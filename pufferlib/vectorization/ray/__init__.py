@@ -1,7 +1,7 @@
 """Workers in Ray actors, on the machines of a cluster: the backend ray.
 
-backend     the backend, and its class of VecEnv
-actor       what runs in an actor
+backend     the backend, and its VecEnv class
+actor       the code that runs in an actor
 calls       the calls in flight to each actor
 connection  the connection to the cluster
 sockets     a direct connection to an actor, for small calls

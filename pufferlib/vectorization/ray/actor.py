@@ -1,9 +1,9 @@
 """The Ray actor: the workers of its share, and one call that carries actions to them and rows back.
 
-An actor's workers are processes of its node with a slab in its shared memory, or the actor itself is the only worker.
-Here workers and environments are numbered from 0; ``moved`` converts to the VecEnv's numbers. Failures are reported to
-the VecEnv, which handles them. Crash rows fill the slot of a failed environment and are discarded, so that the rows of
-all others arrive as usual.
+An actor's workers are processes on its node that share a slab in memory, or the actor itself is the only worker. Here
+workers and environments are numbered from 0; ``moved`` converts to the VecEnv's numbers. Failures are reported to the
+VecEnv, which handles them. Crash rows fill the slot of a failed environment and are discarded, so that the rows of all
+others arrive as usual.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ __all__ = [
     "sealed",
 ]
 
-LINGER_S = 0.004  # rows wait so long for more of them: about what two or three calls of Ray's cost
-LINGER_DIRECT_S = 0.001  # the same of calls that come directly
-SMALL_NBYTES = 64 << 10  # observations up to so many travel in a string of bytes
-NUM_THREADS = 4  # that take calls which come directly: two are usual, one waits for the next
-GLANCE_S = 0.002  # how often one looks for rows on the portable path, where only the next call ends a wait
+LINGER_S = 0.004  # the time that rows wait for more of them: about that of two or three Ray calls
+LINGER_DIRECT_S = 0.001  # the same for calls over a direct connection
+SMALL_NBYTES = 64 << 10  # up to this size, observations are sent in a bytes object
+NUM_THREADS = 4  # that answer direct calls: usually two are busy, and one waits for the next call
+GLANCE_S = 0.002  # the polling interval for rows on the portable path, where only the next call ends a wait
 
 Array = np.ndarray[Any, Any]
 
@@ -76,8 +76,8 @@ class Format(NamedTuple):
 class ActorTask(NamedTuple):
     """The arguments of an actor.
 
-    tasks: of its workers, with the VecEnv's numbers. in_place: its only worker runs in the actor's process.
-    synchronous: the VecEnv's batches hold all environments. generation: the number of earlier actors in its position.
+    tasks: its workers' tasks, with the VecEnv's numbers. in_place: whether its only worker runs in the actor's process.
+    synchronous: whether the VecEnv's batches hold all environments. generation: the number of actors it has replaced.
     """
 
     tasks: list[WorkerTask]
@@ -90,8 +90,8 @@ class ActorTask(NamedTuple):
     spin: int | None
 
 
-# A request is a tuple of what Ray passes without pickling: (STEPS, env_ids or None for all, the bytes of each array of
-# actions), (REQUEST, worker, a sealed frame: a Reset or a Call) or (REVIVE, worker).
+# A request is a tuple of values that Ray passes without pickling: (STEPS, env_ids or None for all, the bytes of each
+# array of actions), (REQUEST, worker, a sealed frame: a Reset or a Call) or (REVIVE, worker).
 STEPS, REQUEST, REVIVE = range(3)
 
 
@@ -99,8 +99,9 @@ class Answer(NamedTuple):
     """The answer to a call, before ``sealed`` serializes it.
 
     env_ids: the environments of the rows, None for all in order. observations: (rows, …). outcome_bytes: rewards and
-    flags, as ``outcomes_of`` reads them. quiet: the rows are of all environments, without infos; otherwise a message
-    announces them. frames: messages. more: whether work is under way whose results need another call.
+    flags, in the format that ``outcomes_of`` reads. quiet: True if the rows are those of all environments in order,
+    without infos or finished episodes; otherwise a message announces them. frames: messages. more: whether work is in
+    progress whose results need another call.
     """
 
     env_ids: list[int] | None
@@ -112,17 +113,17 @@ class Answer(NamedTuple):
 
 
 def outcomes_of(data: bytes, num_rows: int, reward_dtype: str) -> tuple[Array, ...]:
-    """Return rewards, terminations, truncations and masks, each (num_rows,), as views of their bytes in a row."""
+    """Return rewards, terminations, truncations and masks, each (num_rows,), as views of their concatenated bytes."""
     rewards = np.frombuffer(data, reward_dtype, num_rows)
     flags = np.frombuffer(data, np.bool_, 3 * num_rows, rewards.nbytes).reshape(3, num_rows)
     return rewards, *flags
 
 
 def sealed(answer: Answer) -> bytes | tuple[Any, ...]:
-    """Return what travels for an answer.
+    """Serialize an answer: to bytes, or to a tuple if its observations are large.
 
-    Ray takes a fifth less time over a string of bytes than over anything else, but copies it; large arrays stay in the
-    object store.
+    Ray sends a bytes object in a fifth less time than anything else, but copies it; large arrays stay in the object
+    store.
     """
     if answer.observations is None or answer.observations.nbytes <= SMALL_NBYTES:
         return pickle.dumps(tuple(answer), pickle.HIGHEST_PROTOCOL)
@@ -130,12 +131,12 @@ def sealed(answer: Answer) -> bytes | tuple[Any, ...]:
 
 
 def opened(data: bytes | tuple[Any, ...]) -> Answer:
-    """Return the answer of ``sealed``."""
+    """Return the answer that ``sealed`` serialized."""
     return Answer(*(pickle.loads(data) if isinstance(data, bytes) else data))
 
 
 def own_host() -> str:
-    """Return the address at which Ray knows this machine."""
+    """Return the IP address by which Ray knows this machine."""
     import ray
 
     address: Any = ray.util.get_node_ip_address  # without annotations
@@ -143,10 +144,10 @@ def own_host() -> str:
 
 
 class ActorDispatcher(Dispatcher):
-    """The Dispatcher of an actor: it handles its workers' messages, and collects those for the VecEnv.
+    """The Dispatcher of an actor, which handles its workers' messages and collects those for the VecEnv.
 
-    outgoing: those messages. lost: environments whose rows in the slab are invalid. num_asked: by worker, its
-    unanswered calls.
+    outgoing: the messages for the VecEnv. lost: environments whose rows in the slab are invalid. num_asked: the number
+    of unanswered calls, by worker.
     """
 
     def __init__(self, backend: Backend, ring: Any, watchdog: StepWatchdog) -> None:
@@ -172,7 +173,7 @@ class ActorDispatcher(Dispatcher):
         self.outgoing.append(message)
 
     def _replace(self, env_ids: Sequence[int]) -> None:
-        """Fill the slots of environments that will not."""
+        """Write crash rows for those environments that are in flight, since they will not fill their slots."""
         flying = set(self.scheduler.of_state(FLYING))
         for env_id in env_ids:
             if env_id in flying:
@@ -181,7 +182,7 @@ class ActorDispatcher(Dispatcher):
 
 
 class RolloutActor:
-    """The actor. Ray wraps every method of its class, so that it only has methods that Ray calls."""
+    """The class of the Ray actor. Ray wraps every method of it, so it has only the methods that are called remotely."""
 
     def __init__(self) -> None:
         self._service = ActorService()
@@ -212,23 +213,23 @@ class RolloutActor:
 
 
 class ActorService:
-    """What the actor does. ``exchange`` is called over and over, by calls that are numbered from 1."""
+    """The implementation of the actor's methods. Calls of ``exchange`` are numbered from 1."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._number = -1  # of the call that was taken up last
-        self._answered = 0  # of the one that was answered last
+        self._number = -1  # of the last call that was started
+        self._answered = 0  # of the last call that was answered
         self._location = ""
 
     def where(self) -> str:
-        """Return where this is, in words."""
+        """Return the actor's location, as text for messages."""
         import ray
 
         self._location = f" on node {ray.get_runtime_context().get_node_id()[:8]} at {own_host()}"
         return self._location
 
     def listen(self, key: bytes) -> Address | None:
-        """Return the address for direct calls by clients with the key; None if this process cannot listen."""
+        """Return an address for direct calls by a client with the key, or None if this process cannot listen."""
         try:
             self._server = SocketServer(own_host(), key, self._exchange_bytes, NUM_THREADS)
         except OSError:
@@ -236,7 +237,7 @@ class ActorService:
         return self._server.address
 
     def serve(self) -> None:
-        """Answer what comes directly, until that ends. Raises what a call has raised."""
+        """Answer calls over the direct connection until it closes. Raises the exception of a call that fails."""
         self._server.serve()
 
     def _exchange_bytes(self, call: bytes) -> bytes:
@@ -244,10 +245,10 @@ class ActorService:
         return answer if isinstance(answer, bytes) else pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
 
     def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
-        """Make the environments, and return a frame: Ready, or what has failed.
+        """Make the environments and return a frame with Ready, or with Failed if one cannot be made.
 
-        format: as for ``attach``. path: where the VecEnv's process finds modules, as does this one where there are such
-            folders here.
+        format: see ``attach``; None if it is called later. path: the ``sys.path`` of the VecEnv's process; its folders
+            that exist on this machine are added to this process's.
         """
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
         task = transfer.loads(sealed)
@@ -294,8 +295,8 @@ class ActorService:
         multiprocessing.set_forkserver_preload(["pufferlib.vectorization.processes.serve"])
         own_key = (self._first_worker, task.generation, 2)
         entropy = np.random.SeedSequence(task.entropy, spawn_key=own_key).generate_state(4).tolist()
-        context = task.context or "forkserver"  # Ray's threads forbid fork, and spawn imports all for each of them
-        spin = task.spin or 0  # beside a call, waking up costs nothing, and cores have others to serve
+        context = task.context or "forkserver"  # Ray's threads rule out fork, and spawn imports everything each time
+        spin = task.spin or 0  # compared with a call, waking up costs nothing, and cores have other work
         return ProcessBackend(tasks, context=context, entropy=entropy, worker_threads=task.worker_threads, spin=spin)
 
     def _limit_imported(self) -> None:
@@ -303,7 +304,7 @@ class ActorService:
             limit_imported(self._task.worker_threads)
 
     def attach(self, format: Format) -> None:
-        """Make the slab, and whatever else stands between send and recv, and take up calls."""
+        """Make the slab and everything else needed between send and recv, and start accepting calls."""
         backend, plan, env_spec = self._backend, self._plan, self._env_spec
         space = env_spec.action_space
         action_spaces = tuple(getattr(space, "spaces", (space,)))
@@ -348,7 +349,7 @@ class ActorService:
         self._worker_of = [worker for worker, share in enumerate(backend.shares) for _ in share]
         self._unstarted: set[int] = set()  # workers that could not be started again
         self._ids = list(range(self._num_envs))
-        self._rows: list[tuple[int, int, bool]] = []  # environments that have landed, their slots, who is over
+        self._rows: list[tuple[int, int, bool]] = []  # landed: env id, slot, whether its episode is over
         self._infos: list[dict[str, Any]] = []  # of these rows
         self._clocked_s = time.perf_counter()
         with self._changed:
@@ -358,11 +359,11 @@ class ActorService:
     # ------------------------------------------------------------------------------------------------- calls
 
     def exchange(self, call: bytes, linger_s: float = LINGER_S) -> bytes | tuple[Any, ...]:
-        """Do what is requested, and return what has come, once rows of ``num_back`` environments have.
+        """Execute requests, wait until ``num_back`` environments have finished, and return their rows and messages.
 
-        call: a pickled tuple of its number, its requests and num_back. Returns sooner if there is something else to be
-        told, if no more can come, a little after the first rows, after a slice of time, and as soon as the next call is
-        there: so that one is always there, and never two.
+        call: a pickled tuple of its number, its requests and num_back. It returns sooner if there are messages to
+        report, if no more rows can come, linger_s after the first rows (if batches are not synchronous), after a slice
+        of time, or when the next call arrives, so that exactly one call is always waiting.
         """
         number, requests, num_back = pickle.loads(call)
         with self._changed:
@@ -372,20 +373,20 @@ class ActorService:
             self._changed.notify_all()
             try:
                 if self._ring is not None:
-                    self._ring.announce(urgent=True)  # the call before is to leave
+                    self._ring.announce(urgent=True)  # makes the previous call return
                 for request in requests:
                     self._do(*request)
-                self._changed.wait_for(lambda: self._answered == number - 1)  # at the ring's door there is room for one
+                self._changed.wait_for(lambda: self._answered == number - 1)  # only one call may wait on the ring
                 answer = self._await(number, num_back, linger_s)
             finally:
-                self._changed.wait_for(lambda: self._answered == number - 1)  # at once, unless this one has failed
+                self._changed.wait_for(lambda: self._answered == number - 1)  # at once, unless this call has failed
                 self._answered = number
                 self._changed.notify_all()
             self._clock(BUSY)
             return sealed(answer)
 
     def _clock(self, kind: int) -> None:
-        """Note the time since the last call as telemetry.BUSY or WAITED, where no worker process does."""
+        """Add the seconds since the last call to telemetry.BUSY or WAITED if the worker runs in this process."""
         if self._task.in_place:
             now_s = time.perf_counter()
             self._slab.worker_times[0, kind] += now_s - self._clocked_s
@@ -399,7 +400,7 @@ class ActorService:
             for array, data in zip(self._actions, actions, strict=True):
                 rows = np.frombuffer(data, array.dtype).reshape(len(ids), *array.shape[1:])
                 array[slice(None) if env_ids is None else ids] = rows
-            if backend.dead:  # as the VecEnv did not know when it asked
+            if backend.dead:  # which the VecEnv did not know when it sent the request
                 ids = [env_id for env_id in ids if self._worker_of[env_id] not in backend.dead]
             self._post(ids, lambda slots: backend.step(ids, slots))
         elif kind == REVIVE:
@@ -413,11 +414,11 @@ class ActorService:
                 self._dispatcher.outgoing += [failed._replace(env_id=env_id) for env_id in backend.shares[worker]]
         else:
             worker, frame = request
-            if worker not in backend.dead or worker in self._unstarted:  # else its death is what the VecEnv is told
+            if worker not in backend.dead or worker in self._unstarted:  # otherwise its death is reported instead
                 self._obey(worker, bytearray(frame))
 
     def _obey(self, worker: int, frame: bytearray) -> None:
-        """Send a worker the request in a frame."""
+        """Send a worker the request that a frame holds."""
         backend, first_env = self._backend, self._first_env
         for message in messages_of(next(iter(complete_frames(frame))), worker):
             if isinstance(message, Reset):
@@ -445,7 +446,7 @@ class ActorService:
                 backend.send(worker, backend.seal(request))
 
     def _post(self, env_ids: list[int], send: Any) -> None:
-        """Send environments something to do, whose rows then come to slots."""
+        """Start work in environments. send: called with the slots to which they then write their rows."""
         scheduler = self._scheduler
         send(scheduler.depart(env_ids))
         if self._plan.synchronous and len(env_ids) < self._num_envs:
@@ -481,7 +482,7 @@ class ActorService:
                 self._changed.wait(min(GLANCE_S, until_s - now_s))
 
     def _take(self) -> None:
-        """Take all that has come."""
+        """Handle all messages and collect all rows that have arrived."""
         scheduler, dispatcher = self._scheduler, self._dispatcher
         while True:
             dispatcher.pump(0.0, wait=lambda timeout_s: None)
@@ -505,7 +506,7 @@ class ActorService:
 
     def _answer(self, more: bool) -> Answer:
         for message in self._dispatcher.outgoing:
-            if isinstance(message, Died):  # rows behind a slot that somebody else still fills would come too late
+            if isinstance(message, Died):  # rows behind a slot that another environment still fills would be late
                 self._dispatcher.lost.update(set(message.env_ids).intersection(self._scheduler.of_state(READY)))
         rows, infos, messages = self._rows, self._infos, self._dispatcher.outgoing
         self._rows, self._infos, self._dispatcher.outgoing = [], [], []
@@ -517,7 +518,7 @@ class ActorService:
                 rows.sort()
             ids, slots, overs = map(list, zip(*rows, strict=True))
             index: Any = slots
-            # A worker in place gets no request before this has been sent, but processes may continue.
+            # A worker in this process gets no request before this has been sent, but worker processes may continue.
             if self._task.in_place and slots == list(range(slots[0], slots[0] + len(slots))):
                 index = slice(slots[0], slots[0] + len(slots))
             observations, *others = (column[index].reshape(-1, *column.shape[2:]) for column in self._columns)
@@ -531,7 +532,7 @@ class ActorService:
         return Answer(env_ids, observations, outcome_bytes, quiet, frames, more)
 
     def _placed(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Return an info with the numbers that the VecEnv has."""
+        """Convert an info's ids, in place, to the VecEnv's numbers, and return the info."""
         info["env_id"] += self._first_env
         if "agent_id" in info:
             info["agent_id"] += self._first_env * self._env_spec.num_agents
@@ -546,11 +547,11 @@ class ActorService:
     # ---------------------------------------------------------------------------------------------------- rest
 
     def times(self) -> tuple[Array, ...]:
-        """Return what was noted of times: those of ``telemetry.shared_arrays``."""
+        """Return copies of the recorded times: the slab's ``times``, ``histogram`` and ``worker_times``."""
         return self._slab.times.copy(), self._slab.histogram.copy(), self._slab.worker_times.copy()
 
     def close(self, grace_s: float = CLOSE_S) -> bytes:
-        """Close the environments and end the workers; return frames of what they have to say."""
+        """Close the environments and end the workers; return frames of their failures."""
         with self._changed:
             messages = self._backend.close(grace_s)
         return b"".join(self._frames(self._moved(message)) for message in messages if isinstance(message, Failed))

@@ -1,8 +1,8 @@
 """RayBackend: workers in actors on the machines of a cluster.
 
-One call carries actions to all environments of an actor, and its answer the rows of many: directly if they are small
-(sockets.py), else through Ray, as arrays in the object store. calls.py sends calls and receives answers, actor.py is
-the code in an actor; this file places actors, replaces dead ones, makes calls and reads answers.
+One call carries actions to all of an actor's environments, and its answer carries the rows of many: directly if they
+are small (sockets.py), otherwise through Ray, as arrays in the object store. calls.py sends calls and receives answers,
+and actor.py is the code in an actor; this file places actors, replaces dead ones, makes calls and reads answers.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from pufferlib.vectorization.worker.worker import WorkerTask, require_same_spec
 __all__ = ["Ray", "RayBackend"]
 
 START_S = 60.0
-NODE_DIED = "its node has died"  # as Ray's errors say
-MOST_CALLS = 8  # of an actor at once: two are usual, and those that overtake each other wait inside
+NODE_DIED = "its node has died"  # part of the text of Ray's errors
+MOST_CALLS = 8  # in an actor at once: usually there are two, and calls that arrive out of order wait inside
 
 Array = np.ndarray[Any, Any]
 
@@ -59,16 +59,17 @@ Array = np.ndarray[Any, Any]
 class Ray(WorkerVecEnv):
     """A VecEnv whose workers are in Ray actors, on any machines of a cluster; a batch holds the first to finish.
 
-    num_workers: actors, each with a contiguous share of the environments. backend_kwargs:
+    num_workers: the number of actors, each with a contiguous share of the environments. backend_kwargs:
 
-    address: of the cluster, as ``ray.init`` takes it ("auto", "ray://host:10001"); by default the Ray that this process
-        is connected to, else the one that RAY_ADDRESS names, else a new local one, which ends with its last VecEnv.
-    resources: what each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name. By default
-        one CPU; nothing in a new local Ray.
+    address: the cluster's address, as for ``ray.init`` ("auto", "ray://host:10001"); by default the Ray that this
+        process is connected to, else the one that RAY_ADDRESS names, else a new local one, which ends with its last
+        VecEnv.
+    resources: the resources that each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name.
+        By default one CPU; nothing in a new local Ray.
     placement: "SPREAD" (over nodes, the default), "DEFAULT" (Ray decides), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by
-        a placement group), or a scheduling strategy of Ray's.
-    local_workers: processes on each actor's node that step its environments; 0 (the default): the actor steps them.
-        With a timeout there is at least one process, which can be killed.
+        a placement group), or one of Ray's scheduling strategies.
+    local_workers: the number of processes on each actor's node that step its environments; 0 (the default): the actor
+        itself steps them. With a timeout there is at least one process, because a process can be killed.
     worker_threads, spin: see Multiprocessing, but spin is 0 by default. start_timeout: seconds within which an actor
         must be placed, None for no limit.
     """
@@ -92,17 +93,17 @@ class Ray(WorkerVecEnv):
 
 
 class Sealed(NamedTuple):
-    """A serialized request. slots: the slots of the rows that it requests, by env id."""
+    """A serialized request. slots: by env id, the slots of the rows that it requests."""
 
     slots: dict[int, int]
     frame: bytes
 
 
 class RayBackend(Backend):
-    """Workers in actors. The slab is private to the driver, and arriving rows are copied there."""
+    """A backend whose workers are in Ray actors. The slab is private to the driver; rows are copied into it."""
 
     compiled = False
-    watched = False  # actors watch over their workers
+    watched = False  # actors run the watchdogs of their workers
     spin = 0
 
     def __init__(
@@ -127,7 +128,7 @@ class RayBackend(Backend):
         start_s = checked_seconds("start_timeout", start_timeout)
         worker_threads, spin = checked_settings(worker_threads, spin)
         if context is not None:
-            start_method(context)  # raises as it would in the actors
+            start_method(context)  # raises the same error as in the actors
         self._plan = plan
         self._start_s = math.inf if start_s is None else start_s
         self._settings = (context, entropy, worker_threads, spin)
@@ -145,9 +146,9 @@ class RayBackend(Backend):
         self.dead: set[int] = set()
         self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
         self._actor_of_env = [actor for actor in self._actors for _ in actor.env_ids]  # of each environment
-        self._ended: set[int] = set()  # workers that have died in actors that live
+        self._ended: set[int] = set()  # dead workers in living actors
         self._deferred: list[Any] = []
-        self._slots = np.zeros(plan.num_envs, np.int64)  # where the next rows of each environment go
+        self._slots = np.zeros(plan.num_envs, np.int64)  # the slot of each environment's next rows
         self._counting = np.arange(plan.num_envs)
         self._slab: Slab | None = None
         self._format: Format | None = None
@@ -183,13 +184,13 @@ class RayBackend(Backend):
         return faces[0]
 
     def _start_actor(self, actor: ActorHandle) -> None:
-        """Request an actor and start its workers, without waiting for it."""
+        """Request an actor and start its workers, without waiting. Discards the requests held for its predecessor."""
         actor.more, actor.begun_s, actor.location = False, time.monotonic(), ""
         actor.held.clear()
         self._request_actor(actor)
 
     def _request_actor(self, actor: ActorHandle) -> None:
-        """Ask Ray for an actor, where it is, and to start its workers; what is held for it stays held."""
+        """Ask Ray for an actor, its location and the start of its workers. Requests held for it remain held."""
         self._connection.require()
         kind = self._ray.remote(RolloutActor).options(
             max_concurrency=1 if self._in_place else MOST_CALLS,  # in place all happens in the actor's main thread
@@ -225,7 +226,7 @@ class RayBackend(Backend):
             self._calls.ask_for_client(actor)
 
     def _await_faces(self) -> dict[int, EnvSpec]:
-        """Return the actors' faces, once all have one."""
+        """Wait until all actors are ready and return their EnvSpecs. Raises an actor's failure or death."""
         faces: dict[int, EnvSpec] = {}
         while len(faces) < len(self._actors):
             for message in self.poll(SLICE_S):
@@ -257,7 +258,7 @@ class RayBackend(Backend):
         return slab, None
 
     def _await_attached(self, deadline_s: float) -> None:
-        """Wait until all actors stand ready. Raises WorkerError if one dies, PlatformError if it takes too long."""
+        """Wait until all actors are ready. Raises WorkerError if one dies, PlatformError if it takes too long."""
         while late := [actor for actor in self._actors if actor.calls]:
             self._connection.check()
             for actor in self._calls.wait(SLICE_S):
@@ -301,8 +302,8 @@ class RayBackend(Backend):
             self._call(self._actors[index], requests)
 
     def _call(self, actor: ActorHandle, requests: list[Any]) -> None:
-        """Send requests to an actor; its answer holds the results so far."""
-        if actor.handle is None:  # it has died meanwhile, as ``poll`` says
+        """Send requests to an actor, or hold them until it is placed. Its answer holds the results so far."""
+        if actor.handle is None:  # it has died meanwhile, which ``poll`` reports
             return
         if actor.begun_s is not None:
             actor.held.append(requests)
@@ -323,7 +324,7 @@ class RayBackend(Backend):
             for actor in self._actors:
                 if actor.more and not actor.calls:
                     self._call(actor, [])
-            self.interruptible = True  # what has come stays there
+            self.interruptible = True  # answers that have arrived are not lost
             ready = self._calls.wait(left_s)
             self.interruptible = False
             for actor in ready:
@@ -334,11 +335,11 @@ class RayBackend(Backend):
         return messages
 
     def _hear(self, actor: ActorHandle) -> list[Any]:
-        """Return the messages of a call that is back."""
+        """Return the messages in the answer to an actor's oldest call."""
         try:
             kind, answer = self._calls.take(actor)
         except self._ray.exceptions.RayError as error:
-            if actor.begun_s is not None and NODE_DIED in str(error):  # so Ray had not known it yet: nothing is lost
+            if actor.begun_s is not None and NODE_DIED in str(error):  # before Ray knew of that: nothing is lost
                 self._request_actor(actor)
                 return []
             return self._bury(actor, f"was lost with its actor ({reason(error)})")
@@ -347,7 +348,7 @@ class RayBackend(Backend):
             held, actor.held = actor.held, []
             for requests in held:
                 self._call(actor, requests)
-        elif kind == "serve":  # it lives, but what it had to say is lost
+        elif kind == "serve":  # it lives, but its answers are lost
             return self._bury(actor, "was lost with the connection to its actor")
         elif kind == "start":
             messages = self._messages(actor, answer)
@@ -359,7 +360,7 @@ class RayBackend(Backend):
         return []
 
     def _take(self, actor: ActorHandle, answer: Answer) -> list[Any]:
-        """Put the rows of an answer where they go, and return its messages."""
+        """Copy an answer's rows into their slots and return its messages."""
         actor.more = answer.more
         ids = actor.env_ids if answer.env_ids is None else answer.env_ids
         if len(ids):
@@ -387,7 +388,10 @@ class RayBackend(Backend):
         return messages
 
     def _late(self) -> list[Any]:
-        """Give up actors that were not placed in time."""
+        """Give up on actors that were not placed in time; return their workers' Died messages.
+
+        Raises PlatformError instead while no EnvSpec is known yet.
+        """
         messages: list[Any] = []
         now_s = time.monotonic()
         for actor in self._actors:
@@ -399,7 +403,7 @@ class RayBackend(Backend):
         return messages
 
     def _bury(self, actor: ActorHandle, how: str) -> list[Any]:
-        """Forget an actor that has ended, or is to; say so."""
+        """Kill an actor, if it still runs, and discard its calls; return its workers' Died messages."""
         self._calls.kill(actor)
         self.dead.update(actor.workers)
         self._ended.difference_update(actor.workers)
@@ -419,7 +423,7 @@ class RayBackend(Backend):
         self._deferred += self._bury(self._actor_of[worker], f"was killed, as {cause}")
 
     def pids(self) -> list[int]:
-        return [0] * len(self.shares)  # they are elsewhere
+        return [0] * len(self.shares)  # they may be on other machines
 
     # ----------------------------------------------------------------------------------------------- times
 
@@ -430,7 +434,7 @@ class RayBackend(Backend):
         return tuple(array.copy() for array in arrays)
 
     def _keep_times(self, actor: ActorHandle) -> None:
-        """What an actor has told of times stays, as the next one begins at nothing."""
+        """Keep the times that an actor has recorded, because its replacement starts at zero."""
         if self._slab is not None:
             self._times_before[actor.index] = self._times_of(actor)
 
@@ -446,12 +450,12 @@ class RayBackend(Backend):
             actor = refs[ref]
             try:
                 times, histogram, worker_times = self._ray.get(ref)
-            except self._ray.exceptions.RayError:  # its death is told elsewhere
+            except self._ray.exceptions.RayError:  # its death is reported elsewhere
                 continue
             before = self._times_before[actor.index]
             envs = slice(actor.env_ids.start, actor.env_ids.stop)
             slab.times[envs] = before[0] + times
-            slab.times[envs, :, -1] = np.maximum(before[0][..., -1], times[..., -1])  # the longest
+            slab.times[envs, :, -1] = np.maximum(before[0][..., -1], times[..., -1])  # the longest time
             slab.histogram[envs] = before[1] + histogram
             slab.worker_times[actor.workers.start : actor.workers.stop] = before[2] + worker_times
 
@@ -483,7 +487,7 @@ class RayBackend(Backend):
         return messages
 
     def _end_actors(self, grace_s: float) -> list[Any]:
-        """Request all actors to close their environments; return their messages."""
+        """Ask all actors to close their environments; return the failures that they report."""
         messages: list[Any] = []
         actors = [actor for actor in self._actors if actor.handle is not None and actor.begun_s is None]
         refs = {actor.handle.close.remote(grace_s): actor for actor in actors}
@@ -505,5 +509,5 @@ class RayBackend(Backend):
         return [message for message in messages if isinstance(message, Failed)]
 
     def leave_in_child(self) -> None:
-        """In a forked child: nothing here is its own."""
+        """Refuse all calls in a forked child, which owns nothing here."""
         self.call_guard.owner = NOBODY

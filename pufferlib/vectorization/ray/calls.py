@@ -1,6 +1,6 @@
-"""Calls: the calls in flight to each actor, over its socket or through Ray, and their answers.
+"""Calls: send calls to actors, over their sockets or through Ray, and receive the answers.
 
-backend.py makes the calls and reads the answers; this file does not know their content.
+backend.py makes the calls and reads the answers; their content does not matter here.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pufferlib.vectorization.worker.worker import WorkerTask
 
 __all__ = ["ActorHandle", "Calls"]
 
-ASK_S = 0.002  # how often Ray is asked for answers where wires have some, and how long where they are waited for, too
-DEATH_S = 1.0  # for Ray to tell that an actor has died to which there was no connection
+ASK_S = 0.002  # how often, and for how long, Ray is asked for answers while sockets may have some as well
+DEATH_S = 1.0  # the time for Ray to report the death of an actor that could not be connected to
 
 
 @dataclass(eq=False)
 class ActorHandle:
-    """The driver's record of one actor. tasks: of its workers.
+    """The driver's record of one actor. tasks: its workers' tasks.
 
     handle: None while it is dead. calls: (kind, Ray's reference) of each call in flight, in order. more: whether it has
-    further work under way. begun_s: when its placement began, None once it is placed. held: requests to send then. key:
-    of its SocketServer. client: the connection to it, if there is one; calls over it have None for a reference.
-    serving: the reference of Ray's call that lasts as long as the connection.
+    more work in progress. begun_s: when its placement began, None once it is placed. held: requests to send once it is
+    placed. key: the key of its SocketServer. client: the direct connection to it, or None; calls over it have None for
+    a reference. serving: the reference of the Ray call that lasts as long as that connection.
     """
 
     index: int
@@ -59,7 +59,7 @@ class ActorHandle:
 
 
 class Calls:
-    """The calls of one driver to its actors. Those to one actor are answered in order."""
+    """The calls of one driver to its actors. Each actor answers its calls in order."""
 
     def __init__(self, connection: Connection, actors: Sequence[ActorHandle]) -> None:
         self._connection = connection
@@ -67,34 +67,34 @@ class Calls:
         self._waiting = list(actors)  # the actor that answered last is polled last
         self._clients = selectors.DefaultSelector()
         self._direct = True
-        self._asked_s = self._looked_s = 0.0  # when Ray was asked last for answers, and for the ends of wires
+        self._asked_s = self._looked_s = 0.0  # when Ray was last asked for answers, and for ended connections
 
     # ------------------------------------------------------------------------------------------------ there
 
     def send(self, actor: ActorHandle, call: bytes) -> None:
-        """Send an actor an ``exchange`` call, which executes a request and returns the results so far."""
+        """Send an actor an ``exchange`` call, which executes requests and returns the results so far."""
         if actor.client is not None and actor.client.takes(call):
-            with suppress(OSError):  # its end is heard where answers are
+            with suppress(OSError):  # the end of the connection is noticed when answers are received
                 actor.client.send(call)
             actor.calls.append(("exchange", None))
         else:
             actor.calls.append(("exchange", actor.handle.exchange.remote(call)))
 
     def ask_for_client(self, actor: ActorHandle) -> None:
-        """Request an actor to listen, unless an actor turned out to be unreachable."""
+        """Ask an actor to listen for a direct connection, unless some actor turned out to be unreachable."""
         if self._direct:
             actor.key = new_key()
             actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
 
     def _connect(self, actor: ActorHandle, address: Address | None) -> None:
-        """Connect to an actor for small calls, unless an actor turned out to be unreachable."""
+        """Connect to an actor for small calls, unless some actor turned out to be unreachable."""
         if address is None or not self._direct:
             return
         serving = actor.handle.serve.remote()
         try:
             actor.client = SocketClient(address, actor.key)
         except OSError as error:
-            if self._ray.wait([serving], timeout=DEATH_S)[0]:  # there is nobody to be reached, as its calls say
+            if self._ray.wait([serving], timeout=DEATH_S)[0]:  # the actor is dead, which its calls report
                 return
             self._direct = False
             host, port = address
@@ -111,7 +111,7 @@ class Calls:
     # ------------------------------------------------------------------------------------------------- back
 
     def wait(self, timeout_s: float) -> list[ActorHandle]:
-        """Return the actors of which a call is back, waiting a little for the first."""
+        """Return the actors that have answered a call, waiting up to timeout_s for the first."""
         heads = {actor.calls[0][1]: actor for actor in self._waiting if actor.calls}
         direct = heads.pop(None, None) is not None
         ready = self._await_clients(0.0 if heads else timeout_s)
@@ -119,22 +119,22 @@ class Calls:
             return ready
         wait_s = 0.0 if ready else min(timeout_s, ASK_S) if direct else timeout_s
         done, left = self._ray.wait(list(heads), timeout=wait_s)
-        if done and len(left) > 1:  # asking takes 0.1 ms: of two, the other is asked first the next time
+        if done and len(left) > 1:  # asking takes 0.1 ms: if there are two, the other comes first next time
             done += self._ray.wait(left, num_returns=len(left), timeout=0)[0]
         self._asked_s = time.monotonic()
         heard = {heads[ref]: None for ref in done}
         others = [actor for actor in self._waiting if actor not in heard]
-        self._waiting = [*others, *heard]  # at once, should Ctrl-C come
+        self._waiting = [*others, *heard]  # in one assignment, in case of Ctrl-C
         return [*ready, *heard]
 
     def _await_clients(self, timeout_s: float) -> list[ActorHandle]:
-        """The same of calls that went directly, or of their wires' ends."""
+        """Return the actors with direct answers to read, or whose direct connection has ended."""
         if not self._clients.get_map():
             time.sleep(timeout_s)
             return []
         readable: list[ActorHandle] = [key.data for key, _ in self._clients.select(timeout_s)]
         now_s = time.monotonic()
-        if now_s - self._looked_s >= SLICE_S:  # a machine that is gone says nothing, but Ray does
+        if now_s - self._looked_s >= SLICE_S:  # a machine that is gone sends nothing, but Ray reports it
             self._looked_s = now_s
             silent = set(self._waiting).difference(readable)
             serving = {actor.serving: actor for actor in silent if actor.client is not None}
@@ -143,9 +143,10 @@ class Calls:
         return [actor for actor in readable if not actor.calls or actor.calls[0][1] is None]
 
     def take(self, actor: ActorHandle) -> tuple[str, Any]:
-        """Return what the first call on its way to an actor was for, and its answer. Raises RayError.
+        """Return the kind and the answer of an actor's oldest call. Raises RayError if the call failed.
 
-        What concerns nobody else is ("", None), as is a wire's end; "serve" is what it ends with.
+        They are ("", None) if there is nothing for the caller: an incomplete answer, or the end of the direct
+        connection, after which the kind of the actor's only remaining call is "serve".
         """
         if not actor.calls or actor.calls[0][1] is None:
             return self._take_directly(actor)
@@ -163,28 +164,28 @@ class Calls:
         except (EOFError, OSError):
             self.cut(actor)
             return "", None
-        if answer is None:  # the rest of it is on its way
+        if answer is None:  # the rest of it has not arrived yet
             return "", None
         return actor.calls.popleft()[0], answer
 
     # ----------------------------------------------------------------------------------------------- ending
 
     def cut(self, actor: ActorHandle) -> None:
-        """Forget the wire to an actor, and what was to come over it: the end of ``serve`` says what has happened."""
+        """Drop the direct connection to an actor and all its calls except ``serve``, whose end reveals the cause."""
         if actor.client is not None:
-            with suppress(KeyError, ValueError):  # Ctrl-C came before it was registered, or after it was not any more
+            with suppress(KeyError, ValueError):  # Ctrl-C came before it was registered, or after it was unregistered
                 self._clients.unregister(actor.client)
             actor.client.close()
             actor.client = None
             actor.calls = deque([("serve", actor.serving)])
 
     def kill(self, actor: ActorHandle) -> None:
-        """End an actor, and forget what was under way."""
+        """Kill an actor, if it is alive, and discard its calls."""
         handle, actor.handle = actor.handle, None
         self.cut(actor)
         actor.calls.clear()
         actor.more, actor.begun_s = False, None
-        if handle is not None and self._connection.alive():  # else Ray would start another one, to be told
+        if handle is not None and self._connection.alive():  # otherwise this call would start a new Ray
             self._ray.kill(handle)
 
     def close(self) -> None:

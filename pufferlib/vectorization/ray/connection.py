@@ -1,4 +1,4 @@
-"""The connection to Ray: the cluster, the resources that actors reserve, and checks that its head still answers."""
+"""Connect to a Ray cluster, reserve its resources for actors, and check that its head still answers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from pufferlib.vectorization.core.plan import available_cpus
 __all__ = ["Connection", "Placement", "head_of", "plain", "reason", "require_address", "require_answer"]
 
 GROUPS = ("PACK", "STRICT_PACK", "STRICT_SPREAD")
-CHECK_S = 1.0  # how often the head is asked
-REACH_S = 5.0  # for the machine at an address to answer
-LOST_S = 15.0  # without an answer, it is gone; after 60 Ray ends this process, and says so in a log
+CHECK_S = 1.0  # how often the head is checked
+REACH_S = 5.0  # the time for the machine at an address to answer
+LOST_S = 15.0  # without an answer, the head counts as gone; after 60 s Ray ends this process, with a note in a log
 
 COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
-GUESSES = re.compile(r" (Some common causes include|There are some potential root causes).*")  # behind a death's reason
+GUESSES = re.compile(r" (Some common causes include|There are some potential root causes).*")  # after a death's reason
 
-_users = 0  # of the connection that was made here
-_is_local = False  # whether it is to a Ray that was started here
+_users = 0  # the number of uses of the connection that was made here
+_is_local = False  # whether that connection is to a Ray that was started here
 _session = 0  # counts the connections, so that users of an ended one can distinguish the next
 
 
 class Connection:
-    """This process's connection to Ray; if it was made here, it ends with its last user.
+    """A use of this process's connection to Ray; a connection made here ends with its last use.
 
     is_local: whether this Ray was started here. head: host:port of the cluster's head, None with a ray:// address.
-    Raises MissingExtra without Ray, PlatformError if no cluster answers at the address.
+    Raises MissingExtra if Ray is not installed, PlatformError if no cluster answers at the address.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -45,7 +45,7 @@ class Connection:
                 "backend='ray' needs Ray; install it with pip install 'pufferlib[ray]', or use backend='pool'"
             ) from error
         self.ray: Any = ray
-        self._lost = ""  # how; for good, as nobody tells actors to go any more
+        self._lost = ""  # how it was lost, or ""; permanent, as actors are no longer told to end
         self._looked_s = self._answered_s = time.monotonic()
         if not ray.is_initialized():
             _session += 1
@@ -67,14 +67,14 @@ class Connection:
     def _connect(self, address: str | None) -> None:
         settings: dict[str, Any] = {"logging_level": logging.ERROR}
         if _is_local:
-            # Workers run at this process's priority, as other backends' do; Ray would have them wait for all others.
+            # Workers run at this process's priority, as in other backends; Ray's default is a lower one.
             settings.update(include_dashboard=False, num_cpus=available_cpus(), _system_config={"worker_niceness": 0})
         before = os.environ.get("RAY_USAGE_STATS_ENABLED")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         try:
             require_answer(address)
             self.ray.init(address, **settings)
-        except Exception as error:  # ConnectionError, OSError, and a plain Exception where a node does not come up
+        except Exception as error:  # ConnectionError, OSError, and a plain Exception if a node does not start
             if _is_local:
                 raise PlatformError(f"Ray could not be started here: {error}") from error
             raise PlatformError(
@@ -88,16 +88,19 @@ class Connection:
                 os.environ["RAY_USAGE_STATS_ENABLED"] = before
 
     def alive(self) -> bool:
-        """Whether there is anything left to be told to go."""
+        """Return whether the connection still exists, so that actors can be told to end."""
         return not self._lost and self._session == _session and bool(self.ray.is_initialized())
 
     def check(self) -> None:
-        """Ask now and then whether the cluster's head is there. Raises PlatformError once it has not been for long."""
+        """Check, at most once per CHECK_S, that the cluster's head answers.
+
+        Raises PlatformError if it has not answered for LOST_S, or if this connection has ended.
+        """
         now_s = time.monotonic()
         self.require()
         if self.head is None or now_s - self._looked_s < CHECK_S:
             return
-        if now_s - self._looked_s > LOST_S:  # nobody has asked for long
+        if now_s - self._looked_s > LOST_S:  # this has not been called for a long time
             self._answered_s = now_s
         self._looked_s = now_s
         host, _, port = self.head.rpartition(":")
@@ -114,14 +117,14 @@ class Connection:
             self._answered_s = time.monotonic()
 
     def require(self) -> None:
-        """Raise PlatformError unless this is the connection still: Ray would make another one, wherever to."""
+        """Raise PlatformError if this connection has ended; Ray would otherwise silently connect to some cluster."""
         if self._session != _session or not self.ray.is_initialized():
             self._lost = "this process is no longer connected to Ray; somebody has called ray.shutdown"
         if self._lost:
             raise PlatformError(self._lost)
 
     def release(self) -> None:
-        """Release this use of the connection, and end it after the last one."""
+        """Release this use of the connection; the last release ends it."""
         global _users
         if self._counted and self._session == _session:
             self._counted = False
@@ -131,24 +134,24 @@ class Connection:
 
 
 def head_of(ray: Any) -> str | None:
-    """Return host:port of the head to which this process is connected, None where ray:// stands in between."""
+    """Return host:port of the head to which this process is connected, None if it is through a ray:// client."""
     client: Any = ray.util.client.ray  # without annotations
     return None if client.is_connected() else str(ray.get_runtime_context().gcs_address)
 
 
 def require_answer(address: str | None) -> None:
-    """Raise OSError where nobody answers at an address that names a machine and a port: Ray would try for minutes."""
+    """Raise OSError if nothing answers at an address of the form host:port; Ray would keep trying for minutes."""
     if match := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address or ""):
         socket.create_connection((match[1].strip("[]"), int(match[2])), REACH_S).close()
 
 
 def plain(error: Exception) -> str:
-    """Return what an error of Ray's says, without colours."""
+    """Return the text of a Ray error without color codes."""
     return COLOR.sub("", str(error))
 
 
 def reason(error: Exception) -> str:
-    """Return why Ray says that a call has failed: of a death the line that tells, of all else everything."""
+    """Return Ray's reason for a failed call: the line that names the cause if there is one, else the whole text."""
     text = plain(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "because" in line or "unavailable" in line]
@@ -156,7 +159,7 @@ def reason(error: Exception) -> str:
 
 
 def require_address(asked: str | None, head: str | None) -> None:
-    """Raise PlanError if an address, host:port, is not that of the head to which this process is connected."""
+    """Raise PlanError if an address (host:port) differs from that of the head to which this process is connected."""
     if asked is not None and head is not None and re.fullmatch(r"[^/]+:\d+", asked) and not _same(asked, head):
         raise PlanError(
             f"address={asked!r}, but this process is connected to the Ray at {head}; call ray.shutdown first, or leave "
@@ -165,7 +168,7 @@ def require_address(asked: str | None, head: str | None) -> None:
 
 
 def _same(asked: str, head: str) -> bool:
-    """Whether two addresses of a cluster's head, host:port, are one."""
+    """Return whether two addresses (host:port) belong to the same cluster head."""
     (host, _, port), (its_host, _, its_port) = asked.rpartition(":"), head.rpartition(":")
     if port != its_port:
         return False
@@ -176,7 +179,7 @@ def _same(asked: str, head: str) -> bool:
 
 
 class Placement:
-    """The resources that each actor reserves, and the nodes it may run on. Raises PlanError."""
+    """The resources that each actor reserves and the nodes it may run on. Raises PlanError for invalid ones."""
 
     def __init__(
         self, connection: Connection, strategy: Any, resources: Mapping[str, float] | None, num_actors: int
@@ -207,7 +210,7 @@ class Placement:
         self._group = self._ray.util.placement_group([bundle] * num_actors, strategy=strategy)
 
     def options(self, index: int) -> dict[str, Any]:
-        """Return what to start an actor with."""
+        """Return Ray's options for starting an actor. index: the actor's bundle in the placement group."""
         if self._group is None:
             return self._options
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -216,7 +219,7 @@ class Placement:
         return {**self._options, "scheduling_strategy": strategy}
 
     def want(self) -> str:
-        """Return what is asked for and what is there, in words."""
+        """Describe the resources that an actor requests and those that the cluster has, for errors."""
         ray = self._ray
         there = {name: num for name, num in ray.cluster_resources().items() if name in ("CPU", "GPU", *self._asked)}
         free = {name: num for name, num in ray.available_resources().items() if name in there}
@@ -227,7 +230,7 @@ class Placement:
         )
 
     def remove(self) -> None:
-        """Give back what was reserved."""
+        """Remove the placement group, if there is one, and with it the reserved resources."""
         if self._group is not None:
             self._ray.util.remove_placement_group(self._group)
             self._group = None

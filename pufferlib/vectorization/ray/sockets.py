@@ -2,10 +2,10 @@
 
 A round trip through Ray takes a millisecond for any content; over a socket it takes a tenth of that. Ray places actors,
 reports their deaths, and carries large content through its object store. An actor that cannot be reached by a socket is
-called through Ray only.
+called only through Ray.
 
-The actor's end is a ``SocketServer``: it accepts a client that sends its key, which Ray has carried to the driver, and
-answers calls. The driver's end is a ``SocketClient``.
+The actor's end is a ``SocketServer``: it accepts a client that sends the right key, which Ray has carried to the actor,
+and answers calls. The driver's end is a ``SocketClient``.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from queue import SimpleQueue
 
 __all__ = ["CALL_NBYTES", "Address", "SocketClient", "SocketServer", "new_key"]
 
-CALL_NBYTES = 64 << 10  # larger calls go by Ray: nobody waits here until an actor has read them
-UNANSWERED_NBYTES = 2 * CALL_NBYTES  # the socket takes so many, whether they are read or not
+CALL_NBYTES = 64 << 10  # larger calls go through Ray, so that the driver never waits until an actor has read them
+UNANSWERED_NBYTES = 2 * CALL_NBYTES  # the socket accepts this many, even if they are not read
 CONNECT_S = 3.0
-LET_IN_S = 10.0  # a machine that was reached may be busy, or wait CONNECT_S for the key of somebody who has none
+LET_IN_S = 10.0  # a reachable machine may be busy, or waiting CONNECT_S for the key of a client without one
 KEY_NBYTES = 32
 LET_IN = b"\x06"
 
-_HEADER = struct.Struct("!Q")  # the length of what follows
+_HEADER = struct.Struct("!Q")  # the length of the content that follows
 _CHUNK_NBYTES = 1 << 18
 
 Address = tuple[str, int]
 
 
 class SocketClient:
-    """The driver's end, which never waits for an actor once it is accepted. key: of the actor's ``SocketServer``.
+    """The driver's end, which never waits for an actor once it is accepted. key: that of the actor's ``SocketServer``.
 
-    Raises OSError if there is no connection within CONNECT_S, or it is not accepted within LET_IN_S.
+    Raises OSError if it cannot connect within CONNECT_S or is not accepted within LET_IN_S.
     """
 
     def __init__(self, address: Address, key: bytes) -> None:
@@ -53,15 +53,15 @@ class SocketClient:
         except BaseException:
             ours.close()
             raise
-        self._unanswered: deque[int] = deque()  # bytes of each call
+        self._unanswered: deque[int] = deque()  # bytes of each unanswered call
         self._incoming = bytearray()
-        self._due: int | None = None  # bytes of the answer that has begun to come
+        self._due: int | None = None  # bytes of the partially received answer
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def takes(self, call: bytes) -> bool:
-        """Return whether a call can be sent without waiting until earlier ones are read."""
+        """Return whether a call can be sent without waiting until the actor has read earlier ones."""
         return len(call) <= CALL_NBYTES and sum(self._unanswered) + len(call) <= UNANSWERED_NBYTES
 
     def send(self, call: bytes) -> None:
@@ -70,7 +70,10 @@ class SocketClient:
         self._socket.sendall(_HEADER.pack(len(call)) + call)
 
     def receive(self) -> bytes | None:
-        """Return the next answer, None until it is whole. Raises EOFError or OSError if the other end is gone."""
+        """Return the next answer, or None if it has not fully arrived.
+
+        Raises EOFError or OSError if the other end is gone.
+        """
         if self._due is None:
             header = self._complete(_HEADER.size)
             if header is None:
@@ -83,7 +86,7 @@ class SocketClient:
         return answer
 
     def _complete(self, nbytes: int) -> bytes | None:
-        """Return so many bytes once they have come."""
+        """Return the next nbytes bytes, or None if they have not all arrived."""
         incoming = self._incoming
         while len(incoming) < nbytes:
             try:
@@ -102,9 +105,9 @@ class SocketClient:
 
 
 class SocketServer:
-    """The actor's end: it answers each call with ``answer(call)``, ``num_threads`` calls at a time.
+    """The actor's end, which answers each call with ``answer(call)``, ``num_threads`` calls at a time.
 
-    host: the address of this machine to listen at. Raises OSError if that is impossible.
+    host: the address of this machine to listen on. Raises OSError if it cannot listen there.
     """
 
     def __init__(self, host: str, key: bytes, answer: Callable[[bytes], bytes], num_threads: int) -> None:
@@ -116,7 +119,7 @@ class SocketServer:
         self._over: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def serve(self) -> None:
-        """Accept one client, answer its calls until it disconnects, and raise what ``answer`` has raised."""
+        """Accept one client and answer its calls until it disconnects. Raises any exception that ``answer`` raises."""
         with self._listener:
             theirs = self._let_in()
         make_prompt(theirs)
@@ -125,7 +128,7 @@ class SocketServer:
                 threading.Thread(target=self._answer_calls, args=[theirs], daemon=True).start()
             error = self._over.get()
             with suppress(OSError):
-                theirs.shutdown(socket.SHUT_RDWR)  # one of the threads still reads
+                theirs.shutdown(socket.SHUT_RDWR)  # one of the threads is still reading
         if error is not None:
             raise error
 
@@ -144,7 +147,7 @@ class SocketServer:
             theirs.close()
 
     def _answer_calls(self, theirs: socket.socket) -> None:
-        """Take calls in turn with the other threads: one reads while others answer."""
+        """Answer calls, taking turns with the other threads: one reads while others answer."""
         try:
             while True:
                 with self._reads:
@@ -161,7 +164,7 @@ class SocketServer:
             self._over.put(None)
 
     def _send(self, theirs: socket.socket, answer: bytes, number: int) -> None:
-        """Send an answer once those to all earlier calls are sent."""
+        """Send the answer to call ``number`` once all earlier calls' answers have been sent."""
         with self._writes:
             while self._num_sent != number:
                 self._writes.wait()
@@ -177,7 +180,7 @@ def make_prompt(connected: socket.socket) -> None:
 
 
 def _read(theirs: socket.socket, nbytes: int) -> bytes:
-    """Return so many bytes, waiting for them. Raises EOFError or OSError if the other end is gone before."""
+    """Wait for nbytes bytes and return them. Raises EOFError or OSError if the other end goes away first."""
     data = b""
     while len(data) < nbytes:
         part = theirs.recv(nbytes - len(data), socket.MSG_WAITALL)

@@ -1,5 +1,5 @@
 """One worker's environments.
 
-worker     making, resetting and stepping them, and THE autoreset
+worker     construction, resets and steps of the environments, and THE autoreset
 step_loop  the plain case of a step, on the portable path
 """

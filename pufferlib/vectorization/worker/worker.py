@@ -1,6 +1,6 @@
-"""One worker's environments: make, reset, step, and THE autoreset. It runs in a process, an actor, or the caller.
+"""Make, reset and step one worker's environments, with THE autoreset: in a process, an actor or the caller's process.
 
-The compiled loop plays the plain case of next-step autoreset without this file, and shares the set ``over``.
+The compiled loop handles the plain case of next-step autoreset without this file, and shares the set ``over`` with it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = ["Worker", "WorkerTask", "seed_globals"]
 
 
 class WorkerTask(NamedTuple):
-    """The arguments of a worker. creators: one an environment of the share, called as ``creator()``.
+    """The arguments of a worker. creators: one per environment of the share, called as ``creator()``.
 
-    env_spec: for a worker that replaces a dead one, the first worker's EnvSpec; it makes environments at their resets.
-    first_env: the env id, in the VecEnv, of the environment that counts as 0 in this worker's group.
+    env_spec: the first worker's EnvSpec for a worker that replaces a dead one, which makes environments at their
+    resets; else None. first_env: the VecEnv's id of the environment that is numbered 0 in this worker's group.
     """
 
     worker: int
@@ -56,7 +56,7 @@ class WorkerTask(NamedTuple):
     creators: list[EnvCreator]
     wrap_kwargs: Keywords
     autoreset_mode: str
-    announce_each: bool  # announce each environment when it finishes, rather than all of a request at once
+    announce_each: bool  # announce each environment when it finishes, rather than all those of a request together
     first_finished: bool  # on the compiled path: slots are claimed when rows are finished
     limits: Limits = Limits()
     env_spec: EnvSpec | None = None
@@ -66,8 +66,8 @@ class WorkerTask(NamedTuple):
 class Worker:
     """The environments of one share. Every answer is a message passed to ``emit``.
 
-    refuses_late: a step or reset that took longer than the task's limits raises afterwards, as no watchdog runs.
-    make_hook: called when an environment has been made.
+    refuses_late: whether a step or reset that took longer than the task's limits raises afterwards, since no watchdog
+    runs. make_hook: called when an environment has been made.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Worker:
         self.envs: dict[int, RowEnv] = {}
         self._claims = Claims(task.first_env)
         self._holdings: HeldEnvs | None = None  # during build: the environments that creators held before it
-        self._held_envs: dict[int, HeldEnv] = {}  # those of them that creators returned
+        self._held_envs: dict[int, HeldEnv] = {}  # those of them that the creators returned
         self._env_spec = task.env_spec
         self._wrapped: set[int] = set()  # environments that users wrapped themselves
         self._early: set[int] = set()  # environments made by a call, before the reset that would make them
@@ -114,10 +114,10 @@ class Worker:
         self.emit(Ready(self.task.worker, self._env_spec, self._held_envs))
 
     def _make(self, env_id: int) -> None:
-        """Make an environment, which replaces an existing one."""
+        """Make an environment, replacing any existing one with its id."""
         first = self.task.env_ids[0]
         self._unmake(env_id)
-        self._wrapped.add(env_id)  # while it is made: its errors do not concern make's wrap_kwargs
+        self._wrapped.add(env_id)  # while it is made: its errors are unrelated to make's wrap_kwargs
         transfer.register()
         raw_env = self.task.creators[env_id - first]()
         if not is_wrapped(raw_env):
@@ -138,7 +138,7 @@ class Worker:
         self._make_hook()
 
     def _unmake(self, env_id: int) -> None:
-        """Close and remove an environment, if there is one."""
+        """Close and remove an environment if it exists."""
         self._claims.release(env_id)
         env = self.envs.pop(env_id, None)
         if env is not None:
@@ -148,7 +148,7 @@ class Worker:
                 warnings.warn(f"environment {env_id}, which is made again, raised in close: {error!r}", stacklevel=2)
 
     def attach(self, slab: Slab, ring: Ring | None = None) -> None:
-        """Attach the slab, with the actions to read and the rows to write. ring: the slab's, on the compiled path."""
+        """Attach the slab that holds the actions to read and the rows to write. ring: None on the portable path."""
         self._actions = {env_id: slab.action(env_id) for env_id in self.task.env_ids}
         self._doing = slab.doing[self.task.worker].data
         self._num_envs = slab.shape.num_envs
@@ -167,7 +167,7 @@ class Worker:
         self.rest()
 
     def rest(self) -> None:
-        """Clear the activity word: no step or reset is being executed."""
+        """Clear the activity word, because no step or reset is being executed."""
         self._doing[0] = 0
 
     def clock(self, kind: int) -> None:
@@ -177,14 +177,14 @@ class Worker:
         self._clocked_s = now_s
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        """Step these environments in this order, on the portable path; each writes its rows to its slot."""
+        """Step environments in the given order, on the portable path; each writes its rows to its slot."""
         for env_id, slot in zip(env_ids, slots, strict=True):
             self._doing[0] = 2 * slot + 2  # as in step_watchdog: an environment's slot differs from step to step
             self.advance(env_id, slot)
         self.flush()
 
     def advance(self, env_id: int, slot: int) -> bool:
-        """Step an environment, or reset it if that is due; return whether its next step may take the fast path."""
+        """Step an environment, or reset it if a reset is due; return whether its next step may take the fast path."""
         env, stopwatch = self.envs[env_id], self._stopwatch
         self.reset_s = 0.0
         if env_id in self.over:
@@ -215,12 +215,12 @@ class Worker:
             self.refuse_late(phase, seconds)
 
     def refuse_late(self, phase: str, seconds: float) -> None:
-        """Raise TimeoutError for a step or reset that took this long."""
+        """Raise TimeoutError for a step or reset that took ``seconds``, longer than its limit."""
         limit_s = self.reset_limit_s if phase == "reset" else self.step_limit_s
         raise TimeoutError(f"{phase} took {seconds:.3g} s, longer than {phase}_timeout={limit_s:g} s")
 
     def finish(self, env_id: int, slot: int, result: object) -> bool:
-        """Finish a step whose raw ``step`` returned ``result``; return whether the next may take the fast path."""
+        """Finish a step whose raw ``step`` returned ``result``; return whether the next step may take the fast path."""
         env = self.envs[env_id]
         self.reset_s = 0.0
         try:
@@ -244,7 +244,7 @@ class Worker:
     def finish_restart(self, env_id: int, slot: int, result: object, last: Info, observation: object) -> bool:
         """Finish a same-step reset whose raw ``reset`` returned ``result``; return whether the next step may be fast.
 
-        The outcome of the step is in its row already. last, observation: the info and observation of the step.
+        The step's outcome is already in its row. last, observation: the info and observation of the step.
         """
         observations = np.asarray(observation)[np.newaxis]
         return self.finish_restart_of_several(env_id, slot, result, [(0, last)], observations)
@@ -252,7 +252,10 @@ class Worker:
     def finish_restart_of_several(
         self, env_id: int, slot: int, result: object, final: AgentInfos, observations: Array
     ) -> bool:
-        """Do the same for several agents. final, observations: the infos and observations of their last rows."""
+        """Do the same as ``finish_restart`` for several agents.
+
+        final, observations: the infos and observations of their last rows.
+        """
         env = self.envs[env_id]
         try:
             env.take_reset(result)
@@ -285,7 +288,7 @@ class Worker:
             self.failed(env_id, phase, error)
 
     def _deliver(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
-        """Write an environment's current rows, and commit them."""
+        """Write an environment's current rows and commit them."""
         rows = self._rows(slot)
         env.write_observations(rows)
         env.write_outcome(rows)
@@ -311,7 +314,7 @@ class Worker:
             self.check_time("reset", self.reset_s)
 
     def _announce(self, env_id: int, slot: int, over: bool, infos: list[Info]) -> None:
-        """Commit rows on the portable path: by a message, one for each environment if the task asks for that."""
+        """Commit rows on the portable path through a message, one per environment if ``announce_each`` is set."""
         done = self._done
         done.env_ids.append(env_id)
         done.overs.append(over)
@@ -320,18 +323,18 @@ class Worker:
             self.flush()
 
     def flush(self) -> None:
-        """Announce the results not announced yet, on the portable path."""
+        """Announce any results that have not been announced yet, on the portable path."""
         if self._done.env_ids:
             done, self._done = self._done, Done([], [], [])
             self.emit(done)
 
     def hand_over(self, env_id: int, slot: int, over: bool, infos: list[Info]) -> None:
-        """Commit rows on the compiled path: at once; their infos arrive before or with them."""
+        """Commit rows on the compiled path, at once. Their infos arrive before or with them."""
         if not infos or self._step_loop.holds_infos or self.emit(InfosMessage([env_id], infos)):
             self._step_loop.commit(env_id, slot, over, infos)
 
     def reset(self, request: Reset) -> None:
-        """Reset environments, made again where the order asks for it; each writes its rows to its slot."""
+        """Reset environments, making them again first if their order is ``fresh``; each writes its rows to its slot."""
         for env_id, slot, seed, options, fresh in request.orders:
             self.over.discard(env_id)
             self._num_resets += 1
@@ -352,7 +355,7 @@ class Worker:
                 self.flush()
 
     def _make_again(self, env_id: int) -> None:
-        """Make an environment that replaces a crashed one, unless that has been done already."""
+        """Make an environment that replaces a crashed one, unless a call has already made it."""
         if env_id in self._early:
             self._early.discard(env_id)
         else:
@@ -361,7 +364,7 @@ class Worker:
                 adopt(self.step_loop, self._slab, env_id, self.envs[env_id])
 
     def call(self, request: Call) -> None:
-        """Call a method, or get or set an attribute, of environments; emit Reply."""
+        """Call a method, or get or set an attribute, of environments; emit a Reply."""
         results: list[object] = []
         failed = None
         for index, env_id in enumerate(request.env_ids):
@@ -384,7 +387,7 @@ class Worker:
         self.emit(Reply(request.ticket, self.task.worker, results, failed))
 
     def close(self) -> None:
-        """Close every environment, even if one raises; emit Failed for each that raises."""
+        """Close every environment, even if some raise; emit Failed for each that raises."""
         for env_id, env in self.envs.items():
             try:
                 env.close()
@@ -405,7 +408,7 @@ class Worker:
         return infos
 
     def failed(self, env_id: int, phase: str, error: BaseException, seed: int | None = None) -> None:
-        """Emit Failed for an environment that raised. seed: the seed of a reset."""
+        """Emit Failed for an environment that raised. seed: the seed of the reset that raised, if any."""
         if isinstance(error, PufferError) and env_id not in self._wrapped:
             error.speak_of_make()
         self.emit(Failed.of(env_id, self.task.worker, phase, error, seed))
@@ -436,7 +439,7 @@ def adopt(loop: compiled.StepLoop, slab: Slab, env_id: int, env: RowEnv) -> None
 
 
 def _with_finals(final: AgentInfos, env: RowEnv, ended: Array, observations: Array) -> AgentInfos:
-    """Return the new episode's infos; those of agents whose episode ended get final_obs and final_info.
+    """Return the new episode's infos, with final_obs and final_info for agents whose episode ended.
 
     Episode statistics stay at the top level, as in every autoreset mode.
     """
@@ -462,7 +465,7 @@ def _with_finals(final: AgentInfos, env: RowEnv, ended: Array, observations: Arr
 
 
 def require_same_spec(first: EnvSpec, first_id: int, env_spec: EnvSpec, env_id: int) -> None:
-    """Raise SpaceError unless both environments fill the same rows: agents, shapes, dtypes and layout."""
+    """Raise SpaceError unless two environments have the same rows: agents, shapes, dtypes and layouts."""
 
     def rows(env_spec: EnvSpec) -> dict[str, object]:
         observation, action = env_spec.observation_layout, env_spec.action_layout
@@ -502,8 +505,8 @@ def seed_globals(entropy: Entropy, worker: int, generation: int) -> None:
 
     generation: the number of earlier processes of this worker.
 
-    Environments should draw from the generator that ``reset(seed)`` seeds. Those that do not would draw the same
-    numbers in every process after a fork.
+    Environments should draw from the generator that ``reset(seed)`` seeds. Otherwise, after a fork, they would draw the
+    same numbers in every process.
     """
     seed = int(np.random.SeedSequence(entropy, spawn_key=(worker, generation, 1)).generate_state(1)[0])
     random.seed(seed)
