@@ -392,8 +392,7 @@ def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> by
 
 
 class PolicyActor:
-    """An actor: environments, and a copy of the policy that plays them. Ray runs it in a process; it also works
-    without.
+    """An actor: environments, and a copy of the policy that plays them. It can be used without Ray.
 
     index: its number among the actors. setup: the pickled ``sys.path`` of the learner, configuration, creator of
     environments (None if the configuration names them) and policy origin. It is unpacked at the first rollout, whose
