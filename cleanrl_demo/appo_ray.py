@@ -1,4 +1,4 @@
-"""APPO and IMPALA in one file, over Ray: actors play on any machines, and one learner trains on their rollouts.
+"""APPO and IMPALA in one file, on Ray: actors play on any machines, and one learner trains on their rollouts.
 
     python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 4                   # Ray on this machine
     python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 64 --address auto   # a running cluster

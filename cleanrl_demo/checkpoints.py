@@ -33,7 +33,7 @@ def checkpoint_path(run: Path) -> Path:
 def later(folder: Path) -> int | None:
     """Return the number of steps in newest.pt if it is ahead of checkpoint.pt, else None.
 
-    It is also None if either file is missing or not readable. A run killed between writing checkpoint.pt and removing
+    Also returns None if either file is missing or unreadable. A run killed between writing checkpoint.pt and removing
     newest.pt leaves an outdated newest.pt.
     """
     if not (folder / FILE).exists() or not (folder / NEWEST).exists():

@@ -1,4 +1,4 @@
-"""Training iterations as CUDA graphs, and their results, copied to the host while the next iteration runs."""
+"""CUDA graphs of training iterations, and asynchronous copies of their results to the host."""
 
 from __future__ import annotations
 

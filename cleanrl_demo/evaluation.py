@@ -31,7 +31,7 @@ MAX_STEPS = 30_000  # per episode; ALE's own limit is 108,000 frames, or 27,000 
 NUM_RESAMPLES = 2_000
 
 
-# ------------------------------------------------------------------------------------------------------ who, and where
+# ------------------------------------------------------------------------------------------- policies and environments
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ def _send(vec: pufferlib.VecEnv, env_ids: np.ndarray, actions: Any, late: Sequen
     vec.async_reset(env_ids=late)
 
 
-# ------------------------------------------------------------------------------------------------ what came of them
+# ------------------------------------------------------------------------------------------------------ the results
 
 
 class Summary(NamedTuple):

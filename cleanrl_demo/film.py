@@ -34,7 +34,7 @@ class Film:
 
     @property
     def full(self) -> bool:
-        """Whether the film has MAX_FRAMES pictures."""
+        """Whether the film has reached MAX_FRAMES pictures."""
         return len(self._frames) >= MAX_FRAMES
 
     @property

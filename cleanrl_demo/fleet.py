@@ -223,7 +223,7 @@ class Fleet:
         self._ask(member)
 
     def _explained(self, member: FleetActor, cause: Any, trace: str) -> PufferError:
-        """Return an actor's error as a WorkerError that names the actor; other pufferlib errors stay as they are."""
+        """Convert an actor's error to a WorkerError that names the actor; return other pufferlib errors unchanged."""
         if isinstance(cause, PufferError) and not isinstance(cause, WorkerError):
             return cause
         env_id = getattr(cause, "env_id", None)

@@ -127,7 +127,8 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
 
 
 def ran_out(error: BaseException | None) -> bool:
-    """Return whether an error or one of its causes is a lack of memory; a capture that fails for it raises another."""
+    """Return whether an error or one of its causes is a lack of memory; a failed capture raises another error for it.
+    """
     while error is not None:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
             return True

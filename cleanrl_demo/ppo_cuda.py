@@ -274,7 +274,7 @@ def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
     return joined(config, lambda local_config: int(local_config.num_envs))
 
 
-# --------------------------------------------------------------------------------------------------------- who learns
+# -------------------------------------------------------------------------------------------------- teams and learner
 
 
 # Random numbers in a graph: torch counts them in an unsigned int, and sampling actions takes a few.
@@ -347,7 +347,7 @@ class Learner:
         self.num_steps = state["num_steps"]
 
 
-# ----------------------------------------------------------------------------------------------- what an iteration is
+# ----------------------------------------------------------------------------------------------- rollouts and updates
 
 
 class Rollout:

@@ -21,7 +21,7 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
 
 
 class Episode(NamedTuple):
-    """A finished episode: its return, summed over agents, and the mean of their scores, or None without scores.
+    """A finished episode: its return, summed over agents, and the agents' mean score, or None without scores.
 
     env_id: the environment's; for a copy in an already vectorized environment, the copy's agent id.
     """
@@ -75,7 +75,7 @@ class Episodes:
     """A collector of finished episodes from infos; agents may report their scores before the last step."""
 
     def __init__(self, by_copy: bool = False, labels: Sequence[str] = ()) -> None:
-        """by_copy: whether environments are already vectorized, so that copies are told apart. labels: of agents."""
+        """by_copy: whether to distinguish the copies in already vectorized environments. labels: the agents' labels."""
         self.key, self.labels = "agent_id" if by_copy else "env_id", labels
         self.scores: dict[int, list[float]] = defaultdict(list)  # by environment, of the unfinished episode
         self.returns: dict[int, dict[int, float]] = defaultdict(

@@ -85,7 +85,7 @@ class RewardProcessing:
         self.count += len(new)
 
     def _lost_lives(self, batch: pufferlib.Batch) -> np.ndarray:
-        """Return which rows' agents have fewer lives than in their previous row, (rows,) bool."""
+        """Return a mask, (rows,) bool, of the rows whose agents have fewer lives than in their previous row."""
         lost = np.zeros(len(batch.masks), np.bool_)
         lives = dict(pair for info in batch.infos if "lives" in info for pair in self._lives_of(info))
         for row in np.flatnonzero(np.isin(batch.agent_ids, list(lives))):

@@ -46,7 +46,7 @@ COARSE = 0.2  # of the remaining steps: larger rollouts are reported
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Settings of every trainer. One step is one action of one agent."""
+    """The settings that all trainers share. One step is one action of one agent."""
 
     algorithm: ClassVar[str]
     plans_num_envs: ClassVar[bool] = False  # whether num_envs="auto" is understood

@@ -127,8 +127,7 @@ def algorithm_in(path: str | Path) -> str | None:
 
 
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
-    """Return an environment's family settings: the patterns that match it, and the settings; both empty if none
-    matches.
+    """Return the patterns that match an environment, and its family's settings; both empty if none matches.
 
     They are read from ``defaults.toml`` and the family's own file. Later tables override earlier ones; if one names a
     different policy, policy arguments of earlier ones are dropped. Raises RegistryError for an unknown name.

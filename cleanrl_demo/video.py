@@ -181,8 +181,7 @@ class Videos:
 
     A film's name has the environment and the training step at which its episode began: ``env-0-step-12345.gif``, with
     ``-first-2000`` if the episode was longer than that. every: training steps between the starts of two films of an
-    environment. ``written`` lists the files. Raises PlanError and MissingExtra as ``Filming`` and ``checked_format``
-    do.
+    environment. ``written`` lists the files. Raises PlanError (see ``Filming``) and MissingExtra without Pillow.
     """
 
     def __init__(

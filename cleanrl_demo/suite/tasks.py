@@ -101,7 +101,7 @@ def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: 
 
 
 def catches(env: str) -> str:
-    """Return what faults an environment catches: the section "Catches" of its module's docstring, as one line."""
+    """Return the faults that an environment catches: the section "Catches" of its module's docstring, as one line."""
     module = sys.modules[registry.creator(env).__module__]
     match = re.search(r"^Catches +(.*(?:\n +.*)*)", module.__doc__ or "", re.MULTILINE)
     return " ".join(match[1].split()) if match else ""
