@@ -28,7 +28,7 @@ from cleanrl_demo.session import main, resumed, run
 
 @dataclass(frozen=True)
 class Config(DeviceConfig):
-    """Train policies with A2C on environments that are a kernel. One step is one action of one agent."""
+    """Train policies with A2C on kernel environments. One step is one action of one agent."""
 
     algorithm: ClassVar[str] = "a2c_cuda"
     losses: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy")

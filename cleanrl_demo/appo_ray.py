@@ -49,7 +49,7 @@ LOSSES = ("appo", "impala")
 
 @dataclass(frozen=True)
 class Config(RunConfig):
-    """Train a policy, with or without a memory, with APPO or IMPALA over Ray. One step is one action of one agent."""
+    """Train a policy, recurrent or not, with APPO or IMPALA on Ray. One step is one action of one agent."""
 
     algorithm: ClassVar[str] = "appo_ray"
 
@@ -158,7 +158,7 @@ def resume(
 
 @dataclass
 class Learner:
-    """The training state, which checkpoints save. version: the policy's, the number of its updates."""
+    """The training state, which checkpoints save. version: the number of the policy's updates."""
 
     actor: Actor
     optimizer: torch.optim.Optimizer

@@ -118,7 +118,7 @@ class Subject:
             if policy == "random":
                 return random_actor(vec, seed=seed)
             with torch.random.fork_rng(devices=()):
-                torch.manual_seed(seed)  # a network that has not been trained has weights of torch's generator
+                torch.manual_seed(seed)  # an untrained network draws its weights from torch's generator
                 actor = Actor(policy, vec.observation_layout, vec.single_action_space, **policy_kwargs)
             actor.policy.eval()
             return BatchPlayer(

@@ -110,7 +110,7 @@ def folders_of(patterns: Sequence[str]) -> list[Path]:
 def read(run_folder: Path, tag: str) -> Curve:
     """Return a run's TensorBoard scalar. Raises NoScalar if the run has none of that name.
 
-    If the run was resumed, points that were stored after the checkpoint and then replaced are left out.
+    Points that a resumed run had stored beyond its checkpoint before it was interrupted are left out.
     """
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -234,7 +234,7 @@ def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> fl
 
 @dataclass(frozen=True)
 class Config(DeviceConfig):
-    """Train policies with PPO on environments that are a kernel. One step is one action of one agent."""
+    """Train policies with PPO on kernel environments. One step is one action of one agent."""
 
     algorithm: ClassVar[str] = "ppo_cuda"
     losses: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")

@@ -177,7 +177,7 @@ def examined(
     context = multiprocessing.get_context(start_method(None))
     import cleanrl_demo.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 
-    # By default each would have one per core, and two such trainings on two cores would wait for each other.
+    # By default each would have a thread per core; two such trainings on two cores would wait for each other.
     num_threads = None if jobs == 1 else max(1, available_cpus() // jobs)
     waiting, running, life = iter(examinations), list[_Running](), LifePipe()
     try:

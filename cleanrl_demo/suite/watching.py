@@ -1,4 +1,4 @@
-"""A learner's play in a terminal."""
+"""A terminal view of a learner at play."""
 
 from __future__ import annotations
 
