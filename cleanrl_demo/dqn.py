@@ -226,7 +226,7 @@ def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Play, and learn from the transitions, until there are ``total_steps`` of them."""
+    """Alternate between playing and learning until there are ``total_steps`` transitions."""
     vec, report, policy, replay = session.vec, session.report, learner.policy, learner.replay
     generator = learner.generator
     for last_step in session.stretches():

@@ -1,4 +1,4 @@
-"""Settings of a trainer: flags override a file, the file the environment family's, and these the trainer's defaults.
+"""Settings of a trainer, by priority: flags, a file, those for the environment's family, the trainer's defaults.
 
     puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
 
