@@ -1,8 +1,8 @@
-"""A2C whose iterations never leave the device: ``ppo_cuda.py`` with another update.
+"""A2C that runs entirely on the device: ``ppo_cuda.py`` with a different update.
 
     python -m cleanrl_demo.a2c_cuda --env tag/grid --separate
 
-Each rollout is learnt from once, as a whole, by the policy that played it; so there is no ratio to bound.
+Each rollout is used for one update, as a single batch and by the policy that played it, so there is no ratio to clip.
 
 Source: Mnih et al., arXiv:1602.01783 (its synchronous form); advantages are those of arXiv:1506.02438.
 """
@@ -28,7 +28,7 @@ from cleanrl_demo.session import main, resumed, run
 
 @dataclass(frozen=True)
 class Config(DeviceConfig):
-    """Train policies with A2C on environments that are a kernel. One step is one action of one agent."""
+    """Train policies with A2C on kernel environments. One step is one action of one agent."""
 
     algorithm: ClassVar[str] = "a2c_cuda"
     losses: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy")
@@ -38,7 +38,10 @@ class Config(DeviceConfig):
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
+    """Train policies, evaluate them on fresh seeds, and return the result.
+
+    env: a KernelEnv to use instead of config.env.
+    """
     with joined(config, lambda local_config: ppo_cuda.num_envs_that_fit(local_config, env, update)) as (
         local_config,
         run_config,
@@ -49,13 +52,13 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder, as ``ppo_cuda.resume`` says, and return its settings, too."""
+    """Resume the run in a folder (see ``ppo_cuda.resume``); return its settings and its result."""
     require_as_many(checkpoint_path(folder).parent)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
-    """Train all teams once on a rollout; return their losses, (teams, losses)."""
+    """Train each team once on a rollout; return the losses, (teams, losses)."""
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []
     for team in learner.teams:

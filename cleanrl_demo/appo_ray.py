@@ -1,20 +1,21 @@
-"""APPO and IMPALA in one file, over Ray: actors play on any machines, one learner learns from what they played.
+"""APPO and IMPALA in one file, on Ray: actors play on any machines, and one learner trains on their rollouts.
 
     python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 4                   # Ray on this machine
-    python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 64 --address auto   # a cluster that runs
+    python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 64 --address auto   # a running cluster
 
-An actor has environments of its own (any local backend) and a copy of the policy. It plays ``rollout_length`` steps of
-each, and leaves what came of it in Ray's object store, a line of rows for each agent. The learner, in this process, is
-handed a reference; it learns from the first ``rollouts_per_update`` rollouts to arrive, and puts the new weights, a new
-*version* of the policy, into the store once. An actor fetches them once, before the next rollout.
+Each actor has its own environments (any local backend) and a copy of the policy. It plays ``rollout_length`` steps of
+each, and puts the rollout in Ray's object store, with a line of rows for each agent. The learner, in this process, gets
+a reference. It trains on the first ``rollouts_per_update`` rollouts to arrive, and puts the new weights, a new
+*version* of the policy, in the store once. Each actor fetches them once, before its next rollout.
 
-So a rollout is some versions old when it is learnt from: that is its *lag*. V-trace weighs what its policy would not
-have done any more, and rollouts older than ``max_lag`` are dropped. Endings, masks and memories are as in ``ppo.py``
-and ``ppo_lstm.py``, whose ``Rollout`` strings together the rows of each agent here, too. ``fleet.py`` keeps the actors.
+A rollout is therefore some versions old when it is trained on: that is its *lag*. V-trace gives less weight to actions
+that the current policy would no longer choose, and rollouts older than ``max_lag`` are dropped. Episode ends, masks and
+memories are handled as in ``ppo.py`` and ``ppo_lstm.py``, whose ``Rollout`` also links the rows of each agent here.
+``fleet.py`` manages the actors.
 
 Source: Espeholt et al., arXiv:1802.01561 (IMPALA, V-trace); Schulman et al., arXiv:1707.06347 (the clipped loss); Luo
-et al., arXiv:1912.00167 (both together); Hilton et al., arXiv:2110.00641 (the policy that the loss is clipped around is
-the one before the update, not the one that played).
+et al., arXiv:1912.00167 (both combined); Hilton et al., arXiv:2110.00641 (the loss is clipped around the policy before
+the update, not around the one that played).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ LOSSES = ("appo", "impala")
 
 @dataclass(frozen=True)
 class Config(RunConfig):
-    """Train a policy, with or without a memory, with APPO or IMPALA over Ray. One step is one action of one agent."""
+    """Train a policy, recurrent or not, with APPO or IMPALA on Ray. One step is one action of one agent."""
 
     algorithm: ClassVar[str] = "appo_ray"
 
@@ -123,24 +124,24 @@ class Config(RunConfig):
 
     @property
     def num_rollouts(self) -> int:
-        """How many rollouts are learnt from at a time."""
+        """The number of rollouts per update."""
         return self.num_actors if self.rollouts_per_update is None else self.rollouts_per_update
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return how many rows an update learns from at most: those of several rollouts."""
+        """Return the most rows that an update can learn from: those of ``num_rollouts`` rollouts."""
         return super().rows_per_update(vec) * self.num_rollouts
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
-        """Return the policy's name, and its arguments."""
+        """Return the policy's name and its keyword arguments."""
         normalize = {"normalize": True} if self.normalize_observations else {}
         return self.policy, {**normalize, **self.policy_kwargs}
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train a policy, evaluate it on fresh seeds, and return both. env: a creator, in place of the name in config.
+    """Train a policy, evaluate it on fresh seeds, and return the result. env: a creator to use instead of config.env.
 
-    Raises WorkerError where an environment raised in an actor, or an actor died again and again; MissingExtra without
-    Ray; PlanError where there is no Ray at the address.
+    Raises WorkerError if an environment raises in an actor or an actor dies repeatedly; MissingExtra if Ray is not
+    installed; PlanError if there is no Ray at the address.
     """
     return run(config, make_learner, learn, env=env)
 
@@ -148,7 +149,7 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
     return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
 
 
@@ -157,7 +158,7 @@ def resume(
 
 @dataclass
 class Learner:
-    """What learning changes, which is what a checkpoint holds. version: of the policy, how often it was updated."""
+    """The training state, which checkpoints save. version: the number of the policy's updates."""
 
     actor: Actor
     optimizer: torch.optim.Optimizer
@@ -166,7 +167,7 @@ class Learner:
     version: int = 0
 
     def state(self) -> dict[str, Any]:
-        """Return all of it as plain values and tensors."""
+        """Return the training state as plain values and tensors."""
         return {
             "weights": self.actor.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -176,7 +177,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was returned."""
+        """Restore what ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
@@ -184,7 +185,7 @@ class Learner:
 
 
 def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learner:
-    """Return a learner that has learnt nothing. Raises PlanError for a policy that this trainer has no use for."""
+    """Return an untrained learner. Raises PlanError for a policy that this trainer does not support."""
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if any(part.requires_grad for part in actor.initial_state(1) or ()):
         raise PlanError(f"policy={config.policy!r} learns its initial state; have that be zeros that forward adds to")
@@ -194,7 +195,7 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Learn from the rollouts that actors play, until there have been ``total_steps`` transitions."""
+    """Train on the rollouts that actors play, until ``total_steps`` transitions have been trained on."""
     report, setup = session.report, packed(replace(config, device="cpu"), session.env, session.origin)
     with connected(config) as ray, Fleet(ray, report, config, PolicyActor, setup) as fleet:
         for last_step in session.stretches():
@@ -217,21 +218,21 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 class Lines(NamedTuple):
-    """Rows of agents: each agent's, one after another, in a column. Arrays, or tensors of the same."""
+    """Lines of rows: each agent's rows in order, a column for each agent. All fields are arrays, or all are tensors."""
 
     observations: Any  # (steps, agents, *layout.shape)
-    starts: Any  # (steps, agents) bool, before which a memory was reset
+    starts: Any  # (steps, agents) bool: rows before which the memory was reset
     discrete_actions: Any  # (steps, agents, num_choices) int64
     continuous_actions: Any  # (steps, agents, num_aims)
-    log_probs: Any  # (steps, agents), of these by the policy that played
-    rewards: Any  # (steps, agents), what they brought, and so are the ends
+    log_probs: Any  # (steps, agents), of these actions by the policy that played
+    rewards: Any  # (steps, agents), their outcomes, as are the next two
     terminations: Any
     truncations: Any
-    masks: Any  # (steps, agents) bool: unset for the last row, which shows what comes next, and for padding
-    states: Any  # a tuple of (agents, …), the memories with which the first rows were seen
+    masks: Any  # (steps, agents) bool: unset for the last row, which only shows what came next, and for padding
+    states: Any  # a tuple of (agents, …), the memories before the first rows
 
     def on(self, device: str) -> Lines:
-        """Return arrays as tensors on a device."""
+        """Return the arrays as tensors on a device."""
         *columns, states = (
             tuple(torch.from_numpy(part).to(device) for part in (column if isinstance(column, tuple) else (column,)))
             for column in self
@@ -240,7 +241,7 @@ class Lines(NamedTuple):
 
 
 def joined(rollouts: Sequence[Lines]) -> Lines:
-    """Return rollouts, arrays, side by side; the shorter ones are padded with rows whose mask is unset."""
+    """Return rollouts of arrays side by side; shorter ones are padded with rows whose mask is unset."""
     num_steps = max(len(lines.masks) for lines in rollouts)
 
     def filled(column: np.ndarray) -> np.ndarray:
@@ -253,7 +254,7 @@ def joined(rollouts: Sequence[Lines]) -> Lines:
 
 
 def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[str, float]:
-    """Train on all rows of rollouts that count, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    """Train on the valid rows of rollouts for ``num_epochs`` epochs; return the last epoch's losses by name."""
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     host = joined(rollouts)
     lines = host.on(config.device)
@@ -279,7 +280,7 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
         returns,
         lines.masks,
     ]
-    if not actor.recurrent:  # every row is a line of its own: minibatches are of any rows
+    if not actor.recurrent:  # each row becomes a line, so that minibatches can have any rows
         columns = [column[lines.masks].unsqueeze(0) for column in columns]
     (weights,) = optimizer.param_groups[0]["params"]
     for epoch in range(config.num_epochs):
@@ -339,7 +340,7 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
 
 
 def outlook(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
-    """Return the distributions and values of lines, (steps * agents, …), as ``Actor.unroll`` does, memory or not."""
+    """Return the distributions and values of lines, (steps * agents, …), as ``Actor.unroll`` does, for any policy."""
     if actor.recurrent:
         return actor.unroll(observations, states, starts)
     distribution, values, _ = actor(observations.flatten(0, 1))
@@ -358,13 +359,14 @@ def vtrace(
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (corrections, advantages), each float32 (steps, agents); 0 where a row's mask is unset.
+    """Return V-trace's (corrections, advantages), each float32 (steps, agents); 0 where a row's mask is unset.
 
-    log_ratios: how much likelier the action is to the policy that learns than to the one that played. rewards,
-    terminations, truncations: what the action brought. values: of the row's own observation, as the policy that learns
-    has them; values + corrections are what they should be. A row whose mask is set has a row after it, which
-    shows what came next. Played by the policy that learns, both are generalised advantage estimates.
-    Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2; the advantages have it, too.
+    log_ratios: each action's log probability by the policy that learns, minus that by the policy that played. rewards,
+    terminations, truncations: the action's outcome. values: those of each row's own observation, by the policy that
+    learns; values + corrections are their targets. A row whose mask is set is followed by one that shows what came
+    next. If the policy that learns is the one that played, both results are generalised advantage estimates.
+    Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2, here in the advantages as
+    well.
     """
     log_ratios = np.where(masks, log_ratios, 0)
     rhos, cs = (np.exp(np.minimum(log_ratios, math.log(bar))) for bar in (rho_bar, c_bar))
@@ -385,16 +387,16 @@ def vtrace(
 
 
 def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> bytes:
-    """Return the ``setup`` of a ``PolicyActor``."""
+    """Return the ``setup`` argument of a ``PolicyActor``."""
     return pickle.dumps((sys.path, transfer.dumps((config, env, origin))))
 
 
 class PolicyActor:
-    """Environments, and a copy of the policy that plays them. Ray makes a process of it; it needs none to work.
+    """An actor: environments, and a copy of the policy that plays them. It can be used without Ray.
 
-    index: among the actors. setup: pickled, the learner's ``sys.path``, the configuration, a creator of environments in
-    place of the name in that, or None, and the policy's origin. Nothing is made of it before the first rollout, so that
-    whatever is amiss is raised by that, and is not the death of an actor.
+    index: its number among the actors. setup: the pickled ``sys.path`` of the learner, configuration, creator of
+    environments (None if the configuration names them) and policy origin. It is unpacked at the first rollout, whose
+    caller gets any errors; in the constructor they would end the actor.
     """
 
     config: Config
@@ -410,9 +412,10 @@ class PolicyActor:
         self.num_agents, self.since_s = 0, 0.0
 
     def play(self, seed: int, version: int, weights: list[Any]) -> tuple[RolloutReport, Lines]:
-        """Play a rollout. seed: of the environments, which are reset where it has changed.
+        """Play a rollout; return a report on it, and its rows.
 
-        weights: a list with a reference to those of this version, which are fetched if the version is another one.
+        seed: the environments' seed; they are reset when it changes. weights: a list with a reference to the weights of
+        this version, which are fetched if the version is new.
         """
         vec = self._opened() if self.vec is None else self.vec
         if seed != self.seed:
@@ -440,7 +443,7 @@ class PolicyActor:
 
     def _opened(self) -> pufferlib.VecEnv:
         path, rest = pickle.loads(self.setup)
-        sys.path += [folder for folder in path if folder not in sys.path]  # there may be what the rest is made of
+        sys.path += [folder for folder in path if folder not in sys.path]  # where the rest may be defined
         arguments = transfer.loads(rest)
         assert isinstance(arguments, tuple), arguments
         config, env, origin = arguments
@@ -467,7 +470,7 @@ class PolicyActor:
 
     @torch.inference_mode()
     def _actions(self, batch: Any, rows: slice) -> Any:
-        """Return what the policy does in a batch, and put it down in the rollout."""
+        """Return the policy's actions for a batch, and record them in the rollout."""
         rollout, state = self.rollout, None
         if self.memory is not None:
             state = rollout.recall(self.memory.of(batch.agent_ids, batch.masks), rows)
@@ -493,7 +496,7 @@ class PolicyActor:
 
 
 def lines_of(rollout: Rollout) -> Lines:
-    """Return the rows of a rollout agent by agent, as arrays."""
+    """Return a rollout's rows agent by agent, as arrays."""
     steps = rollout.lines()
     policy_columns = (rollout.observations, rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs)
     observations, discrete_actions, continuous_actions, log_probs = (

@@ -1,7 +1,8 @@
-"""The files in a run's folder from which it can go on.
+"""The checkpoint files in a run's folder.
 
-``checkpoint.pt`` is from the end of a stretch, after which all environments are reset: a run that is resumed there ends
-as one that was not interrupted. ``newest.pt`` is from within the stretch that follows, and leads to another end.
+``checkpoint.pt`` is written at the end of a stretch, after which all environments are reset: a run resumed from it ends
+exactly as if it had not been interrupted. ``newest.pt`` is written during the stretch that follows; a run resumed from
+it ends differently.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ FILE, NEWEST = "checkpoint.pt", "newest.pt"
 
 
 def checkpoint_path(run: Path) -> Path:
-    """Return the checkpoint from which a run goes on: that of its last stretch, or else newest.pt.
+    """Return the checkpoint from which a run is resumed: checkpoint.pt, or newest.pt if there is no checkpoint.pt.
 
-    run: its folder, or a file in it; newest.pt stands for itself.
+    run: the run's folder or a file in it; the path of newest.pt selects newest.pt.
     """
     if run.name == NEWEST:
         return run
@@ -30,14 +31,15 @@ def checkpoint_path(run: Path) -> Path:
 
 
 def later(folder: Path) -> int | None:
-    """Return the number of steps in newest.pt where that is more than in checkpoint.pt; None where either is missing.
+    """Return the number of steps in newest.pt if it is ahead of checkpoint.pt, else None.
 
-    A run that is killed between writing checkpoint.pt and removing newest.pt leaves an older newest.pt.
+    Also returns None if either file is missing or unreadable. A run killed between writing checkpoint.pt and removing
+    newest.pt leaves an outdated newest.pt.
     """
     if not (folder / FILE).exists() or not (folder / NEWEST).exists():
         return None
     try:
         exact, newest = (read_checkpoint(folder / name, KIND, FILE)["learner"]["num_steps"] for name in (FILE, NEWEST))
-    except CheckpointError:  # nobody can go on from that one
+    except CheckpointError:  # no run can be resumed from that file
         return None
     return int(newest) if newest > exact else None

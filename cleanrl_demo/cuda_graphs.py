@@ -1,4 +1,4 @@
-"""Iterations on a device: captured in a CUDA graph, and what they tell read while the next one runs."""
+"""CUDA graphs of training iterations, and asynchronous copies of their results to the host."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["GraphedIteration", "Reading", "on_own_stream"]
 
 
 class GraphedIteration:
-    """An iteration, called again and again: on a GPU captured once it has been played twice, and then replayed.
+    """An iteration to be called repeatedly. On a GPU it runs twice, is then captured in a CUDA graph, and is replayed.
 
-    generator: what is drawn from in it. config: a ``ppo_cuda.DeviceConfig``.
+    play: runs the iteration and returns its outputs. generator: the random generator that it draws from. config: a
+    ``ppo_cuda.DeviceConfig``; with ``graphs=False`` nothing is captured.
     """
 
     def __init__(self, play: Callable[[], tuple[Tensor, ...]], generator: torch.Generator, config: Any) -> None:
@@ -30,9 +31,9 @@ class GraphedIteration:
     def __call__(self) -> tuple[Tensor, ...]:
         if self.eager_calls is None:
             return self.play()
-        if self.eager_calls > 0:  # what is made at first use, kernels and buffers, is made outside of the graph
+        if self.eager_calls > 0:  # kernels and buffers are created on first use, which must not be in the graph
             self.eager_calls -= 1
-            with warnings.catch_warnings():  # the optimizer is made for the graph, and has not long to wait for it
+            with warnings.catch_warnings():  # the optimizer is made for the graph that follows
                 warnings.filterwarnings("ignore", message=".*capturable=True.*", category=UserWarning)
                 return self.play()
         if self.graph is None:
@@ -41,9 +42,9 @@ class GraphedIteration:
         return self.outputs
 
     def _captured(self) -> torch.cuda.CUDAGraph:
-        """Return a graph of the iteration. Raises PlanError where something in it waits for the device."""
+        """Capture the iteration in a graph, and return it. Raises PlanError if the iteration waits for the device."""
         graph = torch.cuda.CUDAGraph()
-        if torch_version() < (2, 14):  # which does so by itself, and warns of who does
+        if torch_version() < (2, 14):  # later versions do so themselves, and warn if others do
             graph.register_generator_state(self.generator)
         try:
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
@@ -61,16 +62,16 @@ class GraphedIteration:
         return graph
 
 
-FAILED: list[torch.cuda.CUDAGraph] = []  # torch's allocator goes on asking a graph whose capture has failed
+FAILED: list[torch.cuda.CUDAGraph] = []  # kept alive: torch's allocator still queries a graph whose capture failed
 
 
 def torch_version() -> tuple[int, ...]:
-    """Return torch's version: major, minor."""
+    """Return torch's version as (major, minor)."""
     return tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def of_capture(error: BaseException) -> BaseException | None:
-    """Return what has first broken a capture, of an error and those that it came of; None for other errors."""
+    """Return the innermost of an error and its causes that mentions a capture; None if none does, or memory ran out."""
     first = None
     chain: BaseException | None = error
     while chain is not None:
@@ -82,13 +83,13 @@ def of_capture(error: BaseException) -> BaseException | None:
 
 
 class Reading:
-    """Numbers on their way from the device. outputs: of an iteration. rates: its learning rates."""
+    """A copy of an iteration's outputs to the host, made without waiting. rates: the iteration's learning rates."""
 
     def __init__(self, outputs: Sequence[Tensor], rates: Sequence[float]) -> None:
         self.rates = rates
         self._event: torch.cuda.Event | None = None
         on_device = outputs[0].is_cuda
-        # Pinned memory, to which a device copies while the host goes on.
+        # Pinned memory, so that the device can copy while the host continues.
         self._copies = [torch.empty_like(output, device="cpu", pin_memory=on_device) for output in outputs]
         for copy, output in zip(self._copies, outputs, strict=True):
             copy.copy_(output.detach(), non_blocking=True)
@@ -97,7 +98,7 @@ class Reading:
             self._event.record()
 
     def values(self) -> list[Tensor]:
-        """Return the numbers; waits until they are there."""
+        """Wait until the copies are complete, and return them."""
         if self._event is not None:
             self._event.synchronize()
         return self._copies
@@ -105,7 +106,10 @@ class Reading:
 
 @contextlib.contextmanager
 def on_own_stream(device: str) -> Iterator[None]:
-    """Queue what follows on a stream of its own, which graphs need, after what is queued and before what comes then."""
+    """Run the block on a separate CUDA stream, which graphs need; on the CPU, do nothing.
+
+    The block's work runs after what was queued before it, and before what is queued after it.
+    """
     if torch.device(device).type != "cuda":
         yield
         return

@@ -1,4 +1,4 @@
-"""What a run looks like in a terminal: a panel of progress, speed, episodes, where the time goes, and losses."""
+"""A terminal dashboard for a training run: progress, speed, episodes, shares of time, and losses."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-NUM_INFOS = 12  # of users' scalars, and of actors, that are shown; all of them are stored
-WIDEST = 120  # columns: numbers must not stand too far from their names
-MARGIN = 3  # columns left free: a `^C` that the terminal writes there must not begin a new line
-WIDE = 76  # columns, from which on blocks stand beside each other
-RATIOS = (5, 7, 8)  # of their widths
-BORDERS = 4  # columns of the panel
+NUM_INFOS = 12  # the most user scalars, and the most actors, to show; all of them are stored
+WIDEST = 120  # maximum width in columns, so that numbers stay near their names
+MARGIN = 3  # columns left free, so that a `^C` written by the terminal does not begin a new line
+WIDE = 76  # minimum width in columns for blocks side by side
+RATIOS = (5, 7, 8)  # of the blocks' widths
+BORDERS = 4  # columns that the panel's borders take
 COLORS = {"environments": "cyan", "inference": "green", "learning": "magenta"}
 
 
 @dataclass(frozen=True)
 class Dashboard:
-    """How far a run is. Seconds are of training, steps those of the trainer.
+    """A snapshot of a run's progress, drawn by rich. Seconds are training time; steps are the trainer's.
 
-    shares: of the time, by phase, which add up to 1; empty if unknown.
-    episodes, learning, infos: numbers by the names under which they are shown.
-    actors: steps a second, by node, and by node/actor.
+    shares: each phase's share of the time, adding up to 1; empty if unknown.
+    episodes, learning, infos: values by display name.
+    actors: steps per second, by node and by node/actor.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Dashboard:
         if self.learning:
             blocks.append(_block("learner", self.learning))
         parts = [self._progress(width - BORDERS), Text(), _side_by_side(blocks, RATIOS if wide else (1,))]
-        # Of many actors only the nodes are shown.
+        # With many actors, show only the nodes.
         actors = {
             name: speed for name, speed in self.actors.items() if len(self.actors) <= NUM_INFOS or "/" not in name
         }
@@ -77,7 +77,7 @@ class Dashboard:
         if self.mean_steps_per_s:
             pieces.append(f"{self.steps_per_s:,.0f} steps/s, mean {self.mean_steps_per_s:,.0f}")
         lines = [pieces[0]]
-        for piece in pieces[1:]:  # which break as wholes
+        for piece in pieces[1:]:  # wrap between pieces, not within them
             if len(lines[-1]) + len(piece) + 3 <= width:
                 lines[-1] += f"   {piece}"
             else:
@@ -86,7 +86,7 @@ class Dashboard:
 
 
 def number(value: float) -> str:
-    """Return a number in at most about seven characters; decimals where it is a float, which counts are not."""
+    """Format a number in at most about seven characters; integers below a million get no decimals."""
     if not math.isfinite(value):
         return str(value)
     size = abs(value)
@@ -98,7 +98,7 @@ def number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as minutes:seconds or hours:minutes:seconds; a dash where they are unknown."""
+    """Format seconds as minutes:seconds or hours:minutes:seconds; a dash if they are not finite."""
     if not math.isfinite(seconds):
         return "–"
     minutes, rest = divmod(round(seconds), 60)
@@ -107,7 +107,7 @@ def duration(seconds: float) -> str:
 
 
 def _grid(heading: str) -> Table:
-    """Return a block to be filled with names and what belongs to them, as wide as there is room."""
+    """Return an empty table that takes the full width, with a heading for its first column."""
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold blue")
     table.add_column(Text(heading), ratio=1, no_wrap=True, overflow="ellipsis")
     return table
@@ -134,7 +134,7 @@ def _times(shares: Mapping[str, float]) -> Table:
 
 
 def _side_by_side(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Table:
-    """Return blocks side by side, of widths in these ratios; below each other where there is one."""
+    """Return blocks side by side, their widths in these ratios; one below the other if there is only one ratio."""
     table = Table.grid(expand=True, padding=(0, 2, 0, 0), pad_edge=False)
     for ratio in ratios[: len(blocks)]:
         table.add_column(ratio=ratio)
@@ -144,7 +144,7 @@ def _side_by_side(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Ta
 
 
 def _in_columns(heading: str, rows: Mapping[str, float], num_columns: int) -> RenderableType:
-    """Return a block whose rows run down several columns."""
+    """Return a block whose rows are spread over several columns, from top to bottom."""
     items = list(rows.items())
     height = -(-len(items) // num_columns)
     blocks = []

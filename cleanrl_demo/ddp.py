@@ -1,12 +1,13 @@
-"""Data-parallel training: processes that play environments of their own each, and learn as one from all of them.
+"""Data-parallel training: each process plays its own environments, and all of them train the same policies.
 
     torchrun --nproc-per-node 2 -m cleanrl_demo.ppo_cuda --env tag/grid
 
-What a process adds to a sum goes through ``total``: the number of rows that count, gradients, losses. So a step is that
-of one process with all the rows, up to rounding. NCCL carries it between GPUs, one a process, gloo between CPUs.
+``total`` sums over the processes what each contributes: its number of valid rows, gradients and losses. An update
+therefore equals that of a single process with all the rows, up to rounding. The sums use NCCL between GPUs, one per
+process, and gloo between CPUs.
 
-A checkpoint has what all have in common once, and of each process what is its own: the states of its generators. Its
-environments' seeds follow from its rank.
+A checkpoint stores shared state once, and for each process the states of its random generators. The seeds of a
+process's environments follow from its rank.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ __all__ = ["alike", "gathered", "is_first", "joined", "of_this_rank", "require_a
 
 @contextlib.contextmanager
 def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]:
-    """Be one of the processes that torchrun has started, and yield this one's settings, and those of all together.
+    """Join the processes that torchrun started; yield this process's settings and those of the whole run.
 
-    ``num_envs`` and ``seed`` become this process's share; only the first process shows and writes anything. plan: says
-    for num_envs="auto" how many environments this process has room for; each has as many as the one with the least.
+    ``num_envs`` and ``seed`` become this process's share; only the first process prints and writes files. plan: for
+    num_envs="auto", returns how many environments fit in this process's memory; every process then gets the smallest of
+    these numbers. Raises PlanError if there are fewer environments than processes.
     """
     world_size = num_processes()
     if world_size == 1:
@@ -46,9 +48,9 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
         return
     rank, on_gpu = int(os.environ["RANK"]), torch.device(config.device).type == "cuda"
     if rank:
-        sys.stdout = open(os.devnull, "w")  # to the end of the process, which has nothing to say
+        sys.stdout = open(os.devnull, "w")  # until the process ends: only the first one prints
     changes: dict[str, Any] = {"device": f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else config.device}
-    if config.num_envs == AUTO:  # before processes wait for each other, which trials that fail would not come to
+    if config.num_envs == AUTO:  # before processes wait for each other: a failed trial would leave the others waiting
         changes["num_envs"] = plan(replace(config, **changes))
     elif config.num_envs < world_size:
         raise PlanError(f"num_envs={config.num_envs} is less than the {world_size} processes; use more")
@@ -59,8 +61,8 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
         changes |= {"seed": seed, "runs": None, "track": False, "eval_episodes": 1, "video_envs": ()}
     if on_gpu:
         torch.cuda.set_device(changes["device"])
-    # Its functions have the group for a default, if there is one: gloo's threads would then outlive the group, and a
-    # process that ends while one holds a tensor ends by SIGABRT (pytorch/pytorch#190489). Optimizers import it, too.
+    # If a group exists at this import, functions keep it as a default: gloo's threads would then outlive the group, and
+    # a process that ends while one holds a tensor ends by SIGABRT (pytorch/pytorch#190489). Optimizers also import it.
     importlib.import_module("torch.distributed.nn.functional")
     torch.distributed.init_process_group("nccl" if on_gpu else "gloo")
     try:
@@ -76,7 +78,7 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
 
 
 def require_as_many(folder: Path) -> None:
-    """Raise PlanError unless as many processes as began the run in a folder are to go on with it."""
+    """Raise PlanError unless the run in a folder is resumed by as many processes as began it."""
     num_begun, num_running = read_run(folder).get("processes", 1), num_processes()
     if num_begun != num_running:
         raise PlanError(
@@ -87,17 +89,17 @@ def require_as_many(folder: Path) -> None:
 
 
 def several() -> bool:
-    """Whether this process is one of several that learn as one."""
+    """Return whether this process is one of several that train together."""
     return torch.distributed.is_initialized()
 
 
 def is_first() -> bool:
-    """Whether this process is the one that shows and writes: alone, or the first of several."""
+    """Return whether this process is the one that prints and writes: the only one, or the first of several."""
     return not several() or torch.distributed.get_rank() == 0
 
 
 def gathered(value: Any) -> Any:
-    """Return what each process has, a list by rank, from which ``of_this_rank`` picks; alone, the value itself."""
+    """Return all processes' values as a list by rank (see ``of_this_rank``); with one process, the value itself."""
     if not several():
         return value
     values = [None] * torch.distributed.get_world_size()
@@ -106,7 +108,10 @@ def gathered(value: Any) -> Any:
 
 
 def of_this_rank(values: Any) -> Any:
-    """Return this process's value of those that ``gathered`` returned to as many processes. Raises CheckpointError."""
+    """Return this process's value from what ``gathered`` returned.
+
+    Raises CheckpointError if it was gathered from a different number of processes.
+    """
     if not several():
         return values
     if not isinstance(values, list) or len(values) != torch.distributed.get_world_size():
@@ -117,13 +122,13 @@ def of_this_rank(values: Any) -> Any:
 
 
 def total(tensor: Tensor) -> Tensor:
-    """Make a tensor the sum of those that all processes have, and return it."""
+    """Sum a tensor over all processes in place, and return it."""
     if several():
         torch.distributed.all_reduce(tensor)
     return tensor
 
 
 def alike(tensor: Tensor) -> None:
-    """Make a tensor what the first process has."""
+    """Overwrite a tensor with the first process's."""
     if several():
         torch.distributed.broadcast(tensor, 0)

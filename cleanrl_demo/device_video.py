@@ -1,7 +1,7 @@
-"""Films of environments that are a kernel: their states, kept on the device while it plays, and drawn on the host.
+"""Films of kernel environments: their states are recorded on the device and drawn on the host.
 
-A step copies the states of the few environments that are filmed, on the device, which a CUDA graph can hold; the host
-reads those of a rollout at once, while the next one runs, and has the reference environment draw them.
+At each step, the states of the few filmed environments are copied on the device, which a CUDA graph can capture. The
+host reads the states of a whole rollout at once, while the next one runs, and the reference environment draws them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["DeviceVideo"]
 
 
 class DeviceVideo:
-    """What environments of a CUDA are in after each step of a rollout: (steps, envs, …), by the names of their states.
+    """A recording of filmed environments' states after each step of a rollout: tensors (steps, envs, …) by state name.
 
-    env_ids: those that are filmed. masks, rewards: (steps, envs, agents), of the same steps.
+    env_ids: the environments to film. masks, rewards: (steps, envs, agents), for the same steps.
     """
 
     def __init__(self, vec: Any, env_ids: Sequence[int], num_steps: int) -> None:
@@ -34,18 +34,18 @@ class DeviceVideo:
         self.rewards = torch.zeros((num_steps, *self._rows), device=vec.device)
 
     def take(self, step: int, batch: Any) -> None:
-        """Keep what a step has led to, whose batch this is. Nothing is waited for."""
+        """Record the states after a step, and the masks and rewards in its batch, without waiting for the device."""
         for name, state in self.vec.states(self._ids).items():
             self.states[name][step] = state
         for column, values in ((self.masks, batch.masks), (self.rewards, batch.rewards)):
             column[step] = values.view(-1, self._rows[1])[self._ids]
 
     def tensors(self, num_steps: int | None = None) -> tuple[Tensor, ...]:
-        """Return what ``show`` takes, of the first steps or of all, on the device."""
+        """Return the tensors that ``show`` takes, on the device, for the first ``num_steps`` steps or for all."""
         return tuple(tensor[:num_steps] for tensor in (self.masks, self.rewards, *self.states.values()))
 
     def show(self, videos: Videos, tensors: Sequence[Tensor], num_steps: int) -> None:
-        """Draw what is to be filmed. tensors: on the host. num_steps: of training, before these."""
+        """Draw recorded steps, and add them to videos. tensors: on the host. num_steps: training steps before these."""
         masks, rewards, *values = (tensor.numpy() for tensor in tensors)
         states = dict(zip(self.states, values, strict=True))
         for step in range(len(masks)):

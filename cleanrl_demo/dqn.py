@@ -1,14 +1,14 @@
-"""DQN in one file, over send and recv, for any environment that the registry can name and whose actions are Discrete.
+"""DQN in one file, built on send and recv, for any environment in the registry whose actions are Discrete.
 
     python -m cleanrl_demo.dqn --env CartPole-v1 --backend serial
 
-What trainers get wrong most often stands in ``Replay``. It pairs each agent's row with that agent's next one by
-``agent_ids``, whatever batch either comes in, and keeps the pair only where the next row's mask is set; so neither
-reset rows nor crash rows nor the padding of absent agents are ever learnt from. The next row of a truncated episode is
-the one whose flag is set, and what its observation promises counts; after a termination nothing more is to be had.
+The part that trainers most often get wrong is in ``Replay``. It pairs each agent's row with that agent's next row by
+``agent_ids``, whichever batches they arrive in, and keeps the pair only if the next row's mask is set, so that reset
+rows, crash rows and the padding of absent agents are never learnt from. After a truncation, the next row is the one
+whose flag is set, and the value of its observation counts; after a termination, no further value is added.
 
 Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015 (DQN), and van Hasselt
-et al., arXiv:1509.06461 (double estimates).
+et al., arXiv:1509.06461 (double DQN).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pufferlib.util.memory import memory_at_hand, memory_text
 
 STEPS_PER_REPORT = 1000
 NETWORK = "cleanrl_demo.dqn:QNetwork"
-NEVER = torch.finfo(torch.float32).min  # a logit
+NEVER = torch.finfo(torch.float32).min  # the logit of an action that is not played
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,15 @@ class Config(RunConfig):
             raise PlanError(f"learning_starts={self.learning_starts} is not less than total_steps={self.total_steps}")
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
-        """Return the policy's name, and its arguments."""
+        """Return the policy's name and its keyword arguments."""
         network = NETWORK if self.policy == "default" else self.policy
         return "cleanrl_demo.dqn:Greedy", {"network": network, **self.policy_kwargs}
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train a policy, evaluate it greedily on fresh seeds, and return both.
+    """Train a policy, evaluate it greedily on fresh seeds, and return the result.
 
-    env: a creator, in place of the name in config. Raises SpaceError where actions are not Discrete.
+    env: a creator to use instead of config.env. Raises SpaceError if the actions are not Discrete.
     """
     return run(config, Learner, learn, env=env)
 
@@ -104,12 +104,12 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
     return resumed(folder, Config, Learner, learn, env, total_steps, trust)
 
 
 class Learner:
-    """What learning changes, which is what a checkpoint holds. Raises SpaceError and PlanError as ``Greedy``."""
+    """The training state, which checkpoints save. Raises SpaceError and PlanError as ``Greedy`` and ``Replay`` do."""
 
     def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: Config) -> None:
         self.actor: Actor = origin.actor(vec.observation_layout, vec.single_action_space)
@@ -123,7 +123,7 @@ class Learner:
         self.num_steps, self.num_updates, self.keeps_buffer = 0, 0, config.keep_buffer
 
     def state(self) -> dict[str, Any]:
-        """Return all of it as plain values and tensors."""
+        """Return the training state as plain values and tensors."""
         return {
             "weights": self.actor.policy.state_dict(),
             "target": self.target.state_dict(),
@@ -135,7 +135,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was returned."""
+        """Restore what ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.target.load_state_dict(state["target"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -146,7 +146,10 @@ class Learner:
 
 
 class QNetwork(nn.Module):
-    """Two ReLU layers over observations of any structure, behind three convolutions for the images in them."""
+    """A network of two ReLU layers for observations of any structure, with Q-values as its outputs.
+
+    Images in the observations first pass through three convolutions.
+    """
 
     def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any], hidden_size: int = 256) -> None:
         super().__init__()
@@ -162,17 +165,17 @@ class QNetwork(nn.Module):
         self.layers = nn.Sequential(first, *layers, nn.Linear(hidden_size, int(cast("Any", action_space).n)))
 
     def forward(self, observations: Tensor, state: Any = None, action_mask: Tensor | None = None) -> tuple[Any, ...]:
-        """Return (Q-values, values, state)."""
+        """Return (Q-values, each row's highest Q-value, state)."""
         q_values = self.layers(self.read(observations))  # (rows, num_actions)
         return q_values, q_values.amax(1), state
 
 
 class Greedy(nn.Module):
-    """A policy, as ``pufferlib.models`` has them, that always plays the allowed action of the highest Q-value.
+    """A policy for ``pufferlib.models`` that always plays the allowed action with the highest Q-value.
 
-    So its logits leave no choice: an action that is drawn is the likeliest one.
-    network, kwargs: what ``make_policy`` makes a network of, whose outputs are the Q-values. Raises SpaceError where
-    actions are not Discrete, PlanError for a network with a memory, and as ``make_policy``.
+    Its logits leave no choice: sampling gives the same action. network, kwargs: arguments of ``make_policy`` for the
+    network, whose outputs are the Q-values. Raises SpaceError if the actions are not Discrete, PlanError for
+    ``normalize=True`` and for a recurrent network, and whatever ``make_policy`` raises.
     """
 
     def __init__(
@@ -198,9 +201,9 @@ class Greedy(nn.Module):
     def choose(
         self, observations: Tensor, mask: Tensor | None, epsilon: float, generator: torch.Generator
     ) -> np.ndarray:
-        """Return the best action of each row, zero-based int64, or with probability epsilon any that is allowed.
+        """Return each row's best action or, with probability epsilon, a random allowed one: zero-based, int64 (rows,).
 
-        generator: on the CPU, where the choice is made.
+        generator: a CPU generator, since the choice is made there.
         """
         q_values = self.network(observations, None, mask)[0].cpu()
         mask = None if mask is None else mask.cpu()
@@ -209,21 +212,21 @@ class Greedy(nn.Module):
         return torch.where(at_random, random_actions.argmax(1), allowed(q_values, mask).argmax(1)).numpy()
 
     def actions(self, discrete_actions: np.ndarray) -> np.ndarray:
-        """Return zero-based discrete actions as the actions that ``VecEnv.send`` takes."""
+        """Convert zero-based discrete actions to the actions that ``VecEnv.send`` takes."""
         actions: np.ndarray = (discrete_actions + self.space.start).astype(self.space.dtype)
         return actions
 
 
 def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return scores, (rows, num_actions), as -inf where a bool mask forbids the action.
+    """Return scores, (rows, num_actions), with -inf for the actions that a bool mask forbids.
 
-    Where it forbids all, as in the rows of absent agents, any may be played.
+    Rows in which every action is forbidden, such as those of absent agents, stay unchanged.
     """
     return scores if mask is None else scores.masked_fill(~mask & mask.any(1, keepdim=True), -torch.inf)
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Play, and learn from what was played, until there have been ``total_steps`` transitions."""
+    """Alternate between playing and learning until there are ``total_steps`` transitions."""
     vec, report, policy, replay = session.vec, session.report, learner.policy, learner.replay
     generator = learner.generator
     for last_step in session.stretches():
@@ -241,7 +244,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
             discrete_actions = policy.choose(observations, learner.actor.mask(observations), epsilon, generator)
             session.film()
             report.phase("environments")
-            # Sent before the updates, not after them: the environments work while we learn.
+            # Send before the updates, so that the environments step during them.
             vec.send(policy.actions(discrete_actions))
             learner.num_steps += replay.add(
                 host, observations.cpu().numpy(), discrete_actions, *learner.reward_processing(host)
@@ -268,7 +271,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 def update(learner: Learner, config: Config) -> Tensor:
-    """Take one step towards the targets of drawn transitions; return the mean (loss, Q-value), float32 (2,)."""
+    """Take one gradient step on sampled transitions; return the mean (loss, Q-value), float32 (2,)."""
     policy, target = learner.policy, learner.target
     if learner.num_updates % config.target_period == 0:
         target.load_state_dict(policy.network.state_dict())
@@ -293,11 +296,12 @@ def update(learner: Learner, config: Config) -> Tensor:
 def targets(
     rewards: Tensor, terminations: Tensor, online: Tensor, target: Tensor, mask: Tensor | None, gamma: float
 ) -> Tensor:
-    """Return what the Q-values of the played actions should be, (rows,).
+    """Return the double-DQN targets for the Q-values of the played actions, (rows,).
 
-    rewards, terminations: (rows,), of these actions. online, target: (rows, num_actions), the Q-values of the next
-    observations by the network that learns, which chooses, and by the older one, which says what the choice is worth:
-    one network for both would take its own errors for gains. mask: bool, the actions allowed there; None allows all.
+    rewards, terminations: (rows,), the outcomes of these actions. online, target: (rows, num_actions), the Q-values of
+    the next observations by the trained network, which chooses the action, and by the target network, which values that
+    choice: a single network would take its own errors for gains. mask: bool, the actions allowed there; None allows
+    all.
     Source: van Hasselt et al., arXiv:1509.06461, eq. 4.
     """
     best = allowed(online, mask).argmax(1, keepdim=True)
@@ -305,20 +309,21 @@ def targets(
 
 
 class Transitions(NamedTuple):
-    """What agents saw, did, got for it, and saw next: the true next observation, never one of a later episode."""
+    """A batch of transitions; the next observation is the true one, never that of a later episode."""
 
     observations: Tensor  # (rows, *layout.shape) of layout.dtype
     discrete_actions: Tensor  # (rows,) int64, zero-based
     rewards: Tensor  # (rows,) float32
-    terminations: Tensor  # (rows,) bool; a truncation is none
-    next_observations: Tensor  # as observations
+    terminations: Tensor  # (rows,) bool; not set by truncations
+    next_observations: Tensor  # like observations
 
 
 class Replay:
-    """The newest ``capacity`` transitions, in memory that does not grow.
+    """A buffer of fixed size for the newest ``capacity`` transitions.
 
-    An action's outcome comes with the same agent's next row, so each agent's newest row waits for it apart. layout: of
-    what is kept. Raises PlanError where a batch, or the memory at hand, is too large for it.
+    An action's outcome arrives with the same agent's next row, so each agent's newest row is held separately until
+    then. layout: of the stored observations. Raises PlanError if a batch has more than ``capacity`` rows, or if the
+    buffer does not fit in the available memory.
     """
 
     def __init__(self, vec: pufferlib.VecEnv, layout: Layout, capacity: int) -> None:
@@ -351,10 +356,11 @@ class Replay:
         rewards: np.ndarray,
         terminations: np.ndarray,
     ) -> int:
-        """Take a batch, the outcome of what was chosen before; return how many transitions that makes.
+        """Add a batch, which has the outcomes of the previous actions; return the number of transitions added.
 
-        batch: of arrays. observations, discrete_actions: what was seen of its rows, (rows, *layout.shape), and chosen
-        for them, zero-based int64 (rows,). rewards, terminations: of the actions before, (rows,).
+        batch: a Batch of arrays. observations: what the policy saw for its rows, (rows, *layout.shape).
+        discrete_actions: what it chose for them, zero-based, int64 (rows,). rewards, terminations: the outcomes of the
+        previous actions, (rows,).
         """
         rows = batch.masks.nonzero()[0]
         agents = batch.agent_ids[rows]
@@ -373,16 +379,16 @@ class Replay:
         return len(rows)
 
     def sample(self, num_rows: int, generator: torch.Generator) -> Transitions:
-        """Return transitions drawn uniformly, with replacement."""
+        """Return transitions drawn uniformly with replacement."""
         rows = torch.randint(len(self), (num_rows,), generator=generator)
         return Transitions(*(column[rows] for column in self.columns))
 
     def state(self) -> dict[str, Any]:
-        """Return all transitions, and how many there ever were."""
+        """Return all stored transitions, and the number ever added."""
         return {"columns": [column[: len(self)].clone() for column in self.columns], "num_added": self.num_added}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Hold what ``state`` returned, of a buffer of the same capacity."""
+        """Restore what ``state`` returned, from a buffer of the same capacity."""
         self.num_added = state["num_added"]
         for column, values in zip(self.columns, state["columns"], strict=True):
             column[: len(values)] = values

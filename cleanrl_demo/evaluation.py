@@ -1,6 +1,6 @@
-"""How good a policy is: complete episodes on fresh seeds, and what can be said of their mean.
+"""Evaluation of policies: complete episodes on fresh seeds, and statistics of their returns.
 
-``play`` is what `puffer eval` does; ``evaluate`` plays with environments and a policy that are there already.
+``play`` implements `puffer eval`; ``evaluate`` uses an existing VecEnv and policy.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SEED = 987_654_321  # far from those that people train with
-MAX_STEPS = 30_000  # of an episode; ALE's own limit is 108,000 frames, which are 27,000 steps
+MAX_STEPS = 30_000  # per episode; ALE's own limit is 108,000 frames, or 27,000 steps
 NUM_RESAMPLES = 2_000
 
 
-# ------------------------------------------------------------------------------------------------------ who, and where
+# ------------------------------------------------------------------------------------------- policies and environments
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Who plays, in words, and where; ``act`` makes what plays of a VecEnv, greedy or not, and a seed."""
+    """A policy and the environment in which to evaluate it. policy: a description of it.
+
+    act: takes a VecEnv, ``greedy`` and ``seed``, and returns an ``Act``.
+    """
 
     policy: str
     act: Callable[..., Act]
@@ -55,10 +58,11 @@ class Subject:
         wrap_kwargs: Mapping[str, Any] | None = None,
         trust: bool = False,
     ) -> Subject:
-        """Return the policy of a file or of a run's folder, or a policy by name in an environment by name.
+        """Return the subject for a policy's file or a run's folder, or for a policy and an environment by name.
 
-        env, env_kwargs, wrap_kwargs: in place of the file's, or of single arguments of those. trust: as
-        ``read_policy``. Raises CheckpointError, PlanError, and RegistryError for an environment that is not found.
+        env: to use instead of the file's. env_kwargs, wrap_kwargs: override single arguments of the file's. trust: see
+        ``read_policy``. Raises CheckpointError if there is no readable policy, PlanError for arguments that do not go
+        together, and RegistryError for an environment that is not found.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
         path = Path(target)
@@ -114,7 +118,7 @@ class Subject:
             if policy == "random":
                 return random_actor(vec, seed=seed)
             with torch.random.fork_rng(devices=()):
-                torch.manual_seed(seed)  # a network that has not been trained has weights of torch's generator
+                torch.manual_seed(seed)  # an untrained network draws its weights from torch's generator
                 actor = Actor(policy, vec.observation_layout, vec.single_action_space, **policy_kwargs)
             actor.policy.eval()
             return BatchPlayer(
@@ -144,13 +148,13 @@ def play(
     watch: Console | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Return an evaluation; the arguments are those of ``evaluate`` and ``pufferlib.make``.
+    """Evaluate a policy, and return the evaluation. Other arguments are those of ``evaluate`` and ``pufferlib.make``.
 
-    device: of backend "cuda" alone, whose environments play there; policies stay on the CPU. video: a .gif or .mp4 for
-    the first ``num_videos`` episodes, one after another, or a folder for a file of each. Of several environments these
-    are the first episodes of the first environments. snapshots: steps of the first environment's first episode to have
-    pictures of, in snapshots_folder, with a GIF of it all. watch: the terminal in which to show the one environment
-    that plays then. Raises PlanError, before anything is played, for what cannot be done.
+    device: only for backend "cuda", whose environments run there; policies stay on the CPU. video: a .gif or .mp4 file
+    for the first ``num_videos`` episodes, one after another, or a folder with a file for each. With several
+    environments these are the first episodes of the first environments. snapshots: the steps of the first environment's
+    first episode to save as pictures in snapshots_folder, along with a GIF of the episode. watch: the terminal in which
+    to show play, with a single environment. Raises PlanError for impossible requests before anything is played.
     """
     from cleanrl_demo.film import RGB
     from cleanrl_demo.video import Reel, Snapshots, render_mode
@@ -171,17 +175,17 @@ def play(
     shots = None if snapshots is None else Snapshots(Path(snapshots_folder), snapshots)
     env_kwargs: Any = [dict(subject.env_kwargs) for _ in range(num_envs)]
     if watch is not None or reel is not None or shots is not None:
-        # One environment can be asked for one kind of picture only.
+        # An environment has only one render mode at a time.
         among = ("ansi", RGB) if reel is None and shots is None else (RGB,)
         make_kwargs = {"backend": backend, "device": device} if backend == "cuda" else None
         mode = render_mode(subject.env, subject.env_kwargs, subject.wrap_kwargs, among, make_kwargs)
         rendered_ids = {0} if reel is None else {0, *reel.env_ids}
-        # A kernel plays all environments alike, and draws nothing unless it is asked.
+        # A kernel's environments share their arguments, and draw only on request.
         for env_id in range(num_envs) if backend == "cuda" else rendered_ids:
             env_kwargs[env_id]["render_mode"] = mode
     num_threads = torch.get_num_threads()
     with ExitStack() as stack:
-        # By default as many as there are cores, which workers need too: seven times slower on two busy ones.
+        # The default is one per core, which workers need as well: seven times slower on two busy cores.
         torch.set_num_threads(torch_threads)
         stack.callback(torch.set_num_threads, num_threads)
         vec = stack.enter_context(
@@ -230,19 +234,19 @@ def evaluate(
     see: Callable[[pufferlib.Batch], None] | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> list[Episode]:
-    """Return ``num_episodes`` complete episodes, from environments newly seeded with ``seed``.
+    """Play ``num_episodes`` complete episodes in environments newly seeded with ``seed``, and return them.
 
-    act: returns the flat actions for a batch. How many each environment (of those that are vectorized already, each
-    copy in them) contributes is fixed beforehand: the first to finish would be the short ones. max_steps: an episode
-    that lasts longer is cut there, so that one that never ends ends too; ``Episode.cut`` says so. see: is shown each
-    batch while its environments wait. after: is told, after each batch, how many episodes are done and how many steps
-    of environments.
+    act: returns the flat actions for a batch. The number of episodes from each environment (from each copy, if
+    environments are already vectorized) is fixed beforehand, as the first episodes to finish would be the short ones.
+    max_steps: longer episodes are cut there, with ``Episode.cut`` set, so that endless ones also end. see: called with
+    each batch while its environments wait. after: called after each batch with the numbers of finished episodes and of
+    environment steps.
     """
     copies = vec.copies_per_env
     share, rest = divmod(num_episodes, vec.num_envs * copies)
     num_left = [share + (env_id < rest) for env_id in range(vec.num_envs * copies)]
     finished, episodes, num_steps = Episodes(copies > 1, labels_of(vec)), list[Episode](), 0
-    # Of the episodes under way; an environment's returns are those of its agents.
+    # Of the unfinished episodes; each environment has a return per agent.
     returns, lengths = np.zeros((len(num_left), vec.agents_per_env // copies)), np.zeros(len(num_left), np.int64)
     abandoned: set[int] = set()  # copies that play on after their episode was cut
     vec.async_reset(seed=seed)
@@ -253,7 +257,7 @@ def evaluate(
             see(host)
         env_ids, rewards, masks = host.env_ids if copies == 1 else host.agent_ids, host.rewards, host.masks
         env_masks = masks.reshape(len(env_ids), -1)
-        # A row of no transition begins an episode.
+        # A row without a transition begins an episode.
         returns[env_ids] = np.where(
             env_masks.any(1, keepdims=True), returns[env_ids] + rewards.reshape(env_masks.shape) * env_masks, 0
         )
@@ -273,7 +277,7 @@ def evaluate(
             after(len(episodes), num_steps)
         if len(episodes) == num_episodes:
             return episodes
-        if copies > 1:  # one of several copies cannot be reset: it plays on, and what it comes to is not counted
+        if copies > 1:  # a single copy cannot be reset: it plays on, and the result is not counted
             abandoned |= set(late)
             returns[late], lengths[late] = 0, 0
             late = []
@@ -281,7 +285,7 @@ def evaluate(
 
 
 def _send(vec: pufferlib.VecEnv, env_ids: np.ndarray, actions: Any, late: Sequence[int]) -> None:
-    """Send actions for these environments, but reset the environments that are late."""
+    """Send actions to these environments, except to the late ones, which are reset."""
     if not late:
         vec.send(actions)
         return
@@ -293,11 +297,11 @@ def _send(vec: pufferlib.VecEnv, env_ids: np.ndarray, actions: Any, late: Sequen
     vec.async_reset(env_ids=late)
 
 
-# ------------------------------------------------------------------------------------------------ what came of them
+# ------------------------------------------------------------------------------------------------------ the results
 
 
 class Summary(NamedTuple):
-    """Of one number an episode: the mean, the 95 % interval of it, and how the episodes lie."""
+    """Statistics of one number per episode: the mean with its 95 % interval, minimum, median and maximum."""
 
     mean: float
     low: float
@@ -308,10 +312,10 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Summary:
-        """Return the spread of values, of which there must be one at least.
+        """Return the statistics of one or more values.
 
-        The interval is a bootstrap's: the percentiles 2.5 and 97.5 of the means of episodes drawn with replacement, as
-        many as there are. It assumes no shape, and is too narrow where there are fewer than about ten.
+        The interval is a bootstrap: percentiles 2.5 and 97.5 of the means of resamples of the same size, drawn with
+        replacement. It assumes no distribution, and is too narrow for fewer than about ten episodes.
         """
         array = np.asarray(list(values), np.float64)
         generator = np.random.default_rng(0)
@@ -323,7 +327,7 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Episodes of a policy (``policy``, in words) on an environment, and how they were played."""
+    """The episodes that a policy played in an environment, and how they were played. policy: its description."""
 
     env: str
     policy: str
@@ -333,31 +337,31 @@ class Evaluation:
     episodes: Sequence[Episode]
     videos: Sequence[str] = ()
     snapshots: Sequence[str] = ()
-    notes: Sequence[str] = ()  # what else is to be said, in sentences
+    notes: Sequence[str] = ()  # further remarks, as sentences
 
     @property
     def returns(self) -> Summary:
-        """Of the returns, summed over agents."""
+        """Statistics of the returns, summed over agents."""
         return Summary.of(episode.episodic_return for episode in self.episodes)
 
     @property
     def scores(self) -> Summary | None:
-        """Of the scores; None where the environment reports none."""
+        """Statistics of the scores; None if the environment reports none."""
         scores = [episode.score for episode in self.episodes if episode.score is not None]
         return Summary.of(scores) if scores else None
 
     @property
     def lengths(self) -> Summary:
-        """Of the episodes' lengths, in steps."""
+        """Statistics of the episodes' lengths, in steps."""
         return Summary.of(episode.length for episode in self.episodes)
 
     @property
     def num_cut(self) -> int:
-        """How many episodes were cut at ``max_steps``."""
+        """The number of episodes that were cut at ``max_steps``."""
         return sum(episode.cut for episode in self.episodes)
 
     def spreads(self) -> Mapping[str, Summary]:
-        """Return those that there are, by name."""
+        """Return the available statistics by name: of returns, agents' returns, scores and lengths."""
         agents = {
             f"return of {label}": Summary.of(returns) for label, returns in returns_by_label(self.episodes).items()
         }
@@ -365,7 +369,7 @@ class Evaluation:
         return {"return": self.returns, **agents, **scores, "length": self.lengths}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it, as JSON can hold it."""
+        """Return the fields and statistics as values that JSON can hold."""
         names = ("env", "policy", "greedy", "seed", "max_steps", "num_cut", "videos", "snapshots", "notes")
         values = {name: getattr(self, name) for name in names}
         summaries = {name: summary._asdict() for name, summary in self.spreads().items()}

@@ -1,4 +1,4 @@
-"""A film: the pictures of an episode, as they come, and a GIF or MP4 of them in the end."""
+"""Films: pictures of an episode, collected as it is played and saved as a GIF or MP4."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pufferlib.util.files import written_whole
 
 MAX_FRAMES = 2_000
 MAX_SIDE = 320  # pixels
-FPS = 30  # where an environment's metadata has none
+FPS = 30  # if an environment's metadata has none
 FORMATS = (".gif", ".mp4")
 RGB = "rgb_array"
 
 
 class Film:
-    """The pictures of an episode, no more than MAX_FRAMES, scaled down to max_side pixels and kept compressed."""
+    """The pictures of an episode, at most MAX_FRAMES, scaled down to max_side pixels and kept compressed."""
 
     def __init__(self, fps: float = FPS, max_side: int = MAX_SIDE) -> None:
         self.fps, self.max_side = fps, max_side
@@ -34,22 +34,22 @@ class Film:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for another picture."""
+        """Whether the film has reached MAX_FRAMES pictures."""
         return len(self._frames) >= MAX_FRAMES
 
     @property
     def limit(self) -> str:
-        """What the name of a file says where pictures were left out: "-first-2000", else ""."""
+        """The suffix of the file's name if pictures were left out, such as "-first-2000"; else ""."""
         return f"-first-{len(self)}" if self.num_left_out else ""
 
     def add(self, picture: Any) -> None:
-        """Take a picture, uint8 (height, width, 3). Raises PlanError for what is none."""
+        """Add a picture, uint8 (height, width, 3). Raises PlanError for anything else."""
         frame = scaled(checked_picture(picture), (self.max_side, self.max_side))
-        # A level of 1 takes about a millisecond, and makes a tenth or less of most games' pictures.
+        # Level 1 takes about a millisecond, and shrinks most games' pictures to a tenth or less.
         self._frames.append((zlib.compress(frame.tobytes(), 1), frame.shape))
 
     def count(self, rewards: np.ndarray, masks: np.ndarray, picture: Any) -> None:
-        """Take a step of an episode: what its agents got, and a picture, or None where there is no room for it."""
+        """Add a step of an episode: its agents' rewards, and a picture, or None if the film is full."""
         self.episodic_return += float(rewards[masks].sum())
         if picture is None:
             self.num_left_out += 1
@@ -62,9 +62,9 @@ class Film:
 
 
 def save(path: Path, films: Sequence[Film]) -> None:
-    """Write films, one after another, into a file that is whole at any time. Raises PlanError for other formats.
+    """Write films, one after another, to a single file, atomically. Raises PlanError for other formats.
 
-    A GIF needs Pillow, an MP4 imageio-ffmpeg; MissingExtra is raised where they are not installed.
+    A GIF needs Pillow, an MP4 imageio-ffmpeg; raises MissingExtra if the package is not installed.
     """
     frames, fps = [film for film in films if len(film)], films[0].fps
     with written_whole(path) as part:
@@ -72,13 +72,16 @@ def save(path: Path, films: Sequence[Film]) -> None:
 
 
 def save_picture(path: Path, picture: np.ndarray) -> None:
-    """Write a picture, uint8 (height, width, 3), into a PNG that is whole at any time."""
+    """Write a picture, uint8 (height, width, 3), to a PNG, atomically."""
     with written_whole(path) as part:
         _pillow().fromarray(picture).save(part, format="PNG")
 
 
 def checked_format(path: Path) -> str:
-    """Return the ending of a file's name. Raises PlanError unless films can be written so, MissingExtra likewise."""
+    """Return a path's extension.
+
+    Raises PlanError if films cannot be saved in that format, MissingExtra if its encoder is not installed.
+    """
     if path.suffix not in FORMATS:
         raise PlanError(f"{path}: films are written as {' or '.join(FORMATS)}, or into a folder")
     _ffmpeg() if path.suffix == ".mp4" else _pillow()
@@ -87,20 +90,20 @@ def checked_format(path: Path) -> str:
 
 def _save_gif(part: Path, films: Sequence[Film], fps: float) -> None:
     image = _pillow()
-    # A third of the time, and of the bytes, that Pillow's own choice of colours takes.
+    # Takes a third of the time, and of the bytes, of Pillow's default colours.
     colours = {"method": image.Quantize.FASTOCTREE, "dither": image.Dither.NONE}
     pictures = (image.fromarray(frame).quantize(**colours) for film in films for frame in film)
     first = next(pictures)
-    # Times are hundredths of a second, and viewers slow down what is faster than 50 pictures a second.
+    # Durations are in hundredths of a second, and viewers slow down anything above 50 pictures per second.
     duration_ms = max(20, round(100 / fps) * 10)
     first.save(part, format="GIF", save_all=True, append_images=pictures, duration=duration_ms, loop=0)
 
 
 def _save_mp4(part: Path, films: Sequence[Film], fps: float) -> None:
     frames = (np.pad(frame, [(0, side % 2) for side in frame.shape[:2]] + [(0, 0)], "edge") for film in films
-              for frame in film)  # fmt: skip  # of an odd number of pixels the usual codec knows nothing
+              for frame in film)  # fmt: skip  # the usual codec needs even sides
     first = next(frames)
-    # Of a file that is called .part ffmpeg knows no format.
+    # ffmpeg cannot tell the format from the extension .part.
     writer = _ffmpeg().write_frames(part, first.shape[1::-1], fps=fps, macro_block_size=1, output_params=["-f", "mp4"])
     writer.send(None)
     for frame in chain([first], frames):
@@ -136,7 +139,7 @@ def checked_picture(picture: Any) -> np.ndarray:
 
 
 def scaled(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Return a picture that fits into a size, (width, height), its sides in proportion. None is made larger."""
+    """Return a picture scaled down, in proportion, to fit a size, (width, height). Small ones stay unchanged."""
     height, width = picture.shape[:2]
     ratio = min(1.0, size[0] / width, size[1] / height)
     if ratio == 1.0:

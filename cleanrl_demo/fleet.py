@@ -1,7 +1,7 @@
-"""A fleet of actors over Ray: who is asked for rollouts, what becomes of those that die, and what was lost with them.
+"""A fleet of Ray actors: it requests rollouts, replaces actors that die, and counts what was lost with them.
 
-A fleet knows nothing of learning. Its actors are of any class with ``play(seed, version, weights)``, which returns what
-is told of a rollout, a ``RolloutReport``, and the rollout, and with ``close()``.
+A fleet is independent of learning. Its actors are of any class with ``close()`` and ``play(seed, version, weights)``,
+which returns a ``RolloutReport`` and the rollout.
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ from cleanrl_demo.report import Report
 from pufferlib.errors import MissingExtra, PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.vectorization.ray.connection import head_of, plain, reason, require_address, require_answer
 
-MOST_DEATHS = 3  # of an actor in a row, without a rollout in between
-WAIT_S = 1.0  # between two looks at the dashboard
-PATIENCE_S = 30.0  # without any rollout, before that is told
-CLOSE_S = 5.0  # that actors have to close their environments
+MOST_DEATHS = 3  # in a row, of one actor, without a rollout in between
+WAIT_S = 1.0  # between refreshes of the dashboard
+PATIENCE_S = 30.0  # without any rollout, before a message is printed
+CLOSE_S = 5.0  # for actors to close their environments
 
 
 class RolloutReport(NamedTuple):
-    """What is said of a rollout beside its rows."""
+    """What an actor reports of a rollout besides its rows."""
 
     version: int  # of the policy that played it
     node: str
     num_steps: int
-    seconds: float  # since the actor's rollout before
-    infos: list[list[dict[str, Any]]]  # of each batch, the numbers in them, with the fleet's own env_id and agent_id
+    seconds: float  # since the actor's previous rollout
+    infos: list[list[dict[str, Any]]]  # by batch, reduced to numbers, with env_id and agent_id unique in the fleet
 
 
 @dataclass
 class FleetActor:
-    """An actor of the fleet, whichever process plays it now."""
+    """An actor of the fleet, which keeps its index when its process is replaced."""
 
     index: int
     handle: Any
-    life: int = 0  # how many processes there were before
-    deaths: int = 0  # of these in a row, without a rollout
+    life: int = 0  # the number of earlier processes
+    deaths: int = 0  # the latest of these in a row, without a rollout
     node: str = ""
     steps_per_s: float = 0.0  # in the last rollout
 
 
 class Fleet:
-    """The actors of a run: asked for rollouts, one each at a time, and replaced where they die. A context manager.
+    """A context manager for a run's actors: each plays one rollout at a time, and is replaced if it dies.
 
-    ``num_lost`` rollouts went with actors that died, and so did the open episodes of all their environments;
-    ``num_dropped`` were older than ``max_lag``.
+    ``num_lost`` rollouts were lost with actors that died, as were the open episodes of all their environments;
+    ``num_dropped`` rollouts were older than ``max_lag``.
     """
 
     def __init__(self, ray: Any, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
-        """kind: of the actors, made with an index and with these arguments. config: as ``appo_ray.Config``."""
+        """kind: the actors' class, called with an index and these arguments. config: see ``appo_ray.Config``."""
         self.ray, self.report, self.config, self.arguments = ray, report, config, arguments
         self.kind = ray.remote(num_cpus=config.cpus_per_actor, scheduling_strategy="SPREAD")(kind)
         self.members = [FleetActor(index, self._new(index)) for index in range(config.num_actors)]
-        self.plays: dict[Any, tuple[FleetActor, Any]] = {}  # of the references to what is told and to the rollout
-        self.waiting: list[FleetActor] = []  # for the next version, where no lag is allowed
+        self.plays: dict[Any, tuple[FleetActor, Any]] = {}  # by the report's reference, with the rollout's
+        self.waiting: list[FleetActor] = []  # for the next version, if no lag is allowed
         self.num_lost = self.num_dropped = self.num_deaths = 0
 
     def __enter__(self) -> Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Print what was lost, and end all actors; those at play have a few seconds to finish."""
+        """Print what was lost, and end all actors; those that are playing get a few seconds to finish."""
         self._sum_up()
         try:
             self.ray.wait(
@@ -80,28 +80,29 @@ class Fleet:
         finally:
             for member in self.members:
                 self.ray.kill(member.handle)
-            # Within bounds for all together: where the head is gone, those on other nodes never end.
+            # One time limit for all: if the head is gone, plays on other nodes never end.
             for report_ref in self.ray.wait(list(self.plays), num_returns=len(self.plays), timeout=CLOSE_S)[0]:
                 if self._look_at(report_ref):
                     self._look_at(self.plays[report_ref][1])
 
     def broadcast(self, version: int, policy: nn.Module) -> None:
-        """Put the weights of a version where actors find them."""
+        """Put the weights of a policy version where actors can fetch them."""
         weights = {name: part.cpu().numpy() for name, part in policy.state_dict().items()}
         self.version, self.weights = version, self.ray.put(weights)
 
     def begin(self, seed: int) -> None:
-        """Reset all environments. Rollouts and episodes under way are dropped."""
+        """Reset all environments, and ask all actors for rollouts. Unfinished rollouts and episodes are dropped."""
         self.seed = seed
         self.plays.clear()
         self.waiting = list(self.members)
         self._ask_waiting()
 
     def gather(self, count: int) -> tuple[list[Any], list[int]]:
-        """Return so many rollouts, in the order of their actors, and how many versions old they are.
+        """Return ``count`` rollouts, ordered by actor, and the lag of each in policy versions.
 
-        An actor is asked for the next one when one of its has arrived; where no lag is allowed, when all have. Raises
-        WorkerError, or what else of pufferlib's an actor raised.
+        An actor is asked for its next rollout when one has arrived or, if no lag is allowed, when all have. Raises
+        WorkerError if an actor's environment or policy raises, or it dies repeatedly; other pufferlib errors of actors
+        are raised unchanged.
         """
         results: list[tuple[int, Any, int]] = []
         while len(results) < count:
@@ -128,13 +129,13 @@ class Fleet:
                 continue
             try:
                 results.append((member.index, self.ray.get(rollout_ref), lag))
-            except self.ray.exceptions.RayError:  # the node on which it lay is gone, as the next one will tell
+            except self.ray.exceptions.RayError:  # its node is gone, as the actor's next play will show
                 self.num_lost += 1
         results.sort(key=lambda result: result[0])
         return [rollout for _, rollout, _ in results], [lag for *_, lag in results]
 
     def charts(self) -> dict[str, float]:
-        """Return what is to be told of actors, by TensorBoard names; speeds are in steps a second."""
+        """Return the actors' speeds, in steps per second, and the numbers of losses, by TensorBoard name."""
         speeds: dict[str, float] = {}
         for member in self.members:
             if member.steps_per_s:
@@ -145,7 +146,7 @@ class Fleet:
         return {**{f"charts/{name}": count for name, count in lost.items() if count}, **speeds}
 
     def _look_at(self, reference: Any) -> bool:
-        """Return whether a play whose result is not used any more failed: Ray would log an unseen error's traceback."""
+        """Return whether a play whose result is not used failed: Ray would log the traceback of an unseen error."""
         try:
             self.ray.get(reference, timeout=CLOSE_S)
         except self.ray.exceptions.RayError:
@@ -175,7 +176,7 @@ class Fleet:
         self.plays[report_ref] = member, rollout_ref
 
     def _first(self) -> Any:
-        """Wait, and return the reference to what is told of the first rollout to arrive, or of an actor's end."""
+        """Wait for the first play to finish or fail, and return the reference to its report."""
         since_s, waits = time.monotonic(), True
         while True:
             ready, _ = self.ray.wait(list(self.plays), timeout=WAIT_S)
@@ -191,11 +192,14 @@ class Fleet:
                 )
 
     def _lose(self, member: FleetActor, error: Any) -> None:
-        """Replace an actor that has died. Raises what its environments or policy raised."""
+        """Replace an actor that died.
+
+        Raises the error of its environment or policy, or WorkerError if it died too often.
+        """
         cause: Any = getattr(error, "cause", None)
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
             raise self._explained(member, cause, plain(error)) from None
-        lost = isinstance(cause, self.ray.exceptions.RayError)  # what the play was to begin with
+        lost = isinstance(cause, self.ray.exceptions.RayError)  # what the play needed, such as the weights
         num_envs, death = self.config.num_envs, reason(cause if lost else error)
         self.num_lost += 1
         self.num_deaths += 1
@@ -219,7 +223,7 @@ class Fleet:
         self._ask(member)
 
     def _explained(self, member: FleetActor, cause: Any, trace: str) -> PufferError:
-        """Return what an actor raised as an error of ours that says where."""
+        """Convert an actor's error to a WorkerError that names the actor; return other pufferlib errors unchanged."""
         if isinstance(cause, PufferError) and not isinstance(cause, WorkerError):
             return cause
         env_id = getattr(cause, "env_id", None)
@@ -236,11 +240,11 @@ class Fleet:
 
 @contextmanager
 def connected(config: Any) -> Iterator[Any]:
-    """Connect to Ray, and yield its module: the Ray of an earlier connection, or that at the address.
+    """Connect to Ray, and yield its module. An existing connection is used if there is one.
 
-    Else one of our own on this machine, which ends with the context. config: as ``Fleet`` has it. Raises MissingExtra,
-    PlanError where there is no Ray at the address, or this process is connected to another one, and PlatformError where
-    one does not start.
+    Otherwise the address is config's or, if that is None, RAY_ADDRESS; without either, Ray is started on this machine
+    and ends with the context. config: as for ``Fleet``. Raises MissingExtra without Ray; PlanError if there is no Ray
+    at the address, or this process is connected to another one; PlatformError if Ray does not start.
     """
     ray = ray_module()
     if ray.is_initialized():
@@ -261,13 +265,13 @@ def connected(config: Any) -> Iterator[Any]:
                 f"address={address!r} is no Ray that can be reached ({error}); start one with `ray start --head`, or "
                 "leave the address out for one on this machine"
             ) from error
-        except Exception as error:  # of no class of its own where a node does not start within half a minute
+        except Exception as error:  # Ray raises plain Exception if a node does not start within half a minute
             raise PlatformError(f"Ray did not start: {error} Try again when the machine is less busy") from error
         yield ray
 
 
 def _quieten(stack: ExitStack) -> None:
-    """Keep Ray from telling of each death in a paragraph on the standard output; we do in a line."""
+    """Keep Ray from printing a paragraph on each death to standard output; the fleet prints a line."""
     from ray._private import worker
 
     original = getattr(worker, "print_to_stdstream", None)
@@ -277,7 +281,7 @@ def _quieten(stack: ExitStack) -> None:
 
 
 def ray_module() -> Any:
-    """Return Ray, imported only now. Raises MissingExtra."""
+    """Import and return Ray. Raises MissingExtra if it is not installed."""
     try:
         import ray
     except ImportError as error:
@@ -286,6 +290,6 @@ def ray_module() -> Any:
 
 
 def node_name() -> str:
-    """Return a name of this node, which is short and no other's."""
+    """Return a short and unique name for this node."""
     ray = ray_module()
     return f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:4]}"

@@ -1,14 +1,14 @@
-"""Learnt responses in leagues: what ``oracle = "ppo"`` and ``oracle = "dqn"`` of a league's file stand for.
+"""Learned responses in leagues: the oracles for ``oracle = "ppo"`` and ``oracle = "dqn"`` in a league's file.
 
     oracle = "dqn"
     [oracle_kwargs]
     num_envs = 64
     total_steps = 10_000
 
-``[oracle_kwargs]`` are fields of the trainer's ``Config``; ``num_envs``, ``backend``, ``num_workers`` and
-``batch_size`` are those of the VecEnv in which responses are learnt; that in which payoffs are sampled is
-another. In a league with ``[workers]`` these learn the responses of all seats at the same time, each in its one
-VecEnv. What the league sees to itself, such as the seed, is refused.
+``[oracle_kwargs]`` are fields of the trainer's ``Config``. ``num_envs``, ``backend``, ``num_workers`` and
+``batch_size`` are those of the VecEnv in which responses are learnt; payoffs are sampled in another one. In a league
+with ``[workers]``, the workers learn the responses of all seats at the same time, each in its own VecEnv. Settings that
+the league determines, such as the seed, are rejected.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ THE_LEAGUES = {
     "checkpoint_minutes", "eval_episodes", "eval_greedy", "runs", "track", "track_project", "video_envs", "video_every",
     "keep_buffer",
 }  # fmt: skip
-LOGITS = "pufferlib.population.games:Logits"  # for games whose information states are numbered
+LOGITS = "pufferlib.population.games:Logits"  # for games with numbered information states
 
 
 def ppo_oracle(setup: Setup, **settings: Any) -> LeagueOracle:
-    """Return responses that PPO learns."""
+    """Return an oracle whose responses PPO learns."""
     return LeagueOracle(setup, ppo.Config, settings)
 
 
 def dqn_oracle(setup: Setup, **settings: Any) -> LeagueOracle:
-    """Return responses that DQN learns."""
+    """Return an oracle whose responses DQN learns."""
     return LeagueOracle(setup, dqn.Config, settings)
 
 
 class LeagueOracle:
-    """An oracle that makes a ``LearnedOracle`` for each policy, from a seed that comes of the league's and of the pool.
+    """An oracle that makes a ``LearnedOracle`` for each policy, seeded by the league's seed and the size of the pool.
 
-    So a league that was interrupted goes on as it would have. nash_conv, evaluate: those of ``ExactOracle``, of games
-    whose environments number information states; else None. Raises PlanError for what is no setting.
+    An interrupted league therefore continues as it would have. nash_conv, evaluate: those of ``ExactOracle`` for games
+    whose environments number information states, else None. Raises PlanError for invalid settings.
     """
 
     def __init__(self, setup: Setup, kind: type[Any], settings: dict[str, Any]) -> None:
@@ -71,7 +71,7 @@ class LeagueOracle:
             **{name: trainer_settings[name] for name in VEC if name in trainer_settings},
         }
         if setup.coordinator is not None:
-            vec_kwargs["num_envs"] = 1  # to look at
+            vec_kwargs["num_envs"] = 1  # only to read its spaces
         self._vec = setup.make_env(**vec_kwargs, seed=setup.seed, as_torch=True)
         space = self._vec.observation_layout.space
         numbered = isinstance(space, Dict) and isinstance(space.spaces.get("state"), Discrete)
@@ -91,7 +91,7 @@ class LeagueOracle:
         return self._learned().respond(seat, mixture)
 
     def respond_all(self, requests: Sequence[tuple[int, Mixture]]) -> list[int]:
-        """Return a response for each seat and mixture; the league's workers learn them at the same time."""
+        """Return a response for each seat and mixture; the league's workers, if any, learn them at the same time."""
         learned = self._learned()
         if isinstance(learned, RemoteOracle):
             return learned.respond_all(requests)

@@ -1,7 +1,7 @@
-"""What updates share: minibatches of the rows that are learnt from, and the weights that learn, as one vector.
+"""Shared parts of updates: minibatches of the rows to learn from, and a policy's weights as one vector.
 
-Two rows are in each minibatch at least, or nothing would be learnt: advantages are taken less their mean, and that of a
-lone row is zero.
+Each minibatch has at least two rows: advantages are centred on their mean, so a single row's would be zero, and nothing
+would be learnt.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["as_one", "require_rows", "shares"]
 
 
 def require_rows(config: Any, num_rows: int) -> None:
-    """Raise PlanError if ``num_minibatches``, where a trainer has that, leave fewer than two rows in each.
+    """Raise PlanError if a trainer's ``num_minibatches`` would leave fewer than two rows in each.
 
-    num_rows: the most that an update may have.
+    num_rows: the most rows that an update can have.
     """
     num_minibatches = getattr(config, "num_minibatches", None)
     if num_minibatches is None or num_rows >= 2 * num_minibatches:
@@ -32,18 +32,18 @@ def require_rows(config: Any, num_rows: int) -> None:
 
 
 def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple[torch.Tensor, ...]:
-    """Return rows in so many minibatches, whose sizes differ by one at most.
+    """Return rows split into ``num_minibatches`` minibatches, whose sizes differ by at most one.
 
-    at_least: in each, if need be of fewer minibatches, as where few of a rollout's rows are real.
+    at_least: rows in each; if necessary there are fewer minibatches, as when few of a rollout's rows are valid.
     """
     return rows.tensor_split(max(1, min(num_minibatches, len(rows) // at_least)))
 
 
 def as_one(policy: nn.Module) -> torch.Tensor:
-    """Move all weights into one vector and their gradients into another, and return the first.
+    """Move all weights into one vector and their gradients into another; return the first.
 
-    The policy keeps views of both. Gradients are clipped and applied by a few operations on one long vector rather
-    than as many on each of a dozen small tensors, which took a quarter of the time of an update.
+    The policy keeps views of both. Clipping and applying gradients takes a few operations on one long vector instead of
+    as many on each of a dozen small tensors, which took a quarter of an update's time.
     """
     weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
     weights.grad = torch.zeros_like(weights)

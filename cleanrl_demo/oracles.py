@@ -1,12 +1,12 @@
-"""Learnt responses for the loops of ``pufferlib.population``: PPO or DQN against opponents that a mixture draws.
+"""Learned responses for the loops of ``pufferlib.population``: PPO or DQN against opponents drawn from a mixture.
 
     with pufferlib.make(partial(GameEnv, "leduc_poker", observation="index"), num_envs=256, seed=1) as vec:
         oracle = LearnedOracle(vec, PolicyPool(), ppo.Config(total_steps=100_000, gamma=1.0))
         for iteration in psro(oracle, PayoffTable(2), solvers.alpha_rank, evaluate=Evaluator(vec, oracle.pool)):
             …
 
-The trainers are ``ppo.py`` and ``dqn.py`` as they are. What they step shows them one seat's rows only, those in which
-it acts (``LearnerView``); a router plays the other seats, by policies that are drawn again for each episode.
+The trainers are ``ppo.py`` and ``dqn.py``, unchanged. They step a ``LearnerView``, which shows them only the rows in
+which one seat acts; a router plays the other seats with policies that are drawn again for each episode.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ Config = ppo.Config | dqn.Config
 TRAINERS: Mapping[type[Any], tuple[Any, Any]] = {
     ppo.Config: (ppo.make_learner, ppo.learn),
     dqn.Config: (dqn.Learner, dqn.learn),
-}  # what makes a learner, and what has it learn
-# Keys of a learner's state with which an improvement does not go on: they are stored elsewhere, or start from scratch.
-# So does DQN's target network, as a first update copies the one that learns.
+}  # the functions that make and train a learner
+# Keys of a learner's state that an improvement does not restore: they are stored elsewhere, or start from scratch.
+# DQN's target network also does, as the first update copies the trained network to it.
 NOT_RESUMED = {"weights", "target", "generator", "replay", "num_steps", "num_updates"}
 
 
 class LearnedOracle(Oracle, ImprovingOracle):
     """An oracle whose policies learn by playing: responses, and learners that improve.
 
-    vec: any environments, on any backend, made with ``as_torch=True``; they are reset for each policy. config: of
-    ``ppo.py`` or ``dqn.py``, which says by which of them. ``total_steps`` are those of one response or improvement,
-    rows in which the seat acts; what is about a run's environments, folder and evaluation is not read. warm: whether a
-    response begins with the weights of its seat's newest policy, if that is one of these, or with new ones.
-    seats: as ``Router`` has them. num_episodes: played to their ends so far. Equal seeds give equal policies where the
-    VecEnv gives equal batches.
-    A response leaves nothing but itself in the pool. A learner's optimiser goes on from one improvement to the next, as
-    does what PPO knows of the size of rewards, as its state in the pool; the learning rate falls again in each.
-    Raises PlanError for what trainers refuse, and for several frames, as those of a seat are not those of its rows, and
-    devices, as routers compute on the CPU.
+    vec: any environments on any backend, made with ``as_torch=True``; they are reset for each policy. config:
+    ``ppo.Config`` or ``dqn.Config``, which selects the trainer. ``total_steps`` counts the rows in which the seat acts,
+    for each response or improvement; settings of a run's environments, folder and evaluation are ignored. warm: whether
+    a response starts with the weights of its seat's newest policy, if both have the same origin, instead of new ones.
+    seats: as in ``Router``. num_episodes: the number of finished episodes so far. Equal seeds give equal policies if
+    the VecEnv gives equal batches.
+    A response adds only itself to the pool. A learner's optimizer and PPO's statistics of reward sizes continue from
+    one improvement to the next, as part of its state in the pool; the learning rate starts over in each.
+    Raises PlanError for settings that trainers reject; for more than one frame, since a seat's frames are not those of
+    its rows; and for devices other than the CPU, where routers compute.
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class LearnedOracle(Oracle, ImprovingOracle):
         self._seeds = np.random.SeedSequence(config.seed)
 
     def initial(self, seat: int) -> int:
-        """Return the id of a policy that has learnt nothing."""
+        """Return the id of an untrained policy."""
         with torch_set_up(self._seeded()):
             actor = self._origin.actor(self._vec.observation_layout, self._vec.single_action_space)
         return self.pool.add(actor.policy, self._origin, self._seats[seat].name)
 
     def respond(self, seat: int, mixture: Mixture) -> int:
-        """Return the id of a policy that has learnt to play a seat against a mixture."""
+        """Train a policy to play a seat against a mixture, and return its id."""
         newest = mixture.populations[seat][-1]
         warm = self._warm and self.pool.origin(newest) == self._origin
         learner = self._trained(seat, mixture, self.pool.weights(newest) if warm else None)
         return self.pool.add(learner.actor.policy, self._origin, self._seats[seat].name)
 
     def begin(self, seat: int) -> int:
-        """Return the id of a learner that has learnt nothing."""
+        """Return the id of an untrained learner."""
         with torch_set_up(self._seeded()):
             actor = self._origin.actor(self._vec.observation_layout, self._vec.single_action_space)
         return self.pool.add_learner(actor.policy.state_dict(), self._origin, self._seats[seat].name)
 
     def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
-        """Train a learner further in playing a seat against a mixture."""
+        """Train a learner further to play a seat against a mixture."""
         trained = self._trained(seat, mixture, self.pool.weights(learner), self.pool.state(learner))
         state = {name: value for name, value in trained.state().items() if name not in NOT_RESUMED}
         self.pool.publish(learner, trained.actor.policy.state_dict(), state)
@@ -102,7 +102,7 @@ class LearnedOracle(Oracle, ImprovingOracle):
     def _trained(
         self, seat: int, mixture: Mixture, weights: Mapping[str, Any] | None, state: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return a trainer's learner that has learnt. weights: it begins with; None: new ones. state: goes on with."""
+        """Train and return a trainer's learner. weights: initial ones; None: new ones. state: to restore besides."""
         config = self._seeded()
         make_learner, learn = TRAINERS[type(config)]
         num_rows = config.rows_per_update(self._vec) // self._vec.agents_per_env
@@ -122,12 +122,12 @@ class LearnedOracle(Oracle, ImprovingOracle):
         return learner
 
     def _seeded(self) -> Config:
-        """Return the settings with a seed of their own."""
+        """Return the settings with a new seed."""
         return replace(self._config, seed=int(self._seeds.spawn(1)[0].generate_state(1)[0]))
 
 
 class Opponents(Sampled):
-    """Each episode's opponents are drawn from a mixture, of which a learner has taken a seat; and episodes counted."""
+    """A matchmaker that draws each episode's opponents from a mixture, next to a learner, and counts episodes."""
 
     def __init__(self, mixture: Mixture, seat: int, learner: int, seed: int) -> None:
         populations = [*mixture.populations[:seat], (learner,), *mixture.populations[seat + 1 :]]
@@ -143,7 +143,7 @@ class Opponents(Sampled):
 
 
 class Practice:
-    """As much of a Session as a trainer's ``learn`` needs, in one stretch; its report raises, and says nothing."""
+    """The part of a Session that a trainer's ``learn`` uses: one stretch, and a report that only checks losses."""
 
     def __init__(self, vec: LearnerView, learner: Any, config: Config) -> None:
         self.vec, self.report, self._learner, self._config = vec, self, learner, config

@@ -1,11 +1,11 @@
-"""How many environments fit into memory: predicted from what a few take, then probed.
+"""The number of environments that fit in memory: predicted from trials with a few, then verified.
 
     puffer train tag/grid --algorithm ppo_cuda --num-envs auto
 
-What an environment takes (its state, its rows, its columns of a rollout, its share of a minibatch's activations) is not
-added up from shapes, which would be written down twice: a trial plays whole iterations of a few environments and of
-twice as many, and memory grows by so much. What fits by that into most of the free memory is tried, and where it runs
-out, half of it, until an iteration is through. Between trials all is given back.
+What an environment takes (its state, its rows, its columns of a rollout, its share of a minibatch's activations) is
+measured, not computed from shapes, which would have to be written down twice. A trial plays whole iterations with a few
+environments, another with twice as many; the difference is what these environments need. The number that should fit in
+most of the free memory is then tried, and halved until an iteration completes. All memory is released between trials.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from pufferlib.util.memory import memory_at_hand, memory_text
 __all__ = ["AUTO", "Account", "Needs", "as_many_as_fit", "free_nbytes", "measured"]
 
 AUTO = "auto"
-SHARE = 0.8  # of free memory, that is planned with: allocators round up, and a run's report and evaluation come on top
-# Rows of a trial that predicts: with fewer, what grows with them is hidden behind what all share.
+SHARE = 0.8  # of free memory, to plan with: allocators round up, and a run's report and evaluation come on top
+# Rows of a trial for the prediction: with fewer, what grows with them is hidden behind what all share.
 SAMPLE_ROWS = 4096
 
-Trial = Callable[[int], None]  # plays what a run of so many environments does, and keeps nothing of it
+Trial = Callable[[int], None]  # plays as a run with this many environments does, and keeps nothing
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes that a run takes: what all environments share, and what each adds."""
+    """A run's memory needs in bytes: what all environments share, and what each adds."""
 
     shared_nbytes: float
     per_env_nbytes: float
 
     def nbytes(self, num_envs: int) -> float:
-        """Return what so many environments take."""
+        """Return the bytes that ``num_envs`` environments need."""
         return self.shared_nbytes + self.per_env_nbytes * num_envs
 
     def num_envs(self, nbytes: float) -> int:
-        """Return how many environments fit; 0 if none does."""
+        """Return how many environments fit in ``nbytes``; 0 if none does."""
         return max(0, math.floor((nbytes - self.shared_nbytes) / self.per_env_nbytes))
 
     def __str__(self) -> str:
@@ -57,10 +57,10 @@ class Needs:
 def as_many_as_fit(
     trial: Trial, device: str, rows_per_env: int, most: int, *, free: float | None = None, share: float = SHARE
 ) -> tuple[int, Needs]:
-    """Return how many environments fit on a device, no more than ``most``, and what they need.
+    """Return how many environments fit on a device, at most ``most``, and what they need.
 
-    rows_per_env: rows of a rollout, of one environment. free: bytes to be had, by default all that are free now.
-    share: of them, that may be planned with. Raises PlanError where not even one fits.
+    rows_per_env: one environment's rows in a rollout. free: available bytes; by default all that are free now. share:
+    the fraction of them to plan with. Raises PlanError if not even one environment fits.
     """
     free = free_nbytes(device) if free is None else free
     budget = share * free
@@ -74,9 +74,9 @@ def as_many_as_fit(
 
 
 def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
-    """Return what environments need, from trials of ``num_envs`` and twice as many, or of fewer where these run out.
+    """Return what environments need, from trials with ``num_envs`` and twice as many, or with fewer if memory runs out.
 
-    Raises PlanError where two are too many, as then nothing can be predicted.
+    Raises PlanError if even two do not fit, since nothing can be predicted then.
     """
     for few in halved(num_envs):
         once, twice = (most_nbytes(trial, number, device, budget) for number in (few, 2 * few))
@@ -90,16 +90,16 @@ def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
 
 
 def halved(number: int) -> Iterator[int]:
-    """Yield a number, half of it, and so on down to 1."""
+    """Yield a number and its successive halves, rounded down, until 1."""
     while number:
         yield number
         number //= 2
 
 
 def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int | None:
-    """Return the most bytes that a trial had at a time, or None if it ran out of memory, or took more than budget.
+    """Return a trial's peak memory in bytes, or None if it ran out of memory or exceeded the budget.
 
-    What it took is given back to the device.
+    On a GPU, the trial's memory is returned to the device.
     """
     on_gpu = torch.device(device).type == "cuda"
     try:
@@ -108,10 +108,10 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
             torch.cuda.reset_peak_memory_stats(device)
             trial(num_envs)
             most: int = torch.cuda.max_memory_allocated(device) - before
-            # What an iteration took while it was captured its graph keeps, which counts as reserved, not as allocated.
+            # A graph keeps the memory of the captured iteration, which counts as reserved, not as allocated.
             if torch.cuda.memory_reserved(device) - reserved > budget:
                 return None
-        else:  # where more is promised than there is, who takes it is killed: so a trial ends at the budget
+        else:  # the host kills processes that use too much memory, so a trial ends at the budget
             with Account(budget) as account:
                 trial(num_envs)
             most = account.most_nbytes
@@ -127,7 +127,7 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
 
 
 def ran_out(error: BaseException | None) -> bool:
-    """Whether an error is that memory ran out, or came of that: a capture that fails raises another one."""
+    """Return whether an error is a lack of memory or was caused by one: a failed capture raises a different error."""
     while error is not None:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
             return True
@@ -136,21 +136,21 @@ def ran_out(error: BaseException | None) -> bool:
 
 
 def free_nbytes(device: str) -> float:
-    """Return the bytes that can be had on a device; of the host's, the share of each process that torchrun started."""
+    """Return a device's free bytes; on the host, they are divided by the processes that torchrun started there."""
     if torch.device(device).type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     return memory_at_hand() / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def amount(nbytes: float) -> str:
-    """Return an amount of memory, in KiB where it is little."""
+    """Format an amount of memory, in KiB below 1 MiB."""
     return memory_text(nbytes) if nbytes >= 2**20 else f"{nbytes / 2**10:.1f} KiB"
 
 
 class Account(TorchDispatchMode):
-    """Counts the memory of tensors that are made while it is entered. Raises torch.OutOfMemoryError beyond a limit.
+    """A context manager that counts the memory of the tensors made in it.
 
-    nbytes: of those that are there. most_nbytes: the most so far.
+    Raises torch.OutOfMemoryError above a limit. nbytes: of the tensors that are alive. most_nbytes: the peak.
     """
 
     def __init__(self, limit: float = math.inf) -> None:
@@ -168,7 +168,7 @@ class Account(TorchDispatchMode):
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         key, nbytes = id(storage), storage.nbytes()
-        if key in self._storages:  # a view, or what was written to
+        if key in self._storages:  # a view, or an output written in place
             return
         self._storages.add(key)
         weakref.finalize(storage, self._freed, key, nbytes).atexit = False

@@ -1,10 +1,10 @@
-"""Curves of runs: one line for runs that differ in their seeds only, their mean, and how sure it is.
+"""Curves of runs: one line for runs that differ only in their seeds, their mean, and its uncertainty.
 
     puffer plot runs/CartPole-v1__ppo__* --out curve.png
 
-Runs are put together by environment, algorithm, and all settings in which any of them differ. The band around the
-mean of three seeds or more is the 95 % interval of the mean by Student's t, of two what lies between them: the legend
-says which. Where not all runs of a line have been, at its ends, there is none of it.
+Runs are grouped by environment, algorithm, and all settings in which any of them differ. With three or more seeds, the
+band around the mean is its 95 % interval by Student's t; with two, it spans both curves. The legend says which. A line
+covers only the range that all of its runs have in common.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ AXES = ("steps", "seconds")
 SECONDS_TAG = "charts/seconds"
 NUM_POINTS = 200
 CONFIDENCE = 0.95
-MIN_SEEDS = 3  # for an interval: that of two would be wider than any picture
-# Settings that leave what is learnt alone.
+MIN_SEEDS = 3  # for an interval: with two it would be wider than any picture
+# Settings that do not affect learning.
 IDLE = {"env", "seed", "runs"}
 IDLE_PREFIXES = ("track", "eval_", "video")
 
 
 class Curve(NamedTuple):
-    """A scalar of one run: (num_points,) each, in the order of time."""
+    """A scalar of one run in order of time: arrays (num_points,)."""
 
     steps: np.ndarray
     values: np.ndarray
@@ -42,7 +42,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Band:
-    """The mean of several curves, (num_points,) each, and what lies around it; ``label`` says what both are."""
+    """The mean of several curves with a band around it, (num_points,) each; ``label`` describes both."""
 
     label: str
     x: np.ndarray
@@ -52,7 +52,7 @@ class Band:
 
 
 class NoScalar(pufferlib.PlanError):
-    """A run has stored no scalar of that name; ``tags`` are those that it has."""
+    """The error for a scalar that a run has not stored. tags: the scalars that it has."""
 
     def __init__(self, run_folder: Path, tag: str, tags: Sequence[str]) -> None:
         hint = f"those are {', '.join(sorted(tags))}" if tags else "nothing has been stored in it yet"
@@ -61,9 +61,9 @@ class NoScalar(pufferlib.PlanError):
 
 
 def plot(run_folders: Sequence[Path], out: Path, tag: str = TAG, x: str = "steps") -> list[Path]:
-    """Draw a scalar of runs into a PNG, and return the runs that do not have it. x: "steps", or "seconds" of training.
+    """Plot a scalar of runs to a PNG; return the runs without it. x: "steps", or "seconds" of training.
 
-    Raises PlanError for a folder that is no run, and where no run has the scalar; MissingExtra without matplotlib.
+    Raises PlanError if a folder is not a run's or no run has the scalar; MissingExtra without matplotlib.
     """
     if out.is_dir():
         raise pufferlib.PlanError(f"out={out} is a folder; name a PNG in it, such as {out / 'curves.png'}")
@@ -76,7 +76,7 @@ def plot(run_folders: Sequence[Path], out: Path, tag: str = TAG, x: str = "steps
 
 
 def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
-    """Draw bands into a PNG. Raises MissingExtra without matplotlib."""
+    """Draw bands to a PNG. Raises MissingExtra without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -97,7 +97,7 @@ def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
 
 
 def folders_of(patterns: Sequence[str]) -> list[Path]:
-    """Return the run folders that paths and globs name, each once. Raises PlanError where one names none."""
+    """Return the run folders that match paths and globs, each once. Raises PlanError for one without a match."""
     folders: dict[Path, None] = {}
     for pattern in patterns:
         matches = [Path(pattern)] if Path(pattern).exists() else sorted(map(Path, glob.glob(pattern)))
@@ -108,9 +108,9 @@ def folders_of(patterns: Sequence[str]) -> list[Path]:
 
 
 def read(run_folder: Path, tag: str) -> Curve:
-    """Return a run's TensorBoard scalar. Raises NoScalar, with those that there are, if the run has none of that name.
+    """Return a run's TensorBoard scalar. Raises NoScalar if the run has none of that name.
 
-    Of a run that was resumed it is what stands: what had been stored beyond the checkpoint is not.
+    Points that a resumed run had stored beyond its checkpoint before it was interrupted are left out.
     """
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -123,16 +123,16 @@ def read(run_folder: Path, tag: str) -> Curve:
 
 
 def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve]:
-    """Return the curves of those runs that have the scalar: others may have ended before they stored any.
+    """Return the curves of the runs that have the scalar; runs may have ended before they stored any.
 
-    Raises PlanError where none has it.
+    Raises PlanError if none has it, a folder is not a run's, or x is not one of AXES.
     """
     if x not in AXES:
         raise pufferlib.PlanError(f"x={x!r} is not one of {', '.join(AXES)}")
     curves: dict[Path, Curve] = {}
     lacking: list[NoScalar] = []
     for folder in run_folders:
-        read_config(folder)  # or it is no run
+        read_config(folder)  # raises PlanError if it is not a run's
         try:
             curve = read(folder, tag)
             if x == "seconds":
@@ -150,7 +150,7 @@ def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve
 
 
 def grouped(curves: Mapping[Path, Curve]) -> dict[str, list[Curve]]:
-    """Return the curves of runs, those that differ in their seeds only together, by what else is to be said of them."""
+    """Return curves by label; those of runs that differ only in their seeds are grouped."""
     runs: dict[tuple[str, str], list[tuple[dict[str, Any], Curve]]] = defaultdict(list)
     for folder, curve in curves.items():
         config = read_config(folder)
@@ -164,17 +164,17 @@ def grouped(curves: Mapping[Path, Curve]) -> dict[str, list[Curve]]:
             parts[", ".join([env, algorithm, *settings])].append((config.get("seed"), curve))
         for label, part in sorted(parts.items()):
             seeds = {seed for seed, _ in part}
-            unit = "seed" if len(seeds) == len(part) else "run"  # a seed that runs twice is no second seed
+            unit = "seed" if len(seeds) == len(part) else "run"  # the same seed twice is one seed
             groups[f"{label}: {_count(len(part), unit)}"] = [curve for _, curve in part]
     return groups
 
 
 def band_of(label: str, curves: Sequence[Curve]) -> Band:
-    """Return the mean of curves, and what lies around it. Raises PlanError where no stretch is common to all."""
+    """Return the mean of curves and the band around it. Raises PlanError if the curves have no range in common."""
     begin, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
     if begin > end:
         raise pufferlib.PlanError(f"{label}: one ends at {end:,.0f} before another begins at {begin:,.0f}; plot fewer")
-    # Each run has points of its own; between them a curve is a line.
+    # Runs have points at different steps; interpolate linearly between them.
     x = np.linspace(begin, end, NUM_POINTS)
     values = np.stack([np.interp(x, curve.steps, curve.values) for curve in curves])  # (num_runs, NUM_POINTS)
     mean = values.mean(0)
@@ -186,9 +186,9 @@ def band_of(label: str, curves: Sequence[Curve]) -> Band:
 
 
 def interval_radius(values: np.ndarray) -> np.ndarray:
-    """Return how far the 95 % interval of the mean over the first axis reaches to either side, by Student's t.
+    """Return half the width of the 95 % interval, by Student's t, of the mean over the first axis.
 
-    values: (num_samples, …), at least two.
+    values: (num_samples, …), at least two samples.
     """
     from scipy.stats import t
 
@@ -199,7 +199,7 @@ def interval_radius(values: np.ndarray) -> np.ndarray:
 
 
 def _origin(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return environment and algorithm; of a run that is older than ``run.json``, from its configuration and name."""
+    """Return a run's environment and algorithm; if it has no ``run.json``, from its configuration and name."""
     if (folder / RUN).exists():
         run = read_run(folder)
         return str(run.get("env")), str(run.get("algorithm"))
@@ -207,7 +207,7 @@ def _origin(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the settings that are not the same in all."""
+    """Return the names of settings that affect learning and are not the same in all configurations."""
     names = dict.fromkeys(name for config in configs for name in config)
     learnt = [name for name in names if name not in IDLE and not name.startswith(IDLE_PREFIXES)]
     return [name for name in learnt if len({_short(config.get(name)) for config in configs}) > 1]

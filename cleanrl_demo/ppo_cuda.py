@@ -1,19 +1,19 @@
-"""PPO whose iterations never leave the device: environments are a kernel, and so is all that is learnt from them.
+"""PPO that runs entirely on the device, where the environments are a kernel.
 
     python -m cleanrl_demo.ppo_cuda --env tag/grid --separate
-    python -m cleanrl_demo.ppo_cuda --env tag/grid --num-envs 64 --device host      where there is no GPU
+    python -m cleanrl_demo.ppo_cuda --env tag/grid --num-envs 64 --device host      without a GPU
 
-An iteration plays ``rollout_length`` steps of all environments, estimates advantages and updates; nothing in it depends
-on what a number on the device is, so that nobody waits for one, and on a GPU all of it is one CUDA graph, replayed. So
-rows are never picked by whether they count: those that do not weigh nothing. What is told of an iteration (losses,
-episodes, steps) is read while the next one runs.
+An iteration plays ``rollout_length`` steps of all environments, estimates advantages and updates the policies. None of
+its operations depend on a value on the device, so the host never waits for one, and on a GPU the whole iteration is one
+CUDA graph, which is replayed. For the same reason rows are never selected by their masks: invalid rows get weight 0. An
+iteration's losses, episodes and step count are read while the next one runs.
 
-A step has a row for each agent: what it sees, what it did, and, one step further, what came of it. Of a transition
-whose next row has its mask unset nothing is learnt. A truncated one is valued by what follows, and the row that follows
-is the episode's last observation: the next episode begins one row further (autoreset_mode="next_step").
+A rollout has a row for each step and agent: the observation, the action and, one step later, its outcome. Nothing is
+learnt from a transition whose next row has its mask unset. A truncated transition is valued by the next row, which has
+the episode's last observation: the next episode begins one row later (autoreset_mode="next_step").
 
-Agents share one policy, or each team has one, with an optimizer and a schedule of its own (``--separate``, or tables
-``[teams.NAME]`` of a file). ``a2c_cuda.py`` is the same with another update.
+All agents share one policy, or each team has its own, with its own optimizer and schedule (``--separate``, or tables
+``[teams.NAME]`` in a file). ``a2c_cuda.py`` differs only in its update.
 
 Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE).
 """
@@ -47,12 +47,12 @@ from pufferlib.models import Actor, Origin
 from pufferlib.util.memory import memory_text
 from pufferlib.vectorization.device.episodes import EpisodeStats, EpisodeSums
 
-ALIGNMENT = 32  # floats, 128 bytes: cuBLAS has slower kernels for matrices that begin anywhere
+ALIGNMENT = 32  # floats, or 128 bytes: cuBLAS uses slower kernels for matrices at other addresses
 
 
 @dataclass(frozen=True)
 class DeviceConfig(RunConfig):
-    """Settings of every trainer on a device. losses: the names of the values that its updates return."""
+    """The settings that all device trainers share. losses: names of the values that an update returns."""
 
     losses: ClassVar[tuple[str, ...]]
     plans_num_envs: ClassVar[bool] = True
@@ -113,20 +113,20 @@ class DeviceConfig(RunConfig):
                     raise PlanError(f"a team's {name}={table[name]!r} is no number; leave out the quotation marks")
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return how many rows an update learns from at most: those of the smallest team."""
+        """Return the most rows that an update can learn from: those of the smallest team."""
         teams = teams_of(vec.agent_names or [""] * vec.agents_per_env, self)
         return self.rollout_length * vec.num_envs * min(map(len, teams.values()))
 
 
 class Team:
-    """A policy, the agents that it acts for, and what trains it. agent_indices: of these in an environment."""
+    """A policy, the agents that it acts for, and its optimizer. agent_indices: of its agents in an environment."""
 
     def __init__(self, name: str, actor: Actor, agent_indices: Sequence[int], config: DeviceConfig) -> None:
         table = config.teams.get(name, {})
         self.name, self.actor = name, actor
         neighbours = list(agent_indices) == list(
             range(agent_indices[0], agent_indices[-1] + 1)
-        )  # whose rows can be viewed
+        )  # adjacent rows need no copy
         self.agent_indices = (
             slice(agent_indices[0], agent_indices[-1] + 1)
             if neighbours
@@ -149,17 +149,17 @@ class Team:
         )
 
     def rows_of(self, column: Tensor) -> Tensor:
-        """Return the rows of its agents, (steps * envs * agents, …), of a column (steps, envs, agents, …)."""
+        """Return its agents' rows, (steps * envs * agents, …), from a column (steps, envs, agents, …)."""
         return column[:, :, self.agent_indices].flatten(0, 2)
 
     def write(self, column: Tensor, rows: Tensor) -> None:
-        """Write rows of its agents, (envs * agents, …), into a step's column, (envs, agents, …)."""
+        """Write its agents' rows, (envs * agents, …), into a step's column, (envs, agents, …)."""
         column[:, self.agent_indices] = rows.view(len(column), -1, *rows.shape[1:])
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on with an optimizer's ``state_dict``. Raises ValueError where that is of other weights.
+        """Restore an optimizer's ``state_dict``. Raises ValueError if it does not match the weights.
 
-        Earlier checkpoints have the numbers of all parts one after another, without gaps.
+        Older checkpoints store the parameters' values one after another, without alignment gaps.
         """
         moments = {
             index: {name: self._aligned(values) if values.ndim else values for name, values in param_state.items()}
@@ -167,10 +167,10 @@ class Team:
         }
         self.optimizer.load_state_dict({**state, "state": moments})
         if self.weights.is_cuda:
-            self.optimizer.param_groups[0]["lr"] = self.rate  # which loading has put a copy in place of
+            self.optimizer.param_groups[0]["lr"] = self.rate  # loading replaced it with a copy
 
     def _aligned(self, numbers: Tensor) -> Tensor:
-        """Return numbers of the weights where these lie."""
+        """Return one value per weight in the weights' aligned order."""
         if numbers.shape == self.weights.shape:
             return numbers
         parts = [part.numel() for part in self.actor.policy.parameters()]
@@ -182,7 +182,7 @@ class Team:
         return aligned_numbers
 
     def set_rate(self, num_steps: int, total_steps: int) -> float:
-        """Set the learning rate for when so many steps are done, and return it. On a device, nothing waits for it."""
+        """Set the learning rate after ``num_steps`` steps, and return it, without waiting for the device."""
         rate = rate_at(self.schedule, self.first_rate, num_steps, total_steps)
         if self.weights.is_cuda:
             self.rate.fill_(rate)
@@ -192,7 +192,10 @@ class Team:
 
 
 def aligned(policy: nn.Module) -> Tensor:
-    """Do as ``as_one`` of minibatches.py; each part begins at a multiple of ALIGNMENT, with zeros in between."""
+    """Move the weights into one vector and the gradients into another; return the first.
+
+    It does as ``minibatches.as_one``, but each parameter begins at a multiple of ALIGNMENT, with zeros in between.
+    """
     parts = list(policy.parameters())
     begins = begins_of([part.numel() for part in parts])
     weights = parts[0].detach().new_zeros(begins[-1])
@@ -206,14 +209,14 @@ def aligned(policy: nn.Module) -> Tensor:
 
 
 def begins_of(sizes: Sequence[int]) -> list[int]:
-    """Return where parts of these sizes begin, each at a multiple of ALIGNMENT, and where the last one ends."""
+    """Return the offset of each part, given the sizes, as multiples of ALIGNMENT, and the end of the last one."""
     return [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
 
 
 def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> float:
-    """Return a learning rate. schedule: as in Config. first: at the start, where the schedule names no rates.
+    """Return the learning rate after ``num_steps`` steps. Raises PlanError for an invalid schedule.
 
-    Raises PlanError for what is no schedule.
+    schedule: as in Config. first: the initial rate, for schedules that name no rates.
     """
     if schedule in SCHEDULES:
         return first * SCHEDULES[schedule](min(1.0, num_steps / total_steps))
@@ -231,7 +234,7 @@ def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> fl
 
 @dataclass(frozen=True)
 class Config(DeviceConfig):
-    """Train policies with PPO on environments that are a kernel. One step is one action of one agent."""
+    """Train policies with PPO on kernel environments. One step is one action of one agent."""
 
     algorithm: ClassVar[str] = "ppo_cuda"
     losses: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
@@ -247,7 +250,10 @@ class Config(DeviceConfig):
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
+    """Train policies, evaluate them on fresh seeds, and return the result.
+
+    env: a KernelEnv to use instead of config.env.
+    """
     with joined(config, lambda local_config: num_envs_that_fit(local_config, env)) as (local_config, run_config):
         return run(local_config, Learner, learn, env=env, run_config=run_config)
 
@@ -255,31 +261,31 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too.
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result.
 
-    Raises PlanError unless as many processes go on as have begun it.
+    Raises PlanError unless there are as many processes as began it.
     """
     require_as_many(checkpoint_path(folder).parent)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
 
 
 def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
-    """Be one of the processes of a run that is resumed, whose number of environments is known."""
+    """Join the processes of a resumed run, whose number of environments is known."""
     return joined(config, lambda local_config: int(local_config.num_envs))
 
 
-# --------------------------------------------------------------------------------------------------------- who learns
+# -------------------------------------------------------------------------------------------------- teams and learner
 
 
-# In a graph: torch counts them by an unsigned int, of which the actions that are drawn take a few.
+# Random numbers in a graph: torch counts them in an unsigned int, and sampling actions takes a few.
 MOST_DRAWN = 2**32 - 2**20
 MOST_SHUFFLED = 2**31 - 1
 
 
 def require_shuffled(config: Any, rows: Sequence[int]) -> None:
-    """Raise PlanError for more rows than torch's randperm shuffles on a GPU. rows: of a rollout, of each team.
+    """Raise PlanError if there are more rows than torch's randperm can shuffle on a GPU. rows: of a rollout, by team.
 
-    It numbers them by an int, and takes a random number for each.
+    randperm numbers the rows with an int, and draws a random number for each.
     """
     num_epochs = getattr(config, "num_epochs", 0)
     if torch.device(config.device).type != "cuda" or num_epochs == 0:
@@ -296,7 +302,7 @@ def require_shuffled(config: Any, rows: Sequence[int]) -> None:
 
 
 class Learner:
-    """What learning changes, which is what a checkpoint holds. actor: all teams' policies, as one."""
+    """The training state, which checkpoints save. actor: all teams' policies combined in one."""
 
     def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: DeviceConfig) -> None:
         layout, space = vec.observation_layout, vec.single_action_space
@@ -321,10 +327,10 @@ class Learner:
         ]
         self.generator = torch.Generator(config.device).manual_seed(config.seed)
         self.num_steps = 0
-        self.charts: dict[str, float] = {}  # of the episodes that ended last
+        self.charts: dict[str, float] = {}  # of the latest episodes to end
 
     def state(self) -> dict[str, Any]:
-        """Return all of it as plain values and tensors."""
+        """Return the training state as plain values and tensors."""
         return {
             "weights": self.actor.policy.state_dict(),
             "optimizers": [team.optimizer.state_dict() for team in self.teams],
@@ -333,7 +339,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was returned."""
+        """Restore what ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         for team, optimizer_state in zip(self.teams, state["optimizers"], strict=True):
             team.restore(optimizer_state)
@@ -341,13 +347,13 @@ class Learner:
         self.num_steps = state["num_steps"]
 
 
-# ----------------------------------------------------------------------------------------------- what an iteration is
+# ----------------------------------------------------------------------------------------------- rollouts and updates
 
 
 class Rollout:
-    """What all agents saw, did and got in ``rollout_length`` steps, on the device: (steps, envs, agents, …).
+    """The observations, actions and outcomes of all agents over a rollout, on the device: (steps, envs, agents, …).
 
-    Columns of what was seen have a step more, in which nobody has acted yet: the first one of the next rollout.
+    Observations and values have one more step, for which there is no action yet: the first step of the next rollout.
     """
 
     def __init__(self, vec: pufferlib.VecEnv, learner: Learner, config: DeviceConfig) -> None:
@@ -368,7 +374,7 @@ class Rollout:
         self._actions_shape = (vec.agents_per_batch, *(vec.single_action_space.shape or ()))
 
     def begin(self) -> None:
-        """Take the first observations of environments that have just been reset."""
+        """Store the first observations of newly reset environments."""
         batch: Any = self.vec.recv()
         self.observations[-1] = batch.observations.view_as(self.observations[-1])
         if self.device_video is not None:
@@ -376,7 +382,7 @@ class Rollout:
 
     @torch.no_grad()
     def play(self) -> None:
-        """Play on from the last observations."""
+        """Play ``rollout_length`` steps, starting from the last observations."""
         self.observations[0] = self.observations[-1]
         for step in range(self.num_steps):
             for team in self.learner.teams:
@@ -393,7 +399,7 @@ class Rollout:
             self.rewards.clamp_(-self.reward_clip, self.reward_clip)
 
     def keep(self, step: int, batch: Any) -> None:
-        """Take over the rows that a step has led to."""
+        """Store the rows that a step produced."""
         for column, values in (
             (self.observations[step + 1], batch.observations),
             (self.rewards[step], batch.rewards),
@@ -406,7 +412,7 @@ class Rollout:
             self.device_video.take(step, batch)
 
     def advantages(self, gamma: float, gae_lambda: float) -> Tensor:
-        """Return the advantage of each action, (steps, envs, agents); 0 where it does not count."""
+        """Return the advantage of each action, (steps, envs, agents); 0 where its mask is unset."""
         ends = (self.terminations, self.truncations)
         return advantages(self.rewards, self.values, *ends, self.masks, gamma, gae_lambda)
 
@@ -422,8 +428,8 @@ def advantages(
 ) -> Tensor:
     """Return generalised advantage estimates, (steps, …); 0 where a step's mask is unset.
 
-    values: (steps + 1, …), of what was seen before each action and after the last. The others: (steps, …), what the
-    action brought. Source: Schulman et al., arXiv:1506.02438, eq. 16.
+    values: (steps + 1, …), of the observations before each action and after the last one. The other arguments: (steps,
+    …), the outcomes of the actions. Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations
     deltas = masks * (rewards - values[:-1]) + gamma * lives * values[1:]
@@ -436,7 +442,7 @@ def advantages(
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
-    """Train all teams on a rollout, ``num_epochs`` times; return the losses of the last epoch, (teams, losses)."""
+    """Train each team on a rollout for ``num_epochs`` epochs; return the last epoch's losses, (teams, losses)."""
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []
     for team in learner.teams:
@@ -447,7 +453,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
         for _ in range(config.num_epochs):
             shuffled = torch.randperm(len(masks), generator=learner.generator, device=masks.device)
             columns = (observations, discrete_actions, old_log_probs, b_advantages, b_returns, masks)
-            # As many for all processes, whatever their shares: each takes part in every sum.
+            # The same number in every process, whatever its share, since each takes part in every sum.
             chunks = [column[shuffled].tensor_split(config.num_minibatches) for column in columns]
             terms = torch.stack([ppo_step(team, config, *chunk) for chunk in zip(*chunks, strict=True)])
         metrics.append(terms.mean(0))
@@ -464,7 +470,7 @@ def ppo_step(
     returns: Tensor,
     masks: Tensor,
 ) -> Tensor:
-    """Take one step against PPO's loss; return Config.losses. masks: 1 where a row counts, else 0."""
+    """Take one gradient step on PPO's loss; return Config.losses. masks: 1 where a row is valid, else 0."""
     shares, normalized = weighed(advantages, masks, config.advantage_floor)
     distribution, values, _ = team.actor(observations)
     log_ratios = distribution.log_prob(discrete_actions, advantages[:, None]) - old_log_probs
@@ -481,10 +487,10 @@ def ppo_step(
 
 
 def weighed(advantages: Tensor, masks: Tensor, floor: float) -> tuple[Tensor, Tensor]:
-    """Return how much each row adds to a mean over those that count, of all processes, and normalized advantages.
+    """Return each row's weight in a mean over the valid rows of all processes, and the normalized advantages.
 
-    Those are less their mean, over their deviation, which is taken for no less than ``floor``. Processes wait for each
-    other once: the count and both moments are one sum, of float64, whose difference is the variance.
+    These are centred on their mean and divided by their deviation, but at least by ``floor``. Processes wait for each
+    other only once: the count and both moments are summed together, in float64, and the variance is computed from them.
     """
     weighted = (advantages * masks).double()
     sums = total(torch.stack([masks.sum(dtype=weighted.dtype), weighted.sum(), weighted.square().sum()]))
@@ -495,7 +501,7 @@ def weighed(advantages: Tensor, masks: Tensor, floor: float) -> tuple[Tensor, Te
 
 
 def descend(team: Team, loss: Tensor, config: DeviceConfig) -> None:
-    """Take a step against the gradient of a loss, or of this process's share of it; its norm is bounded."""
+    """Take a gradient step on a loss, or on this process's share of it; the gradient's norm is bounded."""
     gradient = team.weights.grad
     assert gradient is not None
     gradient.zero_()
@@ -511,13 +517,13 @@ def descend(team: Team, loss: Tensor, config: DeviceConfig) -> None:
 def learn(
     session: Session, learner: Learner, config: Any, update: Callable[[Learner, Rollout, Any], Tensor] = update
 ) -> None:
-    """Play and update in turns until ``total_steps`` transitions have been learnt from.
+    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from.
 
-    What is told of an iteration is read when the next one is under way, unless it may have been the stretch's last.
+    An iteration's results are read while the next one runs, unless newest.pt is due or the stretch may be over.
     """
     report = session.report
     with on_own_stream(config.device):
-        rollout: Rollout | None = None  # all stretches have one, and its graph: a second would take as much again
+        rollout: Rollout | None = None  # one for all stretches: a second would take as much memory again
         for last_step in session.stretches():
             if rollout is None:
                 rollout = Rollout(session.vec, learner, config)
@@ -525,9 +531,9 @@ def learn(
             rollout.begin()
             if rollout.device_video is not None:
                 show(session, rollout.device_video, learner, Reading(rollout.device_video.tensors(1), ()).values())
-            most_steps = int(total(torch.tensor(rollout.masks.numel(), device=config.device)))  # of an iteration
+            most_steps = int(total(torch.tensor(rollout.masks.numel(), device=config.device)))  # an iteration's maximum
             previous: Reading | None = None
-            known_steps = learner.num_steps  # without those of the iteration before, even where these have been read
+            known_steps = learner.num_steps  # without the previous iteration's, even if they have been read
             report.phase("learning")
             while learner.num_steps < last_step:
                 rates = [team.set_rate(known_steps, config.total_steps) for team in learner.teams]
@@ -546,9 +552,9 @@ def learn(
 def iteration(
     rollout: Rollout, config: Any, update: Callable[[Learner, Rollout, Any], Tensor] = update
 ) -> GraphedIteration:
-    """Return what plays a rollout, learns from it, and tells of it.
+    """Return a callable that plays a rollout, learns from it, and returns the results.
 
-    A call returns how many steps counted, the losses, sums over the episodes that ended, and what is filmed.
+    These are the number of valid steps, the losses, sums over the finished episodes, and the recorded states to film.
     """
     vec, learner = rollout.vec, rollout.learner
 
@@ -568,7 +574,7 @@ def num_envs_that_fit(
     env: Callable[..., Any] | None = None,
     update: Callable[[Learner, Rollout, Any], Tensor] = update,
 ) -> int:
-    """Return how many environments of this process fit into the memory that is free, and print it."""
+    """Return how many environments of this process fit in the free memory, and print it."""
     with environments(replace(config, num_envs=1, video_envs=()), env) as vec:
         rows_per_env = vec.agents_per_env * config.rollout_length
 
@@ -585,7 +591,7 @@ def num_envs_that_fit(
                     iterate()
 
     free = free_nbytes(config.device)
-    most = max(1, config.total_steps // (rows_per_env * num_processes()))  # as all play towards total_steps
+    most = max(1, config.total_steps // (rows_per_env * num_processes()))  # as the processes share total_steps
     num_envs, needs = as_many_as_fit(trial, config.device, rows_per_env, most, free=free)
     where = "" if num_processes() == 1 else " in the first process"
     print(f"num_envs={num_envs}{where}: {needs}; {memory_text(free)} are free, and total_steps is enough for {most}")
@@ -593,13 +599,13 @@ def num_envs_that_fit(
 
 
 def show(session: Session, device_video: DeviceVideo, learner: Learner, tensors: Sequence[Tensor]) -> None:
-    """Draw what an iteration has filmed, which begins where learning is."""
+    """Draw what an iteration recorded for films, starting at the learner's current step."""
     if session.videos is not None:
         device_video.show(session.videos, tensors, learner.num_steps)
 
 
 def report_iteration(session: Session, learner: Learner, rollout: Rollout, reading: Reading) -> None:
-    """Count the steps of an iteration, and report what came of it."""
+    """Count an iteration's steps, and report its results."""
     num_steps, losses, *sums = reading.values()
     sums, video_tensors = sums[:4], sums[4:]
     if rollout.device_video is not None:
@@ -619,7 +625,7 @@ def report_iteration(session: Session, learner: Learner, rollout: Rollout, readi
 
 
 def charts_of(episodes: EpisodeStats) -> dict[str, float]:
-    """Return what a report shows of the episodes that ended in an iteration, by its TensorBoard names."""
+    """Return the charts of the episodes that ended in an iteration, by TensorBoard name."""
     score = {} if episodes.mean_score is None else {"charts/score": episodes.mean_score}
     returns = {f"{RETURN_OF}{name}": mean for name, mean in episodes.mean_returns_by_type.items()}
     means = {"charts/episodic_return": episodes.mean_return, "charts/episodic_length": episodes.mean_length}

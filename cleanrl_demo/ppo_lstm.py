@@ -1,19 +1,18 @@
-"""PPO with a memory in one file: ppo.py, and what differs because the policy has a state.
+"""Recurrent PPO in one file: ppo.py with the changes that a policy's state requires.
 
     python -m cleanrl_demo.ppo_lstm --env my_module:make_env --backend pool
 
-An agent's state is kept by its id, and reset where a row's mask is False: with an episode, with an agent's life, and
-where its place has changed hands. Each row is stored with the state with which it was seen. To learn, each agent's line
-of rows is unrolled again from its first row's stored state, which is reset where play reset it; minibatches are of
-whole lines.
+An agent's state is stored by its id, and reset where a row's mask is False: at the start of an episode or of an agent's
+life, and where another agent has taken its place. Each row is stored with the state with which the policy saw it. To
+learn, each agent's line of rows is unrolled from its first row's stored state, which is reset where it was reset in
+play; minibatches consist of whole lines.
 
-What trainers get wrong most often stands in two places. ``Rollout`` strings the rows of each agent together by
-``agent_ids``, whatever batch they come in. ``advantages`` cuts an agent's line where its episode ended: after a
-termination nothing more is to be had, after a truncation what the final observation promises, and that is the very row
-whose flag is set. Only real transitions are trained on, those whose next row has its mask set; so neither reset rows
-nor the padding of absent agents are.
+Two parts are what trainers most often get wrong. ``Rollout`` links the rows of each agent by ``agent_ids``, whichever
+batches they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: a termination adds no
+further value, a truncation adds that of the final observation, which is in the row whose flag is set. Only valid
+transitions are trained on, those whose next row has its mask set; reset rows and the padding of absent agents are not.
 
-``session.py`` is what is around it: environments, folder, checkpoints, evaluation.
+``session.py`` provides the rest: environments, folder, checkpoints, evaluation.
 
 Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE); for the details Huang et al., "The 37
 Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
@@ -42,7 +41,7 @@ from pufferlib.models import Actor, FrameStack, Memory, Origin, State, observe
 
 @dataclass(frozen=True)
 class Config(RunConfig):
-    """Train a policy with a memory with PPO. One step is one action of one agent."""
+    """Train a recurrent policy with PPO. One step is one action of one agent."""
 
     algorithm: ClassVar[str] = "ppo_lstm"
 
@@ -85,26 +84,26 @@ class Config(RunConfig):
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
-        """Return the policy's name, and its arguments."""
+        """Return the policy's name and its keyword arguments."""
         normalize = {"normalize": True} if self.normalize_observations else {}
         return self.policy, {**normalize, **self.policy_kwargs}
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train a policy, evaluate it on fresh seeds, and return both. env: a creator, in place of the name in config."""
+    """Train a policy, evaluate it on fresh seeds, and return the result. env: a creator used instead of config.env."""
     return run(config, make_learner, learn, env=env)
 
 
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
     return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
 
 
 @dataclass
 class Learner:
-    """What learning changes, which is what a checkpoint holds."""
+    """The training state, which checkpoints save."""
 
     actor: Actor
     optimizer: torch.optim.Optimizer
@@ -113,7 +112,7 @@ class Learner:
     num_steps: int = 0
 
     def state(self) -> dict[str, Any]:
-        """Return all of it as plain values and tensors."""
+        """Return the training state as plain values and tensors."""
         return {
             "weights": self.actor.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -123,7 +122,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was returned."""
+        """Restore what ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
@@ -132,7 +131,7 @@ class Learner:
 
 
 def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learner:
-    """Return a learner that has learnt nothing. Raises PlanError for a policy that this trainer has no use for."""
+    """Return an untrained learner. Raises PlanError for a policy that this trainer does not support."""
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if not actor.recurrent:
         raise PlanError(f"policy={config.policy!r} has no memory (no initial_state); cleanrl_demo.ppo trains it sooner")
@@ -152,11 +151,11 @@ SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "linear": lambda progress: 1 - progress,
     "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
     "constant": lambda progress: 1.0,
-}  # the share of the learning rate that is left when so much is done
+}  # the remaining share of the learning rate, by progress
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Play and update in turns until ``total_steps`` transitions have been learnt from."""
+    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
     vec, report = session.vec, session.report
     batch_size = vec.agents_per_batch // vec.agents_per_env
     num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
@@ -189,7 +188,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 actions = learner.actor.decisions.actions(discrete_actions, continuous_actions)
                 session.film()
                 report.phase("environments")
-                # Sent before the update, not after it: the environments work while we learn.
+                # Send before the update, so that the environments step during it.
                 vec.send(actions)
                 report.infos(batch.infos)
 
@@ -204,7 +203,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
-    """Train on all rows of a rollout that count, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return the last epoch's losses by name."""
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
@@ -237,14 +236,14 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
             pg_objectives = torch.min(ratios * mb_advantages, bounded * mb_advantages)
             v_errors = (values - mb_returns).square()
-            # One mean of all terms, not one of each, which takes a tenth less time forwards and backwards.
+            # A single mean over the summed terms takes a tenth less time, forwards and backwards, than one for each.
             losses = (0.5 * config.value_coefficient) * v_errors - pg_objectives
             if config.entropy_coefficient:
                 losses = losses - config.entropy_coefficient * entropies
             weights.grad.zero_()
             losses.mean().backward()
             norm = weights.grad.norm()
-            if norm.is_cuda or norm > config.max_grad_norm:  # a GPU would wait for the comparison
+            if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
                 weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
             optimizer.step()
             if config.target_kl is not None or epoch == config.num_epochs - 1:
@@ -266,12 +265,12 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
 
 
 class Rollout:
-    """Rows in the order in which they came, and for each row the next one of the same agent.
+    """Rows in order of arrival, each with the index of the same agent's next row.
 
-    The first rows, one for each agent, are what the rollout before left without an outcome: an action that was sent,
-    but whose reward had not come back. Behind them lie ``num_batches`` batches. The last row, ``dummy_row``, belongs
-    to no agent: rows without a predecessor write there, and rows without a successor point there. What the policy needs
-    lies on its device.
+    The first rows, one for each agent, are carried over from the previous rollout: their actions had been sent, but the
+    outcomes had not arrived. ``num_batches`` batches follow. The last row, ``dummy_row``, belongs to no agent: outcomes
+    for agents without a previous row are written there, and rows without a next row point there. What the policy needs
+    is stored on its device.
     """
 
     def __init__(
@@ -297,17 +296,17 @@ class Rollout:
         self.log_probs, self.values = torch.zeros(2, num_rows, device=device)
         self.states = tuple(part.clone() for part in actor.initial_state(num_rows) or ())
         self.starts = np.zeros(num_rows, np.bool_)  # rows before which the state was reset
-        # What came of it, and where the agent went on.
+        # The outcomes, and where the agent's next row is.
         self.rewards = np.zeros(num_rows, np.float32)
         self.terminations = np.zeros(num_rows, np.bool_)
         self.truncations = np.zeros(num_rows, np.bool_)
         self.masks = np.zeros(num_rows, np.bool_)
         self.next_index = np.full(num_rows, self.dummy_row)
-        self.newest = np.full(num_agents, self.dummy_row)  # each agent's row that waits for its outcome
+        self.newest = np.full(num_agents, self.dummy_row)  # each agent's row that awaits its outcome
         self.first = self.newest  # each agent's first row in this rollout
 
     def start(self) -> None:
-        """Clear the rollout, and move the rows that still wait for their outcome to the front."""
+        """Clear the rollout, and move the rows that still await an outcome to the front."""
         waiting, front = torch.from_numpy(self.newest).to(self.values.device), self.batches[0]
         columns = (self.observations, self.discrete_actions, self.continuous_actions, self.log_probs, self.values)
         for column in (*columns, *self.states):
@@ -318,9 +317,9 @@ class Rollout:
         self.next_index[:] = self.dummy_row
 
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
-        """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before.
+        """Store a batch's observations as new rows, and its other columns as the outcomes of the agents' previous rows.
 
-        batch: a Batch of tensors, on the policy's device; host: the same as arrays.
+        batch: a Batch of tensors, on the policy's device. host: the same as arrays. rows: where to store the new rows.
         """
         previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[previous], self.terminations[previous] = self.reward_processing(host)
@@ -334,20 +333,20 @@ class Rollout:
         self.observations[rows] = self.frames(batch.observations, batch.agent_ids, batch.masks)
 
     def recall(self, state: State, rows: slice) -> State:
-        """Take the state with which the policy sees these rows, and return it."""
+        """Store the state with which the policy sees these rows, and return it."""
         for column, part in zip(self.states, state, strict=True):
             column[rows] = part
         return state
 
     def lines(self) -> np.ndarray:
-        """Return each agent's rows, one after another: (steps, agents); ``dummy_row`` where it has no more."""
+        """Return the indices of each agent's rows in order, (steps, agents), padded with ``dummy_row``."""
         lines = [self.first]
         while (lines[-1] != self.dummy_row).any():
             lines.append(self.next_index[lines[-1]])
         return np.stack(lines[:-1])
 
     def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
-        """Return the advantage of each row, (num_rows,), given their values; 0 where its mask is unset."""
+        """Return each row's advantage, (num_rows,), given the rows' values; 0 where its mask is unset."""
         ends = (self.terminations, self.truncations)
         return advantages(self.rewards, values, *ends, self.masks, self.next_index, self.batches, gamma, gae_lambda)
 
@@ -365,9 +364,9 @@ def advantages(
 ) -> np.ndarray:
     """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
-    values: of the row's own observation. rewards, terminations, truncations: what its action brought. masks: which rows
-    are transitions that count. next_index: the same agent's next row, which must lie in a later one of ``batches``;
-    where there is none, a row whose mask is unset.
+    values: of each row's own observation. rewards, terminations, truncations: the outcome of its action. masks: which
+    rows are valid transitions. next_index: the same agent's next row, which must be in a later one of ``batches``; if
+    there is none, a row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations

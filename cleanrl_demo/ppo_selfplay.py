@@ -1,20 +1,20 @@
-"""PPO by self-play in one file: ppo.py, and what differs because the others are a population.
+"""PPO by self-play in one file: ppo.py with the changes that a population of opponents requires.
 
     python -m cleanrl_demo.ppo_selfplay --env tag/grid
     python -m cleanrl_demo.ppo_selfplay --env pettingzoo.classic.tictactoe_v3:env
 
-One policy learns to play all seats. In each episode it has one of them, the seats taking turns; who has the others is
-drawn when the episode begins: itself as it is now, or a past self, the likelier the more often it beats the learner.
-Past selves are kept in a pool, at equal distances over the run. ``LearnerView`` shows the learner its own rows, and
-a router plays the others, so that the rest is ppo.py. At the end it plays against chance and against its oldest self.
+One policy learns to play all seats. It holds one of them in each episode, taking turns. When an episode begins, the
+opponents in the other seats are drawn: the current policy, or a past version of it; by default, those that beat the
+learner more often are drawn more often. Past versions are kept in a pool, at equal intervals over the run.
+``LearnerView`` shows the learner only its own rows, and a router plays the other seats, so that the rest is ppo.py. At
+the end the policy plays against random play and against its oldest version.
 
-What trainers get wrong most often stands in two places. ``Rollout`` strings the rows of each agent together by
-``agent_ids``, whatever batch they come in. ``advantages`` cuts an agent's line where its episode ended: after a
-termination nothing more is to be had, after a truncation what the final observation promises, and that is the very row
-whose flag is set. Only real transitions are trained on, those whose next row has its mask set; so neither reset rows
-nor the padding of absent agents are.
+Two parts are what trainers most often get wrong. ``Rollout`` links the rows of each agent by ``agent_ids``, whichever
+batches they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: a termination adds no
+further value, a truncation adds that of the final observation, which is in the row whose flag is set. Only valid
+transitions are trained on, those whose next row has its mask set; reset rows and the padding of absent agents are not.
 
-``session.py`` is what is around it: environments, folder, checkpoints, evaluation.
+``session.py`` provides the rest: environments, folder, checkpoints, evaluation.
 
 Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE); for the details Huang et al., "The 37
 Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
@@ -109,31 +109,31 @@ class Config(RunConfig):
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return how many rows an update learns from at most, where the learner has the smallest seat."""
+        """Return the most rows that an update can learn from when the learner has the smallest seat."""
         fewest = min((len(seat.places) for seat in seats_of_run(vec, self)), default=0)
         return super().rows_per_update(vec) // vec.agents_per_env * fewest
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
-        """Return the policy's name, and its arguments."""
+        """Return the policy's name and its keyword arguments."""
         normalize = {"normalize": True} if self.normalize_observations else {}
         return self.policy, {**normalize, **self.policy_kwargs}
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train a policy, evaluate it on fresh seeds, and return both. env: a creator, in place of the name in config."""
+    """Train a policy, evaluate it on fresh seeds, and return the result. env: a creator used instead of config.env."""
     return run(config, make_learner, learn, env=env)
 
 
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
     return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
 
 
 @dataclass
 class Learner:
-    """What learning changes, which is what a checkpoint holds."""
+    """The training state, which checkpoints save."""
 
     actor: Actor
     optimizer: torch.optim.Optimizer
@@ -148,7 +148,7 @@ class Learner:
         self.id = self.pool.add_learner(self.actor, self.origin)
 
     def state(self) -> dict[str, Any]:
-        """Return all of it as plain values and tensors."""
+        """Return the training state as plain values and tensors."""
         return {
             "weights": self.actor.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -159,7 +159,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was returned."""
+        """Restore what ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
@@ -169,7 +169,7 @@ class Learner:
 
 
 def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learner:
-    """Return a learner that has learnt nothing. Raises PlanError for a policy that this trainer has no use for."""
+    """Return an untrained learner. Raises PlanError for a policy that this trainer does not support."""
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if actor.recurrent:
         raise PlanError(f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not")
@@ -189,19 +189,19 @@ SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "linear": lambda progress: 1 - progress,
     "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
     "constant": lambda progress: 1.0,
-}  # the share of the learning rate that is left when so much is done
+}  # the remaining share of the learning rate, by progress
 
 
 MEET: Mapping[str, Callable[[Any], Any]] = {"hard": hard, "even": even, "uniform": np.ones_like}
 
 
 def seats_of_run(vec: pufferlib.VecEnv, config: Config) -> tuple[Seat, ...]:
-    """Return a seat for each agent, or for each team."""
+    """Return a seat for each agent or, with ``config.teams``, for each team."""
     return seats_of(vec, (lambda name: re.sub(r"_\d+$", "", name)) if config.teams else None)
 
 
 class League:
-    """The matchmaker: the learner's seats take turns in each environment, and the other seats are drawn."""
+    """A matchmaker that gives the learner each seat in turn, and draws opponents for the others."""
 
     def __init__(self, num_seats: int, learner: Learner, meet: str, seed: int) -> None:
         if num_seats < 2:
@@ -227,7 +227,7 @@ class League:
         self.matchmakers[self.seat[env_id]].report(env_id, matchup, returns)
 
     def win_rates(self, past: int) -> dict[str, float]:
-        """Return how often the learner beats a past self in each seat, as scalars; half where they have not met."""
+        """Return the learner's win rate against a past version in each seat, by scalar name; 0.5 if they never met."""
         return {
             f"self_play/win_rate_{seat}": matchmaker.win_rates()[past]
             for seat, matchmaker in enumerate(self.matchmakers)
@@ -235,8 +235,10 @@ class League:
 
 
 def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
-    """Return what the learner gets in each seat more than chance would there, where the others play at random, and more
-    than its oldest self where the others are that, by name: means over ``VERSUS_EPISODES`` episodes each.
+    """Return the learner's margin in each seat over random play and over its oldest version, by name.
+
+    A margin is the learner's mean return less the opponent's in the same seat, where the opponent also plays all other
+    seats. Each mean is over ``VERSUS_EPISODES`` episodes.
     """
     pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
     chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}
@@ -253,7 +255,7 @@ VERSUS_EPISODES = 200
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Play and update in turns until ``total_steps`` transitions have been learnt from."""
+    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
     full_vec, report = session.vec, session.report
     seats = seats_of_run(full_vec, config)
     batch_size = full_vec.agents_per_batch // full_vec.agents_per_env
@@ -273,7 +275,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 batch: Any = vec.recv()  # of tensors
                 host = vec.host_batch
                 assert host is not None
-                rows = slice(rows.start, rows.start + len(batch.masks))  # of a population, a learner's are fewer
+                rows = slice(rows.start, rows.start + len(batch.masks))  # in a population, a learner has fewer
                 report.phase("inference")
                 rollout.receive(batch, host, rows)
                 with torch.inference_mode():
@@ -288,7 +290,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 actions = learner.actor.decisions.actions(discrete_actions, continuous_actions)
                 session.film()
                 report.phase("environments")
-                # Sent before the update, not after it: the environments work while we learn.
+                # Send before the update, so that the environments step during it.
                 vec.send(actions)
                 report.infos(batch.infos)
 
@@ -307,7 +309,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
-    """Train on all rows of a rollout that count, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return the last epoch's losses by name."""
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
@@ -329,14 +331,14 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
             pg_objectives = torch.min(ratios * mb_advantages, bounded * mb_advantages)
             v_errors = (values - mb_returns).square()
-            # One mean of all terms, not one of each, which takes a tenth less time forwards and backwards.
+            # A single mean over the summed terms takes a tenth less time, forwards and backwards, than one for each.
             losses = (0.5 * config.value_coefficient) * v_errors - pg_objectives
             if config.entropy_coefficient:
                 losses = losses - config.entropy_coefficient * distribution.entropy()
             weights.grad.zero_()
             losses.mean().backward()
             norm = weights.grad.norm()
-            if norm.is_cuda or norm > config.max_grad_norm:  # a GPU would wait for the comparison
+            if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
                 weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
             optimizer.step()
             if config.target_kl is not None or epoch == config.num_epochs - 1:
@@ -358,12 +360,12 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
 
 
 class Rollout:
-    """Rows in the order in which they came, and for each row the next one of the same agent.
+    """Rows in order of arrival, each with the index of the same agent's next row.
 
-    The first rows, one for each agent, are what the rollout before left without an outcome: an action that was sent,
-    but whose reward had not come back. Behind them lie ``num_batches`` batches. The last row, ``dummy_row``, belongs
-    to no agent: rows without a predecessor write there, and rows without a successor point there. What the policy needs
-    lies on its device.
+    The first rows, one for each agent, are carried over from the previous rollout: their actions had been sent, but the
+    outcomes had not arrived. ``num_batches`` batches follow. The last row, ``dummy_row``, belongs to no agent: outcomes
+    for agents without a previous row are written there, and rows without a next row point there. What the policy needs
+    is stored on its device.
     """
 
     def __init__(
@@ -387,16 +389,16 @@ class Rollout:
         self.discrete_actions = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64, device=device)
         self.continuous_actions = torch.zeros((num_rows, decisions.num_aims), device=device)
         self.log_probs, self.values = torch.zeros(2, num_rows, device=device)
-        # What came of it, and where the agent went on.
+        # The outcomes, and where the agent's next row is.
         self.rewards = np.zeros(num_rows, np.float32)
         self.terminations = np.zeros(num_rows, np.bool_)
         self.truncations = np.zeros(num_rows, np.bool_)
         self.masks = np.zeros(num_rows, np.bool_)
         self.next_index = np.full(num_rows, self.dummy_row)
-        self.newest = np.full(num_agents, self.dummy_row)  # each agent's row that waits for its outcome
+        self.newest = np.full(num_agents, self.dummy_row)  # each agent's row that awaits its outcome
 
     def start(self) -> None:
-        """Clear the rollout, and move the rows that still wait for their outcome to the front."""
+        """Clear the rollout, and move the rows that still await an outcome to the front."""
         waiting, front = torch.from_numpy(self.newest).to(self.values.device), self.batches[0]
         columns = (self.observations, self.discrete_actions, self.continuous_actions, self.log_probs, self.values)
         for column in columns:
@@ -406,9 +408,9 @@ class Rollout:
         self.next_index[:] = self.dummy_row
 
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
-        """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before.
+        """Store a batch's observations as new rows, and its other columns as the outcomes of the agents' previous rows.
 
-        batch: a Batch of tensors, on the policy's device; host: the same as arrays.
+        batch: a Batch of tensors, on the policy's device. host: the same as arrays. rows: where to store the new rows.
         """
         previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[previous], self.terminations[previous] = self.reward_processing(host)
@@ -420,7 +422,7 @@ class Rollout:
         self.observations[rows] = self.frames(batch.observations, batch.agent_ids, batch.masks)
 
     def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
-        """Return the advantage of each row, (num_rows,), given their values; 0 where its mask is unset."""
+        """Return each row's advantage, (num_rows,), given the rows' values; 0 where its mask is unset."""
         ends = (self.terminations, self.truncations)
         return advantages(self.rewards, values, *ends, self.masks, self.next_index, self.batches, gamma, gae_lambda)
 
@@ -438,9 +440,9 @@ def advantages(
 ) -> np.ndarray:
     """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
-    values: of the row's own observation. rewards, terminations, truncations: what its action brought. masks: which rows
-    are transitions that count. next_index: the same agent's next row, which must lie in a later one of ``batches``;
-    where there is none, a row whose mask is unset.
+    values: of each row's own observation. rewards, terminations, truncations: the outcome of its action. masks: which
+    rows are valid transitions. next_index: the same agent's next row, which must be in a later one of ``batches``; if
+    there is none, a row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations

@@ -1,4 +1,4 @@
-"""Chance at play: what an evaluation holds policies to. Those play by ``pufferlib.models.BatchPlayer``."""
+"""A random policy, as a baseline. Trained policies are played by ``pufferlib.models.BatchPlayer``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Act = Callable[[pufferlib.Batch], Any]  # flat actions for a batch
 
 
 def random_actor(vec: pufferlib.VecEnv, *, seed: int = 0) -> Act:
-    """Return what plays at random: samples of the action space, of choices only those that a mask allows."""
+    """Return an ``Act`` that samples the action space at random, within the action mask for discrete choices."""
     read_mask = (
         action_mask_reader(vec.observation_layout, vec.single_action_space) if _has_discrete_actions(vec) else None
     )

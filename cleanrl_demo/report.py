@@ -1,4 +1,4 @@
-"""How a run is watched: a dashboard in a terminal, plain lines elsewhere, TensorBoard scalars, Weights & Biases."""
+"""Reports of a run: a dashboard in a terminal, plain lines elsewhere, TensorBoard scalars, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 PHASES = ("environments", "inference", "learning")
 NUM_PLAIN_LINES = 10
 REFRESH_S = 0.25
-ACTORS = "actors/"  # and where an actor plays, or all that play there do
-DRAWING_SHARE = 0.02  # of the time at most, since nobody else draws meanwhile: a thread would keep workers from forking
-WINDOW_S = 10.0  # that the present speed is taken over
+ACTORS = "actors/"  # followed by a node, or by a node and an actor
+DRAWING_SHARE = 0.02  # of the time at most: drawing interrupts training, as a thread would keep workers from forking
+WINDOW_S = 10.0  # over which the current speed is measured
 EPISODE_CHARTS = {f"charts/{name}": name.removeprefix("episodic_") for name in
                   ("episodic_return", "episodic_length", "score", "restarts")}  # fmt: skip
 DESCENDED = tuple(
     f"losses/{name}" for name in ("policy_loss", "value_loss", "td_loss")
-)  # and then perhaps a team's name
+)  # possibly followed by a team's name
 
 
 def require_finite(num_steps: int, scalars: Mapping[str, float]) -> None:
-    """Raise PlanError for a loss that is not finite, as ``Report.update`` is told it: nothing more would be learnt."""
+    """Raise PlanError if a loss in the scalars is not finite, since nothing more would be learnt."""
     for name, value in scalars.items():
         if name.startswith(DESCENDED) and not math.isfinite(value):
             raise pufferlib.PlanError(
@@ -45,14 +45,14 @@ def require_finite(num_steps: int, scalars: Mapping[str, float]) -> None:
 
 
 class Lines:
-    """What stands for rich's console where there is no rich, as on machines that only train: it prints lines."""
+    """A replacement for rich's console on machines without rich, such as those that only train: it prints lines."""
 
     def print(self, line: str, **_: Any) -> None:
         print(line, flush=True)
 
 
 def default_console() -> Console | Lines:
-    """Return what a run prints to."""
+    """Return the console to which a run prints."""
     try:
         from rich.console import Console
     except ImportError:
@@ -61,18 +61,19 @@ def default_console() -> Console | Lines:
 
 
 class Report:
-    """A context manager around training, which is told what the trainer does and what came of it.
+    """A context manager around training that reports its progress; the trainer tells it what happens.
 
-    ``phase`` says what the trainer does from now on, ``infos`` takes a batch's infos, ``update`` tells how far it is.
-    TensorBoard and Weights & Biases get the same scalars, at the same steps: what ``update`` was given, and
+    ``phase`` sets what the trainer is doing, ``infos`` takes a batch's infos, ``update`` reports progress. TensorBoard
+    and Weights & Biases get the same scalars at the same steps: those passed to ``update``, and
 
-    - ``charts/SPS``: steps a second, the mean since training began, or was resumed; ``charts/seconds``: of training so
-      far, with what came before it was resumed;
-    - ``charts/episodic_return``, ``episodic_length`` and ``score`` of the last hundred episodes; ``charts/restarts``,
-      where environments were made again; ``charts/return_of/…``, where there are several agents, of each in these
-      episodes, or of each type the mean of its agents;
-    - ``charts/share_environments``, ``share_inference`` and ``share_learning``: of the seconds in these phases, so far;
-    - ``actors/…``: where others play, the steps a second of each of them and of each node, as the trainer tells them;
+    - ``charts/SPS``: steps per second, the mean since training began or was resumed; ``charts/seconds``: of training so
+      far, including those before it was resumed;
+    - ``charts/episodic_return``, ``episodic_length`` and ``score`` of the last hundred episodes; ``charts/restarts``:
+      the number of environments restarted, if any; ``charts/return_of/…``: with several agents, the return of each in
+      these episodes, or the mean for each type of agents;
+    - ``charts/share_environments``, ``share_inference`` and ``share_learning``: each phase's share of the time so far;
+    - ``actors/…``: with remote actors, the steps per second of each actor and of each node, as the trainer reports
+      them;
     - ``infos/…``: the mean of the last hundred values of each number in users' own infos.
     """
 
@@ -87,14 +88,14 @@ class Report:
         resumed_at: int | None = None,
         labels: Sequence[str] = (),
     ) -> None:
-        """folder: where TensorBoard scalars go; None: nowhere. tracker: gets the same; it is started and finished here.
+        """folder: for TensorBoard scalars; None: none. tracker: gets the same scalars; it is started and finished here.
 
-        resumed_at: the step from which a run in the same folder is resumed; what was stored of later ones goes.
-        labels: of agents, as ``results.labels_of`` has them.
+        resumed_at: the step from which a run in the same folder is resumed; scalars stored at later steps are
+        discarded. labels: the agents' labels (see ``results.labels_of``).
         """
         self.title, self.total_steps, self.folder, self.tracker = title, total_steps, folder, tracker
         self.resumed_at = resumed_at
-        self.first_step = 0 if resumed_at is None else resumed_at  # of those whose speed is told
+        self.first_step = 0 if resumed_at is None else resumed_at  # from which speed is measured
         self.console = default_console() if console is None else console
         self.writer: Any = None  # TensorBoard's
         self.live: Live | None = None
@@ -102,11 +103,11 @@ class Report:
         self.scalars: dict[str, float] = {}  # those of the last update
         self.num_steps = self.first_step
         self.line_index, self.next_refresh_s = -1, 0.0
-        self.earlier_s = 0.0  # of training, before it was resumed
+        self.earlier_s = 0.0  # of training before it was resumed
         self.seconds = dict.fromkeys(PHASES, 0.0)  # of each phase
-        self.current: str | None = None  # phase, since
+        self.current: str | None = None  # the phase since ``since_s``
         self.since_s = self.start_s = perf_counter()
-        self.window: deque[tuple[float, int]] = deque()  # when, and how many steps there were
+        self.window: deque[tuple[float, int]] = deque()  # times, and the number of steps by then
 
     def __enter__(self) -> Report:
         if self.tracker is not None:
@@ -142,18 +143,18 @@ class Report:
             self._refresh()
 
     def infos(self, infos: Sequence[Mapping[str, Any]]) -> None:
-        """Take the infos of a batch."""
+        """Add the infos of a batch."""
         if infos:
             self.recent_statistics.take(infos)
 
     def reset(self) -> None:
-        """Forget the episodes under way, as all environments are reset."""
+        """Forget the unfinished episodes, since all environments are reset."""
         self.recent_statistics.reset()
 
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
-        """Show that ``num_steps`` have been played, of the whole run, and store scalars by their TensorBoard names.
+        """Report that the whole run has played ``num_steps`` steps, and store scalars by TensorBoard name.
 
-        Raises PlanError as ``require_finite``, once it has.
+        Once they are stored, raises PlanError if a loss is not finite.
         """
         now = perf_counter()
         self.num_steps = num_steps
@@ -176,11 +177,11 @@ class Report:
         require_finite(num_steps, scalars)
 
     def elapsed_s(self) -> float:
-        """Return the seconds of training so far, with those before it was resumed."""
+        """Return the seconds of training so far, including those before it was resumed."""
         return self.earlier_s + perf_counter() - self.start_s
 
     def shares(self) -> dict[str, float]:
-        """Return the share of each phase in all of them, up to now; nothing if the trainer has named none."""
+        """Return each phase's share of the time so far; empty if no phase has been set."""
         seconds = dict(self.seconds)
         if self.current is not None:
             seconds[self.current] += perf_counter() - self.since_s
@@ -188,21 +189,21 @@ class Report:
         return {name: phase_s / total for name, phase_s in seconds.items()} if total else {}
 
     def state(self) -> dict[str, Any]:
-        """Return what ``restore`` takes: dicts, lists, texts and numbers only, as ``weights_only`` has it."""
+        """Return the state for ``restore``: only dicts, lists, strings and numbers, which ``weights_only`` can load."""
         seconds = dict(self.seconds)
         if self.current is not None:
             seconds[self.current] += perf_counter() - self.since_s
         return {"elapsed_s": self.elapsed_s(), "phase_seconds": seconds, "recent": self.recent_statistics.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state`` returned, in a Report that was made with ``resumed_at``."""
+        """Restore what ``state`` returned, in a Report that was made with ``resumed_at``."""
         self.earlier_s = state["elapsed_s"]
         self.seconds = dict(state["phase_seconds"])
         self.current = None
         self.recent_statistics.restore(state["recent"])
 
     def dashboard(self) -> Dashboard:
-        """Return what a terminal shows at this moment."""
+        """Return a dashboard of the current progress."""
         from cleanrl_demo.dashboard import Dashboard
 
         present, mean = self._steps_per_s()
@@ -232,7 +233,7 @@ class Report:
         )
 
     def _steps_per_s(self) -> tuple[float, float]:
-        """Return the speed over the last updates, and its mean since training began or was resumed."""
+        """Return the speed over the last updates, and the mean speed since training began or was resumed."""
         (then_s, then), (last_s, last) = self.window[0], self.window[-1]
         present = (last - then) / (last_s - then_s) if last_s > then_s else 0.0
         seconds = last_s - self.start_s
@@ -266,7 +267,7 @@ class Report:
     ) -> None:
         try:
             if self.live is not None:
-                self.live.update(self.dashboard())  # shown as it is stopped, and left standing
+                self.live.update(self.dashboard())  # drawn when it stops, and left on the screen
                 self.live.stop()
         finally:
             if self.writer is not None:

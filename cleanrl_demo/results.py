@@ -1,4 +1,4 @@
-"""What comes of a run: episodes as they end, and what to tell at the end."""
+"""Results of a run: episodes as they end, and the summary printed at the end."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from torch import nn
 import pufferlib
 from pufferlib.models import Actor
 
-RETURN_OF = "charts/return_of/"  # and an agent's name, or its type's
+RETURN_OF = "charts/return_of/"  # followed by the name of an agent or of a type
 MOST_LABELS = 12
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
 
 
 class Episode(NamedTuple):
-    """A finished episode: the return is summed over agents; the score is their mean, None where there is none.
+    """A finished episode: its return, summed over agents, and the agents' mean score, or None without scores.
 
-    env_id: of the environment; where environments are vectorized already, the agent id of the copy.
+    env_id: the environment's; for a copy in an already vectorized environment, the copy's agent id.
     """
 
     env_id: int
     episodic_return: float
     length: int
     score: float | None
-    cut: bool = False  # an evaluation's max_steps has ended it
-    returns_of: Mapping[str, float] = {}  # of several agents each, or the mean of each type's: see labels_of
+    cut: bool = False  # whether an evaluation's max_steps ended it
+    returns_of: Mapping[str, float] = {}  # by label, if there are several agents: see labels_of
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run; ``seconds`` are of training alone, which began at the Unix time ``began``.
+    """The result of a run. seconds: of training only. began: the Unix time at which training began.
 
-    ``episodes`` are of the evaluation after it.
+    episodes: of the evaluation after training.
     """
 
     actor: Actor
@@ -57,27 +57,27 @@ class Result:
 
     @property
     def policy(self) -> nn.Module:
-        """The network."""
+        """The policy's network."""
         return self.actor.policy
 
     @property
     def mean_return(self) -> float:
-        """Mean return of the evaluation."""
+        """The mean return of the evaluation."""
         return float(np.mean([episode.episodic_return for episode in self.episodes]))
 
     @property
     def score(self) -> float | None:
-        """Mean score of the evaluation; None where the environment reports none."""
+        """The mean score of the evaluation; None if the environment reports none."""
         return mean_score(self.episodes)
 
 
 class Episodes:
-    """Picks finished episodes out of infos, where agents may have reported their scores before the last step."""
+    """A collector of finished episodes from infos; agents may report their scores before the last step."""
 
     def __init__(self, by_copy: bool = False, labels: Sequence[str] = ()) -> None:
-        """by_copy: environments are vectorized already, and the copies in them are told apart. labels: of agents."""
+        """by_copy: whether to distinguish the copies in already vectorized environments. labels: the agents' labels."""
         self.key, self.labels = "agent_id" if by_copy else "env_id", labels
-        self.scores: dict[int, list[float]] = defaultdict(list)  # by environment, of the episode under way
+        self.scores: dict[int, list[float]] = defaultdict(list)  # by environment, of the unfinished episode
         self.returns: dict[int, dict[int, float]] = defaultdict(
             dict
         )  # the same by agent index, of agents that have ended
@@ -85,7 +85,7 @@ class Episodes:
     def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
         """Return the episodes that ended in a batch with these infos."""
         for info in infos:
-            if "restarted" in info:  # the episode came to nothing, and so do the scores of those who left it early
+            if "restarted" in info:  # the episode does not count, nor do the scores of agents that left it early
                 for env_id in list(self.scores) if self.key not in info else [info[self.key]]:
                     self._close(env_id)
             if self.labels and "agent_id" in info and _has_return(info.get("episode")):
@@ -106,13 +106,13 @@ class Episodes:
         return ended
 
     def cut(self, env_id: int, returns: np.ndarray, length: int) -> Episode:
-        """Return the episode that an environment is in the middle of, as it is to be given up. returns: (agents,)."""
+        """Return the unfinished episode of an environment, which gives it up. returns: (agents,)."""
         score, _ = self._close(env_id)
         returns_of = self._by_label(dict(enumerate(returns.tolist())))
         return Episode(env_id, float(returns.sum()), length, score, True, returns_of)
 
     def _close(self, env_id: int) -> tuple[float | None, Mapping[int, float]]:
-        """Return the score of an environment's episode, and the returns of those who have ended in it; forget both."""
+        """Forget an environment's episode; return its score and the returns of the agents that have ended in it."""
         scores = self.scores.pop(env_id, None)
         return float(np.mean(scores)) if scores else None, self.returns.pop(env_id, {})
 
@@ -125,14 +125,15 @@ class Episodes:
 
 
 def _has_return(episode: Any) -> bool:
-    """Return whether an agent's "episode" is what it should be; environments may have one of their own making."""
+    """Return whether an info's "episode" has a return; environments may use the key for something else."""
     return isinstance(episode, Mapping) and isinstance(episode.get("r"), NUMBERS)
 
 
 def labels_of(vec: pufferlib.VecEnv) -> Sequence[str]:
-    """Return under which name the return of each place's agent is shown; () where there are too few or too many.
+    """Return the label under which each agent's return is shown; () if there are too few or too many labels.
 
-    That is the agent's own, or where these are more than MOST_LABELS its type's: without "_" and a number at the end.
+    Labels are the agents' names or, if there are more than MOST_LABELS, their types: names without "_" and a final
+    number.
     """
     labels = vec.agent_names
     if len(set(labels)) > MOST_LABELS:
@@ -141,13 +142,13 @@ def labels_of(vec: pufferlib.VecEnv) -> Sequence[str]:
 
 
 def mean_score(episodes: Iterable[Episode]) -> float | None:
-    """Return the mean score of the episodes that have one, None if none has."""
+    """Return the mean score of the episodes that have one; None if none has."""
     scores = [episode.score for episode in episodes if episode.score is not None]
     return float(np.mean(scores)) if scores else None
 
 
 def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
-    """Return the returns of agents, or of types of them, in those episodes that have them, by their labels."""
+    """Return the returns of agents, or of types of agents, by label, from the episodes that have them."""
     returns: dict[str, list[float]] = {}
     for episode in episodes:
         for label, value in episode.returns_of.items():
@@ -156,7 +157,7 @@ def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
 
 
 def charts(episodes: Collection[Episode]) -> dict[str, float]:
-    """Return mean return, length and score of episodes, and returns of agents, by their TensorBoard names."""
+    """Return the mean return, length and score of episodes, and agents' mean returns, by TensorBoard name."""
     if not episodes:
         return {}
     score = mean_score(episodes)
@@ -169,7 +170,7 @@ def charts(episodes: Collection[Episode]) -> dict[str, float]:
 
 
 def summary(config: Any, result: Result) -> str:
-    """Return what to tell at the end of a run: how good the policy is, how long it took, what to try next."""
+    """Return the text printed at the end of a run: how good the policy is, how long it took, and what to try next."""
     score = "" if result.score is None else f"score {result.score:.3f}, "
     lines = [
         f"{config.env}: {score}mean return {result.mean_return:.3f} over {len(result.episodes):,} fresh episodes, "

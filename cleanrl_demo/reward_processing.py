@@ -1,4 +1,4 @@
-"""What a batch says of the actions before, as a learner takes it: rewards scaled and bounded, lost lives as endings."""
+"""Rewards and terminations for a learner: rewards scaled and bounded, lost lives treated as terminations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ EPSILON = 1e-8
 
 
 class RewardProcessing:
-    """Makes (rewards, terminations) of batches.
+    """A function from batches to (rewards, terminations).
 
-    normalize: divide rewards by the running deviation of discounted returns (not of rewards: what the critic has to
-    tell is of about the same size then, however often rewards come). bound: the largest reward, and the smallest.
-    episodic_life: an agent's life lost, as info["lives"] tells, counts as its end, though the game goes on.
+    normalize: divide rewards by the running deviation of discounted returns, not of rewards: what the critic predicts
+    is then of about the same size, however frequent rewards are. bound: the largest magnitude of a reward; None: no
+    bound. episodic_life: treat an agent's lost life, by info["lives"], as its termination, though the game continues.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class RewardProcessing:
     def __call__(self, batch: pufferlib.Batch) -> tuple[np.ndarray, np.ndarray]:
         """Return the rewards, (rows,) float32, and terminations, (rows,) bool, of a batch of arrays.
 
-        Raises SpaceError for a reward that is not finite: weights would turn to NaN, and stay that.
+        Raises SpaceError for a reward that is not finite, since weights would turn to NaN and remain so.
         """
         rewards, terminations = batch.rewards, batch.terminations
         if not np.isfinite(rewards).all():
@@ -49,27 +49,27 @@ class RewardProcessing:
         if self.bound is not None:
             rewards = np.clip(rewards, -self.bound, self.bound)
         if self.episodic_life:
-            for agent_id in batch.agent_ids[~batch.masks].tolist():  # another game
+            for agent_id in batch.agent_ids[~batch.masks].tolist():  # a new game
                 self.lives.pop(agent_id, None)
             if batch.infos:
                 terminations = terminations | self._lost_lives(batch)
         return rewards, terminations
 
     def forget(self) -> None:
-        """Forget all agents' returns and lives; statistics stay."""
+        """Forget the agents' returns and lives, but not the statistics."""
         self.returns[:] = 0
         self.lives.clear()
 
     def state(self) -> dict[str, Any]:
-        """Return the statistics, plain numbers."""
+        """Return the statistics as plain numbers."""
         return {"count": self.count, "mean": self.mean, "variance": self.variance}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on with statistics that ``state`` returned."""
+        """Restore the statistics that ``state`` returned."""
         self.count, self.mean, self.variance = state["count"], state["mean"], state["variance"]
 
     def _follow(self, batch: pufferlib.Batch) -> None:
-        """Take the agents' discounted returns so far into the statistics: Chan, Golub, LeVeque, 1983."""
+        """Update the statistics with the agents' discounted returns so far (Chan, Golub, LeVeque, 1983)."""
         ids, masks = batch.agent_ids, batch.masks
         returns = np.where(masks, self.gamma * self.returns[ids] + batch.rewards, 0)
         self.returns[ids] = np.where(batch.terminations | batch.truncations, 0, returns)
@@ -85,7 +85,7 @@ class RewardProcessing:
         self.count += len(new)
 
     def _lost_lives(self, batch: pufferlib.Batch) -> np.ndarray:
-        """Return the rows whose agents have fewer lives than a row before."""
+        """Return a mask, (rows,) bool, of the rows whose agents have fewer lives than in their previous row."""
         lost = np.zeros(len(batch.masks), np.bool_)
         lives = dict(pair for info in batch.infos if "lives" in info for pair in self._lives_of(info))
         for row in np.flatnonzero(np.isin(batch.agent_ids, list(lives))):
@@ -96,6 +96,6 @@ class RewardProcessing:
         return lost
 
     def _lives_of(self, info: Mapping[str, Any]) -> Iterable[tuple[int, float]]:
-        """Return (agent id, lives) of an info; a vector environment tells of all its copies in one."""
+        """Return (agent id, lives) pairs of an info; a vector environment reports all copies in one."""
         first = int(info.get("agent_id", info["env_id"] * self.agents_per_env))
         return enumerate(np.ravel(info["lives"]).tolist(), first)

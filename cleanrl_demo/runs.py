@@ -1,4 +1,4 @@
-"""The folder of a run: its configuration, and what else one must know to repeat it."""
+"""The folder of a run: its configuration, and the information needed to repeat it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ PACKAGES = ("torch", "numpy", "gymnasium")
 
 
 def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
-    """Make a folder below ``config.runs`` for this run, and return it.
+    """Create a folder for this run below ``config.runs``, and return it.
 
-    ``config.json`` in it is the configuration, a dataclass; ``run.json`` is where it comes from: environment and
-    algorithm, the command, the folder in which it was typed and its git revision, versions, the machine, and the time.
+    Its ``config.json`` is the configuration, a dataclass. Its ``run.json`` records the run's origin: environment and
+    algorithm, the number of processes, the command, its working directory and git revision, versions, the machine, and
+    the time. Raises PlanError if a file is in the way.
     """
     name = f"{re.sub(r'[^-.A-Za-z0-9]+', '-', env_name)}__{algorithm}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
     for number in itertools.count(1):
@@ -49,18 +50,21 @@ def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
 
 
 def num_processes() -> int:
-    """Return how many processes torchrun has started, of which this is one; alone, 1."""
+    """Return the number of processes that torchrun started, including this one; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def command_to_resume(folder: Path, processes: int, env: str = "") -> str:
-    """Return the command by which a run of so many processes goes on. env: what was passed, rather than named."""
+    """Return the command that resumes a run of ``processes`` processes.
+
+    env: the argument for the environment, if the run was passed a creator instead of a name.
+    """
     puffer = "puffer" if processes == 1 else f"torchrun --nproc-per-node {processes} -m pufferlib.cli"
     return f"{puffer} train {env}{' ' * bool(env)}--resume {folder}"
 
 
 def note_resumed(folder: Path, config: Any, num_steps: int) -> None:
-    """Write down that the run in a folder goes on from a step, with these settings, and by which command."""
+    """Record in a run's folder the step from which it was resumed, its new settings, and the command."""
     run = read_run(folder)
     entry = {"num_steps": num_steps, **provenance()}
     _write(folder / RUN, {**run, "resumed": [*run.get("resumed", []), entry]})
@@ -68,24 +72,24 @@ def note_resumed(folder: Path, config: Any, num_steps: int) -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the configuration of a run, as JSON has it. Raises PlanError if the folder is no run's."""
+    """Return a run's configuration, as parsed from JSON. Raises PlanError if the folder is not a run's."""
     return _read(folder, CONFIG)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Return where a run comes from: see ``new_run_folder``. Raises PlanError if the folder is no run's."""
+    """Return a run's origin (see ``new_run_folder``). Raises PlanError if the folder is not a run's."""
     return _read(folder, RUN)
 
 
 @contextmanager
 def saying_where(folder: Path) -> Iterator[None]:
-    """Add to a RegistryError where the run in a folder was begun, if that was elsewhere: there is what it names."""
+    """Add to a RegistryError the folder in which the run was begun, if it differs: the name may be found there."""
     try:
         yield
     except pufferlib.RegistryError as error:
         try:
             began = read_run(folder).get("cwd")
-        except pufferlib.PlanError:  # a policy's file alone
+        except pufferlib.PlanError:  # a policy's file without a run
             began = None
         if began is None or Path(began) == Path.cwd():
             raise
@@ -93,9 +97,9 @@ def saying_where(folder: Path) -> Iterator[None]:
 
 
 def provenance() -> dict[str, Any]:
-    """Return what is known, now and here, of the code and the machine.
+    """Return the origin of a run that begins now.
 
-    command, cwd (where it was typed), git, versions, machine, started.
+    Keys: command, cwd (the working directory), git, versions, machine, started.
     """
     return {
         "command": shlex.join(sys.orig_argv),
@@ -112,7 +116,7 @@ def provenance() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> Mapping[str, Any] | None:
-    """Return ``revision`` and whether files that git follows have been changed since (``dirty``); None without git."""
+    """Return ``revision`` and whether tracked files have uncommitted changes (``dirty``); None without git."""
     revision = _git(folder, "rev-parse", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
     if revision is None or changes is None:

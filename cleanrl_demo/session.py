@@ -1,13 +1,13 @@
-"""A run around any learner: its environments, its folder, its checkpoints, and the evaluation at its end.
+"""The common parts of a run: its environments, folder and checkpoints, and the evaluation at its end.
 
-``RunConfig`` is what every trainer is told. ``run`` makes what learning needs, has a trainer's ``learn`` do it, keeps
-the policy and plays it on fresh seeds. A ``Session`` cuts a run into stretches that end in checkpoints: what
-environments hold cannot be kept, so all of them are reset after each, and with seeds that follow from the run's seed
-and the checkpoint's number. An uninterrupted run does the same as one that is resumed there.
+``RunConfig`` has the settings common to all trainers. ``run`` makes what learning needs, calls a trainer's ``learn``,
+and evaluates the policy on fresh seeds. A ``Session`` divides a run into stretches that end in checkpoints. Since the
+state of environments cannot be saved, all of them are reset after each stretch, with seeds that follow from the run's
+seed and the checkpoint's number. An uninterrupted run therefore does the same as one that is resumed there.
 
-Between checkpoints, ``newest.pt`` keeps what has been learnt since, by the clock. The run itself goes on as if it had
-not, since what it learns must not depend on a clock. A run that is resumed from there resets its environments, and
-so ends otherwise.
+Between checkpoints, ``newest.pt`` saves what has been learnt since, at intervals of time. The run itself is unaffected,
+since what it learns must not depend on a clock. A run resumed from ``newest.pt`` resets its environments there, and so
+ends differently.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from pufferlib.errors import CheckpointError, PlanError, PufferError
 from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
 from pufferlib.models.files import POLICY_FILE, is_plain, misfit, read_checkpoint, require_trust, save_checkpoint
 
-SAVING_SHARE = 0.02  # of the time, at most, goes into newest.pt, which may hold a replay buffer
-TURNS_TOGETHER = 16  # several processes agree so often whether it is due
-COARSE = 0.2  # a rollout of so many of the steps that are left is told of
+SAVING_SHARE = 0.02  # of the time, at most, for saving newest.pt, which may have a replay buffer
+TURNS_TOGETHER = 16  # calls of is_due between agreements of several processes
+COARSE = 0.2  # of the remaining steps: larger rollouts are reported
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Settings of every trainer. One step is one action of one agent."""
+    """The settings that all trainers share. One step is one action of one agent."""
 
     algorithm: ClassVar[str]
     plans_num_envs: ClassVar[bool] = False  # whether num_envs="auto" is understood
@@ -120,24 +120,24 @@ class RunConfig:
             raise PlanError(f"device={self.device!r} is none that torch knows; use cpu or cuda") from error
 
     def require(self, expected: str, fits: Callable[[Any], bool], *names: str) -> None:
-        """Raise PlanError unless these settings fit. expected: what to use, in words."""
+        """Raise PlanError unless the named settings pass a test. expected: the allowed values, for the message."""
         for name in names:
             if not fits(getattr(self, name)):
                 raise PlanError(f"{name}={getattr(self, name)!r} is out of bounds; use {expected}")
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
-        """Return the policy's name, and its arguments."""
+        """Return the policy's name and its keyword arguments."""
         return self.policy, self.policy_kwargs
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return how many rows an update learns from at most, where a trainer has a ``rollout_length``."""
+        """Return the most rows that an update can learn from, for trainers with a ``rollout_length``."""
         batch_size = vec.agents_per_batch // vec.agents_per_env
         length: int = getattr(self, "rollout_length", 1)
         return max(1, length * vec.num_envs // batch_size) * vec.agents_per_batch
 
 
 class Learner(Protocol):
-    """What learns: ``actor`` is what it has to show for it, and ``state`` all that ``restore`` needs to go on."""
+    """The interface of learners: ``actor`` has the policy, and ``state`` returns all that ``restore`` needs."""
 
     actor: Actor
     num_steps: int
@@ -147,7 +147,7 @@ class Learner(Protocol):
 
 
 class Session:
-    """What a learner works in: environments, a report, and a run cut into stretches.
+    """The context in which a learner trains: environments, a report, and a run divided into stretches.
 
     ::
 
@@ -168,17 +168,17 @@ class Session:
         env: Callable[..., Any] | None = None,
         run_config: RunConfig | None = None,
     ) -> None:
-        """env: what makes an environment, where that is not the name in config. run_config: as in ``run``."""
+        """env: a creator of environments, if config does not name them. run_config: as in ``run``."""
         self.run_config = config if run_config is None else run_config
         self.vec, self.learner, self.config, self.report = vec, learner, config, report
         self.videos, self.folder, self.origin, self.env = videos, folder, origin, env
         self.num_checkpoints = 0
-        self.num_kept = 0  # steps of learning that are in the policy's file, or in a later newest.pt
-        self.resumed_at: int | None = None  # the step within a stretch, where it goes on from newest.pt
+        self.num_kept = 0  # training steps saved in the policy's file, or in a later newest.pt
+        self.resumed_at: int | None = None  # the step within a stretch, if it was resumed from newest.pt
         self.num_turns, self.next_save_s = 0, 0.0
 
     def stretches(self) -> Iterator[int]:
-        """Yield the step up to which to learn now; and write a checkpoint when that is done."""
+        """Yield the last step of each stretch, and write a checkpoint after it."""
         every, total_steps = self.config.checkpoint_every, self.config.total_steps
         while self.learner.num_steps < total_steps:
             self.vec.async_reset(seed=self.seed)
@@ -199,7 +199,7 @@ class Session:
         return True
 
     def is_due(self) -> bool:
-        """Return whether it is time for ``save_newest``, the same in all processes; called between updates."""
+        """Return whether ``save_newest`` is due, the same in all processes. To be called between updates."""
         if self.config.checkpoint_minutes is None:
             return False
         news = self.learner.num_steps > self.num_kept
@@ -210,7 +210,7 @@ class Session:
         return self.num_turns % TURNS_TOGETHER == 0 and bool(gathered(due)[0])
 
     def save_newest(self) -> None:
-        """Write what has been learnt up to now, from which a run can go on, but not to the same end."""
+        """Save the current training state to newest.pt, from which a resumed run ends differently."""
         began_s = time.monotonic()
         self.save(self.folder, NEWEST)
         ended_s = time.monotonic()
@@ -218,7 +218,7 @@ class Session:
         self.next_save_s = ended_s + wait_s
 
     def film(self) -> None:
-        """Take pictures of those that are filmed; to be called while the environments of the batch wait for actions."""
+        """Take pictures of the filmed environments. To be called while the batch's environments wait for actions."""
         if self.videos is not None:
             host = self.vec.host_batch
             assert host is not None
@@ -226,16 +226,16 @@ class Session:
 
     @property
     def seed(self) -> int:
-        """Seed of the environments in this stretch; in the first one that of the run."""
+        """The seed of the environments in this stretch; in the first one, the run's seed."""
         entropy = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
         if entropy == [0]:
             return self.config.seed
         return int(np.random.SeedSequence([self.config.seed, *entropy]).generate_state(1)[0])
 
     def save(self, folder: Path | None, file: str = FILE) -> None:
-        """Write a checkpoint, and the policy for those who want to see it play, over the ones before.
+        """Write a checkpoint, and the policy for playing, replacing the previous ones.
 
-        Of several processes each gives what is its own, and has no folder unless it is the first.
+        With several processes, all of them call it, as each contributes its own state; only the first has a folder.
         """
         settings = vars(self.run_config)
         content = {
@@ -251,7 +251,7 @@ class Session:
         if folder is not None:
             save_checkpoint(folder / file, KIND, content)
             if file == FILE and self.num_kept <= self.learner.num_steps:
-                (folder / NEWEST).unlink(missing_ok=True)  # which is older now
+                (folder / NEWEST).unlink(missing_ok=True)  # it is older now
             self._save_policy(folder)
 
     def _save_policy(self, folder: Path) -> None:
@@ -259,9 +259,9 @@ class Session:
         self.num_kept = self.learner.num_steps
 
     def break_off(self) -> None:
-        """Keep the policy as it is now, and say what can be done with the run.
+        """Save the policy as it is now, and print what can be done with the run.
 
-        The checkpoint stays what it was: only from the end of a stretch can a run go on to the same end.
+        The checkpoint is not updated: only from the end of a stretch can a run be resumed to the same end.
         """
         folder, learner, console = self.folder, self.learner, self.report.console
         if folder is None:
@@ -286,7 +286,7 @@ class Session:
             console.print(line, soft_wrap=True, markup=False)
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was written. Raises CheckpointError for one of another environment's."""
+        """Restore a checkpoint. Raises CheckpointError if it does not fit the environment and policy."""
         try:
             self.learner.restore(checkpoint["learner"])
         except (RuntimeError, ValueError) as error:
@@ -295,7 +295,7 @@ class Session:
         self.num_checkpoints, self.num_kept = checkpoint["num_checkpoints"], self.learner.num_steps
         self.resumed_at = self.learner.num_steps if checkpoint.get("within") else None
         if self.folder is not None and self.resumed_at is None:
-            self.num_kept = later(self.folder) or self.num_kept  # which stays until this run has had more steps
+            self.num_kept = later(self.folder) or self.num_kept  # newest.pt stays until this run is ahead of it
         self.report.restore(checkpoint["report"])
 
 
@@ -308,11 +308,12 @@ def run(
     resume: Path | None = None,
     run_config: RunConfig | None = None,
 ) -> Result:
-    """Train a policy, evaluate it on fresh seeds, and return both.
+    """Train a policy, evaluate it on fresh seeds, and return the result.
 
-    env: a creator, in place of the name in config. resume: the checkpoint to go on from; config is the run's own, but
-    for ``total_steps``. run_config: what is written down as the run's settings, where config is the share of one of
-    several processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for minibatches too small.
+    env: a creator to use instead of config.env. resume: the checkpoint from which to resume; config is then the run's
+    own, except for ``total_steps``. run_config: the settings to record for the run, if config is the share of one of
+    several processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for minibatches that are too
+    small.
     """
     run_config = config if run_config is None else run_config
     content = None if resume is None else read_checkpoint(resume, KIND, FILE)
@@ -330,7 +331,7 @@ def run(
             folder = new_run_folder(run_config, name, config.algorithm)
         labels = labels_of(vec)
         report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at, labels=labels)
-        origin = getattr(learner, "origin", origin)  # of what it made instead of the policy that was asked for
+        origin = getattr(learner, "origin", origin)  # if it made another policy than config's
         session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin, env, run_config)
         try:
             with report:
@@ -339,7 +340,7 @@ def run(
                     if folder is not None:
                         note_resumed(folder, run_config, learner.num_steps)
                     _report_resumption(session, resume)
-                    content = None  # which may be as large as a replay buffer
+                    content = None  # to free it: it may have a replay buffer
                     if learner.num_steps >= config.total_steps:
                         over = f"has had its {config.total_steps:,} steps; --total-steps, or total_steps=, has it go on"
                         report.console.print(f"{name}  {over}", soft_wrap=True)
@@ -366,7 +367,7 @@ def run(
 
 
 def _report_resumption(session: Session, checkpoint: Path | None) -> None:
-    """Print where a run goes on, unless that is to the same end and there is nothing later."""
+    """Print where a run is resumed, except from checkpoint.pt when newest.pt has nothing later."""
     if checkpoint is None:
         return
     newest = later(checkpoint.parent)
@@ -386,9 +387,9 @@ def _report_resumption(session: Session, checkpoint: Path | None) -> None:
 
 
 def _coarseness(vec: pufferlib.VecEnv, config: RunConfig, num_steps: int) -> str:
-    """Return a clause about the rollouts of a trainer that has some, where they are large beside what is left to do.
+    """Return a remark if a trainer's rollouts are large compared to the remaining steps, else "".
 
-    num_steps: that a resumed run has had.
+    num_steps: the steps that a resumed run has already had.
     """
     length, left = getattr(config, "rollout_length", None), config.total_steps - num_steps
     if length is None or left <= 0:
@@ -406,9 +407,9 @@ def _coarseness(vec: pufferlib.VecEnv, config: RunConfig, num_steps: int) -> str
 
 @contextmanager
 def torch_set_up(config: RunConfig) -> Iterator[None]:
-    """Set torch's number of threads and its global generator's seed to the run's; set both back at the end.
+    """Set torch's number of threads and global seed to the run's, and restore both at the end.
 
-    Initial weights come from that generator, and whatever a policy of the user's draws while it learns.
+    Initial weights come from that generator, as do the random numbers of a user's policy while it learns.
     """
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
@@ -420,21 +421,21 @@ def torch_set_up(config: RunConfig) -> Iterator[None]:
 
 
 def name_of(config: RunConfig, env: Callable[..., Any] | None) -> str:
-    """Return the name of a run's environments. env: a creator, in place of the name in config."""
+    """Return the name of a run's environments. env: a creator to use instead of config.env."""
     return config.env if env is None else getattr(env, "__name__", type(env).__name__)
 
 
 def origin_of(config: RunConfig, env: Callable[..., Any] | None) -> Origin:
-    """Return what a run's policy is to be made as, and for."""
+    """Return a run's policy origin: how to make the policy, and for which environment."""
     policy, policy_kwargs = config.made_as()
     name = None if env is not None else config.env
     return Origin(policy, policy_kwargs, name, config.env_kwargs, config.wrap_kwargs, config.frame_stack)
 
 
 def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib.VecEnv:
-    """Return the environments of a run. env: a creator, in place of the name in config.
+    """Return the environments of a run. env: a creator to use instead of config.env.
 
-    Raises PlanError for those that reset their copies without showing the final observation.
+    Raises PlanError for environments that reset their copies without returning the final observation.
     """
     batch_size = config.batch_size
     if batch_size is None:
@@ -464,7 +465,7 @@ def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib
 
 
 def algorithm_of(folder: Path) -> str:
-    """Return the name of the trainer whose run is in a folder. Raises CheckpointError where there is no checkpoint."""
+    """Return the trainer's name for the run in a folder. Raises CheckpointError if there is no checkpoint."""
     algorithm: str = read_checkpoint(checkpoint_path(folder), KIND, FILE)["algorithm"]
     return algorithm
 
@@ -479,13 +480,13 @@ def resumed(
     trust: bool = False,
     joining: Callable[[Any], AbstractContextManager[tuple[Any, Any]]] | None = None,
 ) -> tuple[Any, Result]:
-    """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
+    """Resume the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    folder: or ``newest.pt`` in it, which is later but leads to another end; it is taken where there is no other.
-    kind: of the trainer's Config. env: a name, or a creator, in place of the run's. total_steps: likewise. trust:
-    as ``pufferlib.models.read_policy``. joining: yields this process's settings, and those of all
-    (``ddp.joined``). Returns its settings, too. Raises CheckpointError where there is nothing to go on with, and
-    RegistryError, with the folder in which the run was begun, for names that are not found.
+    Return its settings and its result. folder: the run's folder, or ``newest.pt`` in it, which is later but leads to a
+    different end, and is used anyway if there is no checkpoint.pt. kind: the trainer's Config. env: a name or creator,
+    and total_steps: to use instead of the run's. trust: see ``pufferlib.models.read_policy``. joining: yields this
+    process's settings and those of the whole run (``ddp.joined``). Raises CheckpointError if the run cannot be resumed,
+    and RegistryError, with the folder in which the run was begun, for names that are not found.
     """
     checkpoint = checkpoint_path(folder)
     folder = checkpoint.parent
@@ -500,7 +501,7 @@ def resumed(
 def _config_of(
     checkpoint: Path, kind: type[Any], env: Any, total_steps: int | None, trust: bool
 ) -> tuple[Any, Callable[..., Any] | None]:
-    """Return the settings of a checkpoint's run, to go on with it, and a creator of its environment or None."""
+    """Return the settings for resuming a checkpoint's run, and a creator of its environments or None."""
     content, folder = read_checkpoint(checkpoint, KIND, FILE), checkpoint.parent
     if content["algorithm"] != kind.algorithm:
         raise CheckpointError(
@@ -526,7 +527,7 @@ def _config_of(
 
 
 def main(config_type: type[Any], train: Callable[[Any], Result]) -> None:
-    """Be a trainer's script: train as the command line says, and say what came of it."""
+    """Run a trainer's script: train with the command line's settings, and print a summary."""
     try:
         config = from_command_line(config_type)
         print(summary(config, train(config)))

@@ -1,10 +1,10 @@
-"""Settings of a trainer: flags over a file over what suits the environment's family over the trainer's own defaults.
+"""Settings of a trainer, by priority: flags, a file, those for the environment's family, the trainer's defaults.
 
     puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
 
-A file is TOML with the names of the trainer's ``Config``, and tables ``[env_kwargs]``, ``[wrap_kwargs]`` and
-``[policy_kwargs]``; or the ``config.json`` of a run, or its folder. What suits a family stands in ``defaults.toml``, or
-beside the family's file in ``pufferlib/environments``.
+A file is TOML with the names of fields of the trainer's ``Config`` and tables ``[env_kwargs]``, ``[wrap_kwargs]`` and
+``[policy_kwargs]``; or a run's ``config.json``, or its folder. A family's settings are in ``defaults.toml``, or next to
+the family's file in ``pufferlib/environments``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pufferlib.errors import PlanError
 from pufferlib.util.toml import checked, read_toml
 
 DEFAULTS = Path(__file__).with_name("defaults.toml")
-ALGORITHM = "algorithm"  # what a file may say of the trainer, which is no setting of it
+ALGORITHM = "algorithm"  # a key in files that names the trainer, and is not one of its settings
 HINT = "its keys are those of --help, with _ for -; a run's config.json does as well"
-# The tables, by what they are arguments of.
+# Tables of arguments, by the setting to which they belong.
 TABLES_BY_OWNER = {"env": ("env_kwargs", "wrap_kwargs"), "policy": ("policy_kwargs",)}
 TABLES = tuple(table for tables in TABLES_BY_OWNER.values() for table in tables)
 
@@ -34,7 +34,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class FromFile:
-    """The flags that say where other settings come from; to be inherited from beside a trainer's ``Config``."""
+    """Flags that say where other settings come from; a base class next to a trainer's ``Config``."""
 
     config: str | None = None
     """a TOML file with settings, or a run's config.json; flags override it"""
@@ -43,9 +43,10 @@ class FromFile:
 
 
 def from_command_line(config_type: type[Config], arguments: Sequence[str] | None = None) -> Config:
-    """Return the settings that a command's arguments, by default this program's, give. Prints what came of the family.
+    """Return the settings that command-line arguments give; print which are the family's.
 
-    Raises PlanError as ``settle``; where tyro does not understand the arguments, it ends the program.
+    arguments: by default this program's. Raises PlanError as ``settle`` does; if tyro cannot parse them, the program
+    exits.
     """
     import tyro
 
@@ -68,26 +69,26 @@ def settle(
     parse: Callable[[Sequence[str], Mapping[str, Any]], Mapping[str, Any]],
     arguments: Sequence[str] | None = None,
 ) -> tuple[Config, str]:
-    """Return the settings, and a line that says which are the family's ("" where there are none).
+    """Return the settings, and a line that lists those from the environment's family, or "" if there are none.
 
-    config_type: a frozen dataclass, all of whose fields have defaults; its ``algorithm`` is the table of
-    ``defaults.toml``. parse: turns arguments, with these defaults, into values of all fields and of ``FromFile``'s.
-    Tables, such as ``env_kwargs``, are merged key by key. Raises PlanError for a file that cannot be read, and for keys
+    config_type: a frozen dataclass whose fields all have defaults; its ``algorithm`` names its table in
+    ``defaults.toml``. parse: converts arguments, given defaults, to values of all its fields and those of ``FromFile``.
+    Tables such as ``env_kwargs`` are merged key by key. Raises PlanError for a file that cannot be read, and for keys
     and types that ``config_type`` does not have.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    # A first look, for the file and the environment. Its help would show defaults that are not going to be those.
+    # A first pass, for the file and the environment. Its help would show the wrong defaults.
     parsed = parse([argument for argument in arguments if argument not in ("-h", "--help")], {"env": ""})
     from_file = {} if parsed["config"] is None else read_settings(parsed["config"], config_type)
     defaults = vars(config_type())
     env = parsed["env"] or from_file.get("env", defaults["env"])
     pattern, of_family = family_settings(env, config_type) if parsed["defaults"] else ("", {})
-    # Tables are left to the end: whether a flag has given one cannot be seen, and their keys are merged.
+    # Tables come last: it cannot be seen whether a flag has set one, and their keys are merged.
     plain = {name: value for name, value in {**of_family, **from_file, "env": env}.items() if name not in TABLES}
     values = {name: value for name, value in parse(arguments, plain).items() if name in defaults}
     layers = [{**defaults, **of_family, "env": env}, from_file, values]
     for owner, tables in TABLES_BY_OWNER.items():
-        # A layer's arguments are for what it names; where something else has won, they are not for that.
+        # A layer's tables are for the environment or policy that it names; skip them if another one was chosen.
         fitting = [layer for layer in layers if layer.get(owner, values.get(owner)) == values.get(owner)]
         for table in defaults.keys() & set(tables):
             values[table] = {key: value for layer in fitting for key, value in layer.get(table, {}).items()}
@@ -96,7 +97,7 @@ def settle(
 
 
 def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
-    """Return the settings in a TOML file, in a run's ``config.json``, or in the folder of one, checked."""
+    """Read the settings in a TOML file, a run's ``config.json``, or a run's folder; return them checked."""
     path = Path(path)
     if path.is_dir():
         path = path / "config.json"
@@ -115,7 +116,7 @@ def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
 
 
 def algorithm_in(path: str | Path) -> str | None:
-    """Return the trainer that a TOML file names, or whose run a folder or its ``config.json`` is of, else None."""
+    """Return the trainer that a TOML file, or the run of a folder or ``config.json``, names; None if it names none."""
     path = Path(path)
     if path.suffix == ".json" or path.is_dir():
         run = (path if path.is_dir() else path.parent) / RUN
@@ -126,10 +127,10 @@ def algorithm_in(path: str | Path) -> str | None:
 
 
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
-    """Return what ``defaults.toml`` and its family's have for an environment: the patterns that fit, and the settings.
+    """Return the patterns that match an environment, and its family's settings; both empty if none matches.
 
-    A later table goes before an earlier one, and where it names another policy, the earlier one's arguments are not for
-    that. Both are empty where none fits. Raises RegistryError for a name that stands for nothing.
+    They are read from ``defaults.toml`` and the family's own file. Later tables override earlier ones; if one names a
+    different policy, policy arguments of earlier ones are dropped. Raises RegistryError for an unknown name.
     """
     entry = registry.find(env)
     names = {env, entry.target}
@@ -152,7 +153,7 @@ def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, An
 
 
 def _note(config: Any, pattern: str, of_family: Mapping[str, Any], from_file: Mapping[str, Any]) -> str:
-    """Return which settings are the family's."""
+    """Return a line that lists the settings taken from the family."""
     file_settings, settings = _flat(from_file), _flat(vars(config))
     left = {name: value for name, value in _flat(of_family).items() if name not in file_settings}
     notes = [f"{name}={value}" for name, value in left.items() if name in settings and settings[name] == value]

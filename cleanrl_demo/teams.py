@@ -1,4 +1,4 @@
-"""Teams: who of an environment's agents shares a policy."""
+"""Teams: which of an environment's agents share a policy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pufferlib.errors import PlanError
 
 __all__ = ["OF_A_TEAM", "teams_of"]
 
-OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # what a table [teams.NAME] may say
+OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # the keys of a table [teams.NAME]
 
 
 def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
-    """Return the indices of each team's agents, by its name. Raises PlanError for agents of no team, or of two."""
+    """Return the indices of each team's agents, by team name. Raises PlanError unless each agent is in one team."""
     if config.teams and any("agents" in table for table in config.teams.values()):
         teams = {
             name: [
@@ -40,6 +40,6 @@ def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
 
 
 def patterns_of(name: str, table: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names, or patterns, of a team's agents."""
+    """Return the names, or name patterns, of a team's agents."""
     patterns: str | Sequence[str] = table.get("agents", (f"{name}_*", name))
     return [patterns] if isinstance(patterns, str) else patterns

@@ -1,4 +1,4 @@
-"""An environment in a terminal: its own text, or its pictures in half blocks, in place and at its own pace."""
+"""An environment shown in a terminal: its text, or its pictures as half blocks, in place and in real time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ import pufferlib
 from cleanrl_demo.film import FPS, checked_picture, scaled
 from pufferlib.errors import PlanError
 
-NUM_LINES_BELOW = 2  # what is told of the episode, and the cursor
+NUM_LINES_BELOW = 2  # the caption, and the cursor
 
 
 class TerminalView:
-    """A context manager: call ``see`` between ``recv`` and ``send`` of a VecEnv that holds one environment.
+    """A context manager that shows the only environment of a VecEnv: call ``see`` between ``recv`` and ``send``.
 
-    It waits until it is time for the next picture, as ``metadata["render_fps"]`` has it. Raises PlanError where the
-    console is no terminal.
+    ``see`` waits until the next picture is due, by ``metadata["render_fps"]``. Raises PlanError if the console is not a
+    terminal.
     """
 
     def __init__(self, vec: pufferlib.VecEnv, console: Console) -> None:
@@ -45,7 +45,7 @@ class TerminalView:
         return self
 
     def see(self, batch: pufferlib.Batch) -> None:
-        """Show what the environment looks like now, and what it has returned in this episode."""
+        """Show the environment as it is now, and the return of its episode so far."""
         masks = np.asarray(batch.masks)
         if masks.any():
             self.num_steps += 1
@@ -69,7 +69,7 @@ class TerminalView:
 
 
 def renderable(picture: Any, console: Console) -> RenderableType:
-    """Return what an environment's ``render`` returned as rich shows it, no larger than the terminal."""
+    """Return the result of an environment's ``render`` as a rich renderable, no larger than the terminal."""
     if isinstance(picture, str):
         return Text.from_ansi(picture, no_wrap=True)
     width, height = console.size.width, console.size.height - NUM_LINES_BELOW
@@ -77,7 +77,7 @@ def renderable(picture: Any, console: Console) -> RenderableType:
 
 
 class HalfBlocks:
-    """A picture, uint8 (height, width, 3): a character for two pixels, one above the other."""
+    """A picture, uint8 (height, width, 3), drawn with one character for two pixels, one above the other."""
 
     def __init__(self, picture: np.ndarray) -> None:
         if len(picture) % 2:
@@ -87,7 +87,7 @@ class HalfBlocks:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for upper, lower in zip(self.picture[::2].tolist(), self.picture[1::2].tolist(), strict=True):
             pairs = ((tuple(above), tuple(below)) for above, below in zip(upper, lower, strict=True))
-            for colours, run in groupby(pairs):  # a code for each change, not for each character
+            for colours, run in groupby(pairs):  # one code for each run of characters of the same colours
                 yield Segment("▀" * len(list(run)), _style(*colours))
             yield Segment.line()
 

@@ -1,4 +1,4 @@
-"""Weights & Biases, for those who ask for it; offline too, with WANDB_MODE=offline."""
+"""Optional tracking with Weights & Biases; offline with WANDB_MODE=offline."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ import pufferlib
 
 
 class Tracker:
-    """Sends a run's configuration and scalars. A ``Report`` starts and finishes it."""
+    """A sender of a run's configuration and scalars to Weights & Biases. A ``Report`` starts and finishes it."""
 
     def __init__(self, project: str, config: Mapping[str, Any]) -> None:
-        """Raises MissingExtra if wandb is not installed: before training, not after the environments were made."""
+        """Raises MissingExtra if wandb is not installed, so that a run fails before its environments are made."""
         self.project, self.config = project, config
         self.wandb = _wandb()
         self.run: Any = None
 
     @classmethod
     def from_config(cls, config: Any) -> Tracker | None:
-        """Return what a trainer's configuration, a dataclass, asks for with ``track`` and ``track_project``."""
+        """Return the tracker that a trainer's configuration, a dataclass, asks for; None if ``track`` is not set.
+
+        Raises PlanError if the run has no folder.
+        """
         if not config.track:
             return None
         if config.runs is None:
@@ -29,8 +32,8 @@ class Tracker:
         return cls(config.track_project, asdict(config))
 
     def start(self, folder: Path) -> None:
-        """Begin a run of the folder's name, or go on with it where the folder's run is resumed."""
-        # The console is left alone: wandb would copy a dashboard four times a second into a log.
+        """Begin a wandb run named after the folder, or continue it if the folder's run is resumed."""
+        # Leave the console alone: wandb would copy a dashboard into a log four times a second.
         self.run = self.wandb.init(
             project=self.project,
             name=folder.name,
@@ -40,7 +43,7 @@ class Tracker:
             dir=str(folder),
             settings=self.wandb.Settings(console="off"),
         )
-        # An axis of our own: wandb drops what comes at an earlier step than the last, as it does in a resumed run.
+        # A separate axis: wandb drops values at an earlier step than the last, which a resumed run has.
         self.run.define_metric("steps")
         self.run.define_metric("*", step_metric="steps")
 
@@ -49,7 +52,7 @@ class Tracker:
         self.run.log({"steps": num_steps, **scalars})
 
     def finish(self, failed: bool) -> None:
-        """Send what is left, and say whether the run came to its end."""
+        """Send what is left, and record whether the run failed."""
         if self.run is not None:
             self.run.finish(exit_code=int(failed))
 

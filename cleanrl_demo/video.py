@@ -1,4 +1,4 @@
-"""Videos of environments that are trained on or evaluated: whole episodes of chosen ones."""
+"""Videos of training and evaluation: whole episodes of chosen environments."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def render_mode(
     among: Sequence[str] = (RGB,),
     make_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the first of these render modes that an environment has. One is made, drawn and closed.
+    """Return the first of some render modes that an environment supports, after making and drawing one.
 
-    make_kwargs: of ``pufferlib.make``; by default it is made in a worker. Raises PlanError where it has none of them,
-    or cannot be made with it; MissingExtra where it needs a package to be drawn that is not installed, as many do that
-    can be stepped without.
+    among: these modes. make_kwargs: of ``pufferlib.make``; by default the environment is made in a worker. Raises
+    PlanError if it supports none of them, or cannot be made with its mode; MissingExtra if drawing needs a package that
+    is not installed, which is common among environments that can be stepped without.
     """
     kwargs = dict(env_kwargs or {})
     make_kwargs = {"wrap_kwargs": wrap_kwargs, **(make_kwargs or {"backend": "multiprocessing"})}
@@ -63,10 +63,10 @@ def render_mode(
 
 
 def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict[str, Any]]:
-    """Return the ``env_kwargs`` of ``pufferlib.make`` by which ``config.video_envs``, and no others, have pictures.
+    """Return ``env_kwargs`` for ``pufferlib.make`` so that only environments in ``config.video_envs`` draw pictures.
 
-    config: of a trainer. env: what makes an environment, where it is not ``config.env``. Raises PlanError for
-    environments that do not exist or have none, and where there is no folder for films.
+    With a kernel, all of them can. config: a trainer's. env: a creator to use instead of ``config.env``. Raises
+    PlanError for environments that do not exist or cannot be drawn, and if there is no folder for films.
     """
     env_ids = config.video_envs
     if not env_ids:
@@ -82,7 +82,7 @@ def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict
         config.env if env is None else env, config.env_kwargs, config.wrap_kwargs, make_kwargs=make_kwargs
     )
     mode_kwargs = {"render_mode": mode}
-    if make_kwargs is not None:  # a kernel plays all environments alike, and draws nothing unless it is asked
+    if make_kwargs is not None:  # a kernel's environments share their arguments, and draw only on request
         return {**config.env_kwargs, **mode_kwargs}
     return [{**config.env_kwargs, **(mode_kwargs if env_id in env_ids else {})} for env_id in range(config.num_envs)]
 
@@ -91,11 +91,11 @@ def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict
 
 
 class Filming:
-    """Films whole episodes of chosen environments of a VecEnv: call ``see`` between ``recv`` and ``send``.
+    """A recorder of whole episodes of chosen environments in a VecEnv: call ``see`` between ``recv`` and ``send``.
 
-    should_film: is asked, at the beginning of an episode of an environment, whether to film it. done: is given each
-    film, whose first picture is of the reset, and whose last of what the last step led to. An episode that comes to
-    nothing, because its environment was made again, leaves no film.
+    should_film: called with an environment's id when an episode begins, returns whether to film it. done: called with
+    the id and each film, whose first picture shows the reset, and whose last shows the result of the last step. The
+    film of an episode is discarded if its environment is restarted.
     """
 
     def __init__(
@@ -106,7 +106,11 @@ class Filming:
         done: Callable[[int, Film], None],
         max_side: int = MAX_SIDE,
     ) -> None:
-        """max_side: of pictures, in pixels. Raises PlanError where environments make none, or are reset too soon."""
+        """max_side: of pictures, in pixels.
+
+        Raises PlanError if environments draw no pictures, or are reset within the last step
+        (autoreset_mode="same_step").
+        """
         if vec.autoreset_mode == "same_step":
             raise PlanError('autoreset_mode="same_step" leaves no time for the picture of a last step; use "next_step"')
         modes = vec.get_attr("render_mode", sorted(env_ids))
@@ -117,7 +121,7 @@ class Filming:
         self.films: dict[int, Film | None] = dict.fromkeys(env_ids)
 
     def see(self, batch: pufferlib.Batch) -> None:
-        """Take pictures of those environments of a batch that are filmed."""
+        """Take pictures of the filmed environments in a batch."""
         env_ids = np.asarray(batch.env_ids).tolist()
         chosen = [(env_index, env_id) for env_index, env_id in enumerate(env_ids) if env_id in self.films]
         if not chosen:
@@ -139,9 +143,9 @@ class Filming:
                 self._finish(env_id)
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any]) -> None:
-        """Take the picture of one environment, if it is filmed. masks, rewards: of its agents. draw: makes it.
+        """Take a picture of one environment, if it is filmed. masks, rewards: of its agents. draw: returns the picture.
 
-        An episode ends where the next one begins, as nobody says so before.
+        An episode ends when the next one begins, since nothing announces its end.
         """
         self._begin_if_reset(env_id, masks)
         film = self.films[env_id]
@@ -150,11 +154,11 @@ class Filming:
 
     def _begin_if_reset(self, env_id: int, masks: Any) -> None:
         if not masks.any():
-            self._finish(env_id)  # an episode that was cut
+            self._finish(env_id)  # of an episode that was cut
             self.films[env_id] = Film(self.fps, self.max_side) if self.should_film(env_id) else None
 
     def finish(self) -> None:
-        """End all films that are not empty, as of episodes that are not going to be played to their end."""
+        """Finish the current films, whose episodes will not be played to their ends."""
         for env_id in self.films:
             self._finish(env_id)
 
@@ -165,7 +169,7 @@ class Filming:
 
 
 class Videos:
-    """Films of training, in a folder: of each chosen environment the first episode, then one every so many steps.
+    """Films of training in a folder: for each chosen environment the first episode, then one every ``every`` steps.
 
     ::
 
@@ -175,9 +179,9 @@ class Videos:
         videos.see(batch, num_steps)
         vec.send(…)
 
-    A film's name has the environment, and the steps that had been trained when its episode began:
-    ``env-0-step-12345.gif``; with ``-first-2000`` where the episode was longer than that. every: steps of training
-    between the beginnings of two films of an environment. ``written`` lists the files. Raises as ``Filming``.
+    A film's name has the environment and the training step at which its episode began: ``env-0-step-12345.gif``, with
+    ``-first-2000`` if the episode was longer than that. every: training steps between the starts of two films of an
+    environment. ``written`` lists the files. Raises PlanError (see ``Filming``) and MissingExtra without Pillow.
     """
 
     def __init__(
@@ -195,18 +199,18 @@ class Videos:
 
     @classmethod
     def of(cls, vec: pufferlib.VecEnv, config: Any, run_folder: Path | None) -> Videos | None:
-        """Return the videos that a trainer's configuration asks for, in the run's folder; None where it wants none."""
+        """Return the videos that a trainer's configuration asks for, in the run's folder; None if it asks for none."""
         if run_folder is None or not config.video_envs:
             return None
         return cls(vec, run_folder / "videos", config.video_envs, config.video_every)
 
     def see(self, batch: pufferlib.Batch, num_steps: int) -> None:
-        """Take pictures; num_steps: of training so far. To be called while the batch's environments wait."""
+        """Take pictures. To be called while the batch's environments wait. num_steps: of training so far."""
         self.num_steps = num_steps
         self._filming.see(batch)
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any], num_steps: int) -> None:
-        """Take the picture of one environment, as ``Filming.see_one`` does."""
+        """Take a picture of one environment (see ``Filming.see_one``). num_steps: of training so far."""
         self.num_steps = num_steps
         self._filming.see_one(env_id, masks, rewards, draw)
 
@@ -224,10 +228,10 @@ class Videos:
 
 
 class Reel:
-    """The films of the first episodes of an evaluation: in a file one after another, in a folder a file each."""
+    """The films of an evaluation's first episodes: one after another in a file, or a file each in a folder."""
 
     def __init__(self, path: Path, num_videos: int, num_envs: int, num_episodes: int) -> None:
-        """Raises PlanError, or MissingExtra, for a file that could not be written, and for too many films."""
+        """Raises PlanError for too many films or a file that cannot be written, MissingExtra without its encoder."""
         if not 1 <= num_videos <= num_episodes:
             raise PlanError(f"{num_videos} videos of {num_episodes} episodes; use 1 to {num_episodes}")
         self.path, self.is_file = path, bool(path.suffix) and not path.is_dir()
@@ -235,17 +239,17 @@ class Reel:
             checked_format(path / "env.gif")
         elif checked_format(path) and not path.parent.is_dir():
             raise PlanError(f"there is no folder {path.parent} for {path.name}; make it, or name another")
-        share, rest = divmod(num_videos, num_envs)  # as the episodes themselves are shared out
+        share, rest = divmod(num_videos, num_envs)  # as the episodes themselves are distributed
         self._left = {env_id: share + (env_id < rest) for env_id in range(min(num_envs, num_videos))}
         self.films: dict[int, list[Film]] = {env_id: [] for env_id in self._left}
 
     @property
     def env_ids(self) -> Collection[int]:
-        """The environments that are filmed."""
+        """The filmed environments."""
         return self._left.keys()
 
     def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
-        """Return what is to be shown each batch. A folder for films is made now, when all else is there."""
+        """Return a function to call with each batch. Creates the folder for films, if there is to be one."""
         if not self.is_file:
             self.path.mkdir(parents=True, exist_ok=True)
         self._filming = Filming(
@@ -258,7 +262,7 @@ class Reel:
         return self._left[env_id] >= 0
 
     def save(self) -> list[Path]:
-        """Write the films, also that of an episode that was cut in the end; return the files."""
+        """Write the films, including that of an episode cut at the end; return the files' paths."""
         self._filming.finish()
         if self.is_file:
             ordered = [
@@ -279,13 +283,13 @@ class Reel:
 
 
 class Snapshots:
-    """Pictures of one episode, the first of environment 0: a PNG of each of some steps, and a GIF of all of them.
+    """Pictures of the first episode of environment 0: a PNG of each chosen step, and a GIF of all steps.
 
-    steps: 0 is the reset. Of an episode that is over before the last of them there is a picture of its end.
+    steps: 0 is the reset. If the episode ends before the last of them, there is a picture of its end.
     """
 
     def __init__(self, folder: Path, steps: Sequence[int]) -> None:
-        """Raises PlanError for steps of which a film has no picture, and for a folder that is a file."""
+        """Raises PlanError if there are no steps or some exceed a film's length, or if the folder is a file."""
         wrong = [step for step in steps if not 0 <= step < MAX_FRAMES]
         if wrong or not steps:
             raise PlanError(f"snapshots of the steps {wrong} are impossible; use some of 0 to {MAX_FRAMES - 1}")
@@ -293,11 +297,11 @@ class Snapshots:
             raise PlanError(f"{folder}, where snapshots are to be, is a file; name a folder")
         checked_format(folder / "episode.gif")
         self.folder, self.steps = folder, sorted(set(steps))
-        self.note = ""  # what is to be said of the episode, once saved
+        self.note = ""  # a remark on the episode, once saved
         self._film: Film | None = None
 
     def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
-        """Return what is to be shown each batch. The folder is made now, when all else is there."""
+        """Return a function to call with each batch. Creates the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._filming = Filming(vec, (0,), lambda env_id: self._film is None, self._keep, SNAPSHOT_SIDE)
         return self._filming.see
@@ -306,7 +310,7 @@ class Snapshots:
         self._film = self._film or film
 
     def save(self) -> list[Path]:
-        """Write the files and return them."""
+        """Write the files, and return their paths."""
         self._filming.finish()
         film, paths = self._film, []
         assert film is not None

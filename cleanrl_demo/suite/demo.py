@@ -1,4 +1,4 @@
-"""The demo trainers under examination, and examples of what a learner of yours has to be."""
+"""The demo trainers as learners for the suite; they are examples for learners of your own."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["train", "train_over_ray"]
 
 
 def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
-    """Train PPO, or PPO with an LSTM, on a task, and return what plays. runs: a folder for the folder of the run."""
+    """Train PPO, with an LSTM if a task needs a memory, and return what plays. runs: parent of the run's folder."""
     trainer = demo_trainer(task.env)
-    # Its own evaluation says nothing here, and there is no way to leave it out.
+    # The trainer's own evaluation is not used here, but cannot be left out.
     overrides = {"backend": task.backend, "seed": task.seed, "runs": runs, "eval_episodes": 1}
     return _player(task, trainer.train(trainer.Config(**{**task.settings, **overrides})))
 
 
 def train_over_ray(task: Task) -> Callable[[Any], Any]:
-    """Train APPO on a task, in two actors with half of its environments each, and return what plays."""
+    """Train APPO on a task, with two actors for half of its environments each, and return what plays."""
     from cleanrl_demo import appo_ray
 
     names = {item.name for item in fields(appo_ray.Config)}

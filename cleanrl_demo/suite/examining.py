@@ -1,7 +1,6 @@
-"""Examinations: a learner is trained on a task, and what it plays is scored. Each in a process of its own.
+"""Examinations: a learner is trained on a task, and its play is scored, each in a separate process.
 
-A process of its own can crash, hang or leak without harm to the next one, and its output is kept for the case that it
-fails.
+A separate process can crash, hang or leak without harm to the next one; its output is kept in case it fails.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "
 DEMO = "cleanrl_demo.suite.demo:train"
 TIMEOUT_S = 600.0
 GRACE_S = 5.0
-MAX_RANDOM_STEPS = 1000  # to look for the end of an episode in
+MAX_RANDOM_STEPS = 1000  # within which a random episode is expected to end
 NO_SCORE = "{env} reports no info['score'] at the end of an episode; see ocean/__init__.py"
 NUM_LAST_LINES = 12  # of a failed learner's output
-NUM_LAST_BYTES = 64 * 1024  # that they are looked for in
+NUM_LAST_BYTES = 64 * 1024  # in which these are looked for
 # Files whose frames lie between the process of an examination and a learner's code.
 IN_FRONT = {module.__file__ for module in (sys.modules[__name__], evaluation, action_values, registry, importlib)}
 IN_FRONT |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
@@ -64,16 +63,16 @@ Learner = Callable[[Task], Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a learner on a task. score: the mean over fresh episodes, None where it came to none."""
+    """The result of a learner on a task. score: the mean over fresh episodes, or None if there is none."""
 
     score: float | None
     bar: float
     seconds: float
-    """of training, with making the environments"""
+    """of training, including the making of environments"""
     error: str = ""
     """why there is no score"""
     cannot: bool = False
-    """whether the learner says that it was not meant for such an environment"""
+    """whether the learner was not meant for such an environment, and raised ``Cannot``"""
 
     @property
     def passed(self) -> bool:
@@ -82,22 +81,25 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether it neither passed nor was meant to."""
+        """Whether it did not pass, though the learner was meant for the environment."""
         return not (self.passed or self.cannot)
 
 
 @dataclass(frozen=True)
 class Examination:
-    """A learner, by name, on a task."""
+    """A learner, by name, to be examined on a task."""
 
     task: Task
     learner: str = DEMO
     num_episodes: int = NUM_EPISODES
-    """fresh ones, which the score is the mean of"""
+    """fresh episodes in the mean score"""
 
 
 def learner(name: str) -> Learner:
-    """Return the function that ``module:function`` names. Raises PlanError for another word, or if it takes no task."""
+    """Return the function that ``module:function`` names.
+
+    Raises PlanError if the name has another form, or the function cannot be called with a task.
+    """
     module, _, function = name.partition(":")
     if not (module and function) and not name.endswith(".py"):
         word = module or function or "my_learner"
@@ -116,7 +118,7 @@ def learner(name: str) -> Learner:
 
 
 def examine(task: Task, train: Learner, num_episodes: int = NUM_EPISODES) -> tuple[Verdict, Callable[[Any], Any]]:
-    """Train on a task in this process; return the verdict, and what plays. What the learner raises is raised."""
+    """Train on a task in this process; return the verdict and what plays. The learner's errors are raised."""
     _require_scores(task)
     start_s = time.perf_counter()
     play = train(task)
@@ -125,14 +127,17 @@ def examine(task: Task, train: Learner, num_episodes: int = NUM_EPISODES) -> tup
 
 
 def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISODES) -> float:
-    """Return the mean score over fresh episodes, on seeds that no training has seen. Raises PlanError for no player."""
+    """Return the mean score over fresh episodes, on seeds that training has not seen.
+
+    Raises PlanError if play is not callable, or no episode has a score.
+    """
     if not callable(play):
         raise PlanError(
             f"the trainer returned {play!r:.80}; it has to return what plays: a callable from a batch to its actions"
         )
     seed = int(np.random.SeedSequence([task.seed, 0x0CEA]).generate_state(1)[0])
     num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # by default as many as there are cores, which workers need too
+    torch.set_num_threads(1)  # the default is one per core, which workers need as well
     try:
         with task.make(seed=seed) as vec:
             mean = mean_score(evaluate(vec, play, num_episodes, seed))
@@ -144,7 +149,7 @@ def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISOD
 
 
 def _require_scores(task: Task) -> None:
-    """Raise PlanError, before anything is learnt, for an environment that ends a random episode without a score."""
+    """Raise PlanError, before training, if an environment ends a random episode without a score."""
     with task.make(backend="serial", num_envs=1, batch_size=1) as vec:
         (episode,) = evaluate(vec, random_actor(vec, seed=task.seed), 1, task.seed, max_steps=MAX_RANDOM_STEPS)
     if episode.score is None and not episode.cut:
@@ -162,16 +167,17 @@ def examined(
     began: Callable[[Examination], None] = lambda examination: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Examination, Verdict]]:
-    """Yield verdicts as they come, of ``jobs`` examinations at once, each in a process of its own.
+    """Yield verdicts as they arrive, from ``jobs`` examinations at once, each in a separate process.
 
-    A learner that raises, dies or takes longer than ``timeout_s`` seconds has no score; its verdict says why. began: is
-    told what begins. meanwhile: called several times a second. Whatever ends this ends the processes. Where several
-    run at once, each starts with its share of the cores as torch's number of threads.
+    A learner that raises, dies or takes longer than ``timeout_s`` seconds has no score; its verdict has the reason.
+    began: called with each examination when it begins. meanwhile: called several times a second. The processes end when
+    the generator does, for whatever reason. If several run at once, each starts with its share of the cores as torch's
+    number of threads.
     """
     context = multiprocessing.get_context(start_method(None))
     import cleanrl_demo.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 
-    # By default each would have a thread for each core, and two such trainings on two cores wait for each other.
+    # By default each would have a thread per core; two such trainings on two cores would wait for each other.
     num_threads = None if jobs == 1 else max(1, available_cpus() // jobs)
     waiting, running, life = iter(examinations), list[_Running](), LifePipe()
     try:
@@ -198,7 +204,7 @@ def examined(
 
 
 class _Running:
-    """An examination under way in a process. signs: of its end, any of which may be readable then."""
+    """An examination running in a process. signs: handles, any of which may become readable when it ends."""
 
     def __init__(
         self, context: Any, examination: Examination, timeout_s: float, life: LifePipe, num_threads: int | None
@@ -222,17 +228,17 @@ class _Running:
         self.reported: Verdict | None = None
         self.code = 0
         self.death_fd = death_of(self.process.pid)
-        # What the learner has forked keeps the sentinel as it was, and may keep its end of the pipe.
+        # Processes forked by the learner keep the sentinel from becoming readable, and may hold its end of the pipe.
         self.signs: list[Any] = [self.receiver, self.process.sentinel if self.death_fd is None else self.death_fd]
 
     @property
     def over(self) -> bool:
-        """Whether it has said what came of it, has ended or is late."""
-        over = self.ended or self.late  # asked first: what it says last is said by then
+        """Whether it has reported a verdict, has ended, or is late."""
+        over = self.ended or self.late  # checked first: its last message has arrived by then
         if self.receiver in self.signs and self.receiver.poll():
             try:
                 self.reported = self.receiver.recv()
-            except (EOFError, OSError):  # the learner has closed its end, or is dying: that will be seen
+            except (EOFError, OSError):  # the learner closed its end, or is dying, which will show
                 self.signs.remove(self.receiver)
         return over or self.reported is not None
 
@@ -245,11 +251,11 @@ class _Running:
         return time.monotonic() - self.start_s > self.timeout_s
 
     def verdict(self) -> Verdict:
-        """Return what came of it; what still runs is killed."""
+        """Return its verdict, and kill what is still running."""
         bar, seconds = self.examination.task.bar, time.monotonic() - self.start_s
         late = self.reported is None and not self.ended
         if not late:
-            wait(self.signs[-1:], GRACE_S)  # it has said all, and may have threads or processes that do not end
+            wait(self.signs[-1:], GRACE_S)  # it has reported, but may have threads or processes that do not end
         lines = self._last_lines()
         with deferred_signals():
             code = self.end()
@@ -266,7 +272,7 @@ class _Running:
         return "\n".join(self.output.read().decode(errors="replace").splitlines()[-NUM_LAST_LINES:])
 
     def end(self) -> int:
-        """Kill what still runs of it and what it has started, and return its exit code. Safe to call again."""
+        """Kill the process and everything that it started; return its exit code. Safe to call again."""
         if self.output.closed:
             return self.code
         self.code = end_group(self.process, self.death_fd, 0.0) or 0
@@ -275,14 +281,14 @@ class _Running:
         self.receiver.close()
         self.output.close()
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)  # if it had no time to do so
+            os.unlink(self.path)  # if the process had no time to
         return self.code
 
 
 def _examine_in_process(
     sender: Connection, examination: Examination, log: str, life: LifePipe, num_threads: int | None
 ) -> None:
-    """Be the process of an examination. num_threads: of torch; None leaves its default."""
+    """Run an examination in this process. num_threads: torch's; None leaves its default."""
     as_before()
     if num_threads is not None:
         torch.set_num_threads(num_threads)
@@ -292,7 +298,7 @@ def _examine_in_process(
     os.unlink(log)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
-    # Line by line, whatever the parent's are: who crashes flushes nothing.
+    # Line-buffered, unlike perhaps the parent's: a process that crashes flushes nothing.
     sys.stdout, sys.stderr = (
         open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         for descriptor in (1, 2)
@@ -311,7 +317,7 @@ def _examine_in_process(
 
 
 def _from_learner_on(error: BaseException) -> TracebackType | None:
-    """Return an error's traceback without what is ours in front; None for a sentence of ours that has nothing else."""
+    """Return an error's traceback from the learner's code on; None for a pufferlib error that has none there."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in IN_FRONT:
         trace = trace.tb_next

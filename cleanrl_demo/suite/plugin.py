@@ -1,8 +1,8 @@
-"""`pytest --ocean my_package:train`: a test for each environment of Ocean, which a learner of yours has to pass.
+"""`pytest --ocean my_package:train`: a test for each Ocean environment, which your learner has to pass.
 
-Its id, such as ocean::squared, may be given to pytest as that of any test. They run in pytest's own process, so that
---pdb stops in the learner. Where no paths are named on the command line, they are all that is run. Every run of pytest
-loads this file: nothing else is imported before it is needed.
+A test's id, such as ocean::squared, can be passed to pytest like that of any other test. The tests run in pytest's own
+process, so that --pdb stops in the learner. If no paths are named on the command line, only these tests are run. Every
+run of pytest loads this file, which imports everything else only when it is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEED = 1
 
 
 class Missed(Exception):
-    """A learner's score, which is below the bar."""
+    """The failure of a learner whose score is below the bar."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,20 +59,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the environments, before others choose among the items."""
+    """Add the environments' tests, before other plugins select among the items."""
     name = config.getoption("--ocean")
     if name is not None:
         items += _collected(session, name)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Return how many environments there are, as those do not stand in any file that pytest counts."""
+    """Return a line with the number of environments, since they are in no file that pytest counts."""
     num_envs = sum(isinstance(item, Examined) for item in items)
     return [] if config.getoption("--ocean") is None else [f"ocean: {num_envs} for {config.getoption('--ocean')}"]
 
 
 def _collected(session: pytest.Session, name: str) -> list[pytest.Item]:
-    """Return a test an environment. Raises UsageError for a learner that is not to be had, an unknown environment."""
+    """Return a test for each environment.
+
+    Raises UsageError if the learner cannot be imported or an environment is unknown.
+    """
     try:
         from cleanrl_demo.suite.examining import learner
         from cleanrl_demo.suite.tasks import faults, tasks
@@ -102,7 +105,7 @@ def _nodeid(env: str) -> str:
 
 
 class Faulty(pytest.Item):
-    """An environment that cannot be learnt, and should be: the others are examined all the same."""
+    """A failing test for an environment that should be learnable, but is not; the others are examined anyway."""
 
     def __init__(self, *, fault: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -116,7 +119,7 @@ class Faulty(pytest.Item):
 
 
 class Examined(pytest.Item):
-    """An environment that a learner has to pass."""
+    """A test of a learner on one environment."""
 
     def __init__(self, *, task: Any, train: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -134,7 +137,7 @@ class Examined(pytest.Item):
             raise Missed(verdict.score)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return why it failed, without what is ours: a score, a sentence, or a traceback from the learner on."""
+        """Return why it failed, without pufferlib's own frames: a score, a message, or the learner's traceback."""
         from cleanrl_demo.suite.tasks import shortfall
         from pufferlib.errors import PufferError
 

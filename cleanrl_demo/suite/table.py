@@ -1,4 +1,4 @@
-"""What one sees of examinations: a live table in a terminal, a line for each elsewhere, and what they come to."""
+"""A display of examinations: a live table in a terminal or a line for each elsewhere, and a closing line."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PASSED, FAILED, CANNOT = ("passed", "green"), ("FAILED", "bold red"), ("cannot",
 
 
 class Screen:
-    """A context manager around examinations, which is told what begins and what comes of it.
+    """A context manager that displays examinations as they begin and end.
 
-    In a terminal it shows a table of all of them, else a line for each verdict. Below it says why some did not pass.
-    jobs: how many run at a time.
+    In a terminal it shows a table of all of them, elsewhere a line for each verdict. At the end it prints why some did
+    not pass. jobs: how many run at a time.
     """
 
     def __init__(self, examinations: Sequence[Examination], console: Console, jobs: int = 1) -> None:
@@ -44,12 +44,12 @@ class Screen:
         return self
 
     def began(self, examination: Examination) -> None:
-        """Know that an examination has begun."""
+        """Record that an examination has begun."""
         self.begun_s[examination] = time.monotonic()
         self.refresh()
 
     def ended(self, examination: Examination, verdict: Verdict) -> None:
-        """Know what came of an examination."""
+        """Record an examination's verdict."""
         self.verdicts[examination] = verdict
         if self.live is None:
             label, style = _outcome(verdict)
@@ -62,12 +62,12 @@ class Screen:
         self.refresh()
 
     def refresh(self) -> None:
-        """Draw the table again."""
+        """Redraw the table."""
         if self.live is not None:
             self.live.update(self.table(), refresh=True)
 
     def table(self) -> Table:
-        """Return all examinations and what is known of them; below, how many run at a time."""
+        """Return a table of all examinations and their results so far; its caption says how many run at a time."""
         caption = f"{self.jobs} training{'s' * (self.jobs > 1)} at a time"
         table = Table(
             "environment", box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left"
@@ -113,7 +113,7 @@ class Screen:
 
 
 def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int = 0, *, jobs: int = 1) -> str:
-    """Return how many passed, of those that are unjudged too, how long it all took, and how many ran at a time."""
+    """Return a line: how many of all, including unjudged ones, passed, in what time, and how many ran at once."""
     num_failed = sum(verdict.failed for verdict in verdicts)
     num_impossible = sum(verdict.cannot for verdict in verdicts)
     num_passed = len(verdicts) - num_failed - num_impossible

@@ -1,4 +1,4 @@
-"""Tasks: what a learner under examination is asked to learn."""
+"""Tasks: what a learner under examination has to learn."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pufferlib.util.suggestions import meant
 
 __all__ = ["NUM_EPISODES", "Cannot", "Task", "catches", "faults", "names", "shortfall", "tasks"]
 
-NUM_EPISODES = 1000  # fresh ones, which a score is the mean of
+NUM_EPISODES = 1000  # fresh episodes in the mean score
 PREFIX = "ocean/"
-NEAR = 0.05  # of the way from chance to the bar, below which a score is near it
+NEAR = 0.05  # of the way from chance to the bar: scores this close below the bar are near it
 
 
 class Cannot(PufferError, NotImplementedError):
-    """To be raised by a learner for environments of a kind that it was never meant for, with a sentence that says so.
+    """The error that a learner raises for environments that it was never meant for, with a sentence that says so.
 
     Such an environment counts neither as passed nor as failed.
     """
@@ -30,7 +30,7 @@ class Cannot(PufferError, NotImplementedError):
 
 @dataclass(frozen=True)
 class Task:
-    """One environment of Ocean, to be learnt on one backend from one seed."""
+    """One Ocean environment, to be learnt on one backend from one seed."""
 
     env: str
     """its name, such as ocean/squared"""
@@ -42,29 +42,29 @@ class Task:
     best: float
     """the mean score of the best policy"""
     bar: float
-    """the mean score from which the learner has passed"""
+    """the mean score at which the learner passes"""
     needs_memory: bool
-    """whether no policy without a memory passes"""
+    """whether only policies with a memory can pass"""
     settings: Mapping[str, Any] = field(hash=False)
-    """what the demo trainer is told, by the names of its Config"""
+    """the demo trainer's settings, by Config field"""
 
     @property
     def total_steps(self) -> int:
-        """Transitions to learn from: what the demo trainer needs."""
+        """The number of transitions to learn from: what the demo trainer needs."""
         return int(self.settings["total_steps"])
 
     @property
     def num_envs(self) -> int:
-        """How many environments the demo trainer learns from at once."""
+        """The number of environments that the demo trainer learns from at once."""
         return int(self.settings["num_envs"])
 
     @property
     def batch_size(self) -> int:
-        """How many of them a batch holds: on a pool half of them, else all."""
+        """The number of environments in a batch: half of them on a pool, else all."""
         return -(-self.num_envs // 2) if self.backend == "pool" else self.num_envs
 
     def make(self, **changes: Any) -> pufferlib.VecEnv:
-        """Return the environments on the task's backend; the caller closes them. changes: arguments of ``make``."""
+        """Return the environments on the task's backend, for the caller to close. changes: arguments of ``make``."""
         defaults = {
             "backend": self.backend,
             "num_envs": self.num_envs,
@@ -75,20 +75,20 @@ class Task:
 
 
 def names() -> list[str]:
-    """Return the environments that have a bar and can be learnt."""
+    """Return the names of the environments that have a bar and can be learnt."""
     return _surveyed()[0]
 
 
 def faults() -> dict[str, str]:
-    """Return, by name and in a sentence, what is wrong with environments that cannot be learnt but should be."""
+    """Return a sentence, by name, on what is wrong with each environment that should be learnable but is not."""
     return _surveyed()[1]
 
 
 def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: Sequence[int] = (1,)) -> Iterator[Task]:
-    """Yield a task for each environment, backend and seed; one for those that are named twice.
+    """Yield a task for each environment, backend and seed, without duplicates.
 
-    envs: with or without "ocean/", each or several with commas between; all where none is named. Raises PlanError for
-        one that there is not, or that cannot be learnt.
+    envs: names with or without "ocean/", or several separated by commas; all by default. Raises PlanError for an
+    environment that does not exist or cannot be learnt.
     """
     chosen = dict.fromkeys(_full_name(env.strip()) for argument in envs for env in argument.split(",")) or names()
     for env in chosen:
@@ -101,14 +101,14 @@ def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: 
 
 
 def catches(env: str) -> str:
-    """Return what an environment catches: the section of that name of its file's docstring, as one line."""
+    """Return the faults that an environment catches: the section "Catches" of its module's docstring, as one line."""
     module = sys.modules[registry.creator(env).__module__]
     match = re.search(r"^Catches +(.*(?:\n +.*)*)", module.__doc__ or "", re.MULTILINE)
     return " ".join(match[1].split()) if match else ""
 
 
 def shortfall(task: Task, score: float) -> str:
-    """Return what a score below the bar may come of, in a few lines."""
+    """Return possible reasons for a score below the bar, in a few lines."""
     reasons = []
     if task.bar - score <= NEAR * (task.bar - task.chance):
         reasons.append("near the bar: another seed may pass, or longer training")
@@ -118,13 +118,13 @@ def shortfall(task: Task, score: float) -> str:
 
 
 def demo_settings(env: str) -> dict[str, Any]:
-    """Return what the demo trainer is told of an environment of Ocean, by the names of its Config."""
+    """Return the demo trainer's settings for an Ocean environment, keyed by ``Config`` field."""
     config = demo_trainer(env).Config
     return {**vars(config()), **family_settings(env, config)[1], "env": env}
 
 
 def demo_trainer(env: str) -> Any:
-    """Return the module of the demo trainer for an environment of Ocean: PPO, with a memory where that is needed."""
+    """Return the demo trainer's module for an Ocean environment: ``ppo_lstm`` if it needs a memory, else ``ppo``."""
     from cleanrl_demo import ppo, ppo_lstm
 
     return ppo_lstm if getattr(registry.creator(env), "needs_memory", False) else ppo
@@ -142,7 +142,7 @@ def _listed() -> list[str]:
 
 
 def _surveyed() -> tuple[list[str], dict[str, str]]:
-    """Return what can be learnt, and what is wrong with others. Without a bar one is neither: it is not meant to be."""
+    """Return the learnable environments, and the faults of others by name; those without a bar are in neither."""
     fine, wrong = list[str](), dict[str, str]()
     for env in _listed():
         try:
@@ -155,7 +155,7 @@ def _surveyed() -> tuple[list[str], dict[str, str]]:
 
 
 def _learnable(env: str) -> Any:
-    """Return what makes an environment of Ocean. Raises PufferError where it cannot be made or lacks what it states."""
+    """Return an Ocean environment's creator. Raises PufferError if it cannot be made or has no bar, chance or best."""
     creator = registry.creator(env)
     lacking = [name for name in ("bar", "chance", "best") if getattr(creator, name, None) is None]
     if lacking:
