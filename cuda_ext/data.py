@@ -85,7 +85,7 @@ class Data:
         return (*shape, self.parameters[field.size]) if field.size else shape
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a new tensor of zeros on the device. It is int32 for uint32, which torch cannot index or compare."""
+        """Return a new tensor of zeros on the device; for uint32 an int32 tensor, which torch can index and compare."""
         kind = getattr(self._torch, "int32" if dtype == "uint32" else dtype)
         return self._torch.zeros(shape, dtype=kind, device=self.device)
 

@@ -22,7 +22,8 @@ class Launcher:
     fixed: arguments that are the same in every launch (names of ``schema.LAUNCH`` and of parameters). For a device, the
         constants among them are compiled in: with num_steps=1 the kernel needs fewer registers. network_width and
         num_weights describe the network that chooses actions, if any (see Shape).
-    num_threads: the most threads to use on the host. checked: run on the host as a device would (see ``checking``).
+    num_threads: the maximum number of threads on the host. checked: run on the host as a device would (see
+        ``checking``).
     """
 
     def __init__(

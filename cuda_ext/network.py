@@ -36,9 +36,10 @@ class Network:
 
     @classmethod
     def of(cls, policy: Any, num_inputs: int, num_outputs: int, device: Any) -> Network:
-        """Convert a torch.nn.Sequential. If it is on the device already, no bytes cross the bus.
+        """Convert a torch.nn.Sequential. Nothing is copied to or from the host if the policy is already on the device.
 
-        Raises KernelError if kernels do not support the policy, or if it does not have num_inputs and num_outputs.
+        Raises KernelError if kernels do not support the policy, or if its inputs and outputs are not num_inputs and
+        num_outputs.
         """
         linears, activations = _parts(policy)
         actual = [linears[0].in_features, linears[-1].out_features]

@@ -15,7 +15,7 @@ RESERVED_NBYTES = 1024  # of shared memory, for each block
 
 
 class Multiprocessor(NamedTuple):
-    """The most threads, blocks and bytes of shared memory that a multiprocessor holds at a time."""
+    """The maximum numbers of threads, blocks and bytes of shared memory on a multiprocessor at a time."""
 
     num_threads: int
     num_blocks: int

@@ -10,7 +10,7 @@ Each file is an environment: ``ocean/squared.py`` contains the class ``Squared``
               space of a Gymnasium environment
 
 It reports ``info["score"]``, in [0, 1], on the last step of every episode. ``needs_memory = True`` means that no policy
-without a memory passes. Files whose names start with an underscore are not environments.
+without memory passes. Files whose names start with an underscore are not environments.
 
 Importing this package registers the names with Gymnasium, but imports none of the files:
 ``gymnasium.make("ocean/squared")`` works after ``import ocean``, ``gymnasium.make("ocean:ocean/squared")`` without it.

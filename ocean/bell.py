@@ -7,7 +7,7 @@ Reward       1 for the right answer, else 0.
 Ending       The episode terminates after a number of steps drawn at its start, geometric with mean 1/``hazard``.
              Answers have no effect on later steps, so bootstrapping makes no difference.
 Score        The share of right answers. Uniform play: 0.5; the best policy: 1. A policy that also remembers rings of
-             earlier episodes scores at most 0.82, one without a memory at most 0.67: without a ring all observations
+             earlier episodes scores at most 0.82, one without memory at most 0.67: without a ring all observations
              look alike, including the first of an episode.
 Catches      a recurrent state that is not reset with an episode, in play or in the update; a state that is not
              carried on, or that is stored by position in the batch.

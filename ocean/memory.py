@@ -6,7 +6,7 @@ Actions      Discrete(2): the bit, in the recall. Earlier actions have no effect
 Reward       1 for each bit of the recall that equals the bit in the same position of the sequence; otherwise 0.
 Ending       The episode terminates after 2·length + delay steps, with the last bit of the recall. Its last observation
              is blank.
-Score        1 if the whole sequence was repeated, else 0. Uniform play: 1/2^length; no policy without a memory does
+Score        1 if the whole sequence was repeated, else 0. Uniform play: 1/2^length; no policy without memory does
              better, because the observations in the recall do not depend on the bits. The best policy: 1.
 Catches      a recurrent state that is not carried on, or that is stored by position in the batch instead of by
              environment; training sequences in the wrong order. Not surely: a state that is not reset with an episode,

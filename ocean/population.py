@@ -41,7 +41,7 @@ class _Life:
     """The state of a living agent; agent_index is its row."""
 
     agent_index: int
-    limit: int  # the most steps as an adult
+    limit: int  # the maximum number of steps as an adult
     newborn: bool = True
     bit: int = 0
     num_steps: int = 0  # as an adult

@@ -6,7 +6,7 @@ Reward       proximity = 1 - (p - f)², where f is the share of action 0 in the 
              action 0 if f < p and for action 1 if f >= p; else 0.
 Ending       The episode terminates after ``horizon`` steps. That is a termination, because p is a share of that many
              steps.
-Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.91. A policy without a memory sees
+Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.91. A policy without memory sees
              neither f nor the step, so it can only play action 0 with some probability q, which scores
              1 - (p - q)² - q(1 - q)/horizon on average. The best policy: 0.9979, with q = p, as in ``solve``. (The
              score is highest at q = 0.702, by 0.000004; a policy that counts steps can reach 1.) The return is highest

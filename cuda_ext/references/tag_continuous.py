@@ -5,10 +5,10 @@ Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They n
 Actions      MultiDiscrete([A + 1, B + 1]) with A = ``num_acceleration_levels`` and B = ``num_turn_levels``: increments
              of the acceleration and of the direction. 0 adds nothing. 1 to A are evenly spaced from
              ``min_acceleration`` to ``max_acceleration``, 1 to B from ``min_turn`` to ``max_turn``, in radians.
-Motion       The direction is wrapped to 0 to below 2 pi. The acceleration is added to the speed, which is clipped to 0
-             to ``max_speed`` times ``skill_level_tagger`` or ``skill_level_runner``; at either limit the acceleration
-             becomes 0. Then the agent moves by its speed. An agent that would leave the square hits the edge: x, y or
-             both are clipped to the square, and nothing else changes.
+Motion       The direction is wrapped into [0, 2 pi). The acceleration is added to the speed, which is clipped to
+             between 0 and ``max_speed`` times ``skill_level_tagger`` or ``skill_level_runner``; at either limit the
+             acceleration becomes 0. Then the agent moves by its speed. An agent that would leave the square hits the
+             edge: x, y or both are clipped to the square, and nothing else changes.
 Tag          After all have moved, the nearest tagger tags a runner if it is nearer than ``tagging_distance`` times L.
              Among equally near taggers, the one with the lowest number tags. A tagged runner leaves: it is no longer
              ``alive``, and the rest of its state stays as it was at the tag. Without
@@ -253,7 +253,10 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return layout_of(self.layouts, self.seed, self.episode)
 
     def _chosen(self, actions: Mapping[str, Any]) -> tuple[Floats, Floats]:
-        """Return the increments of the active agents' accelerations and directions."""
+        """Return the increments of the active agents' accelerations and directions.
+
+        Raises ValueError if an action is out of range.
+        """
         chosen = np.array([actions[name] for name in self.agents], np.int64).reshape(len(self.agents), 2)
         if (chosen < 0).any() or (chosen >= self._action_space.nvec).any():
             raise ValueError(

@@ -208,7 +208,10 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return layout_of(self.layouts, self.seed, self.episode)
 
     def _moves(self, actions: Mapping[str, Any]) -> NDArray[np.int32]:
-        """Return the moves of all agents, (N, 2); zeros for agents that have left."""
+        """Return the moves of all agents, (N, 2); zeros for agents that have left.
+
+        Raises ValueError if an action is out of range.
+        """
         moves = np.zeros((len(self.possible_agents), 2), np.int32)
         chosen = [int(actions[name]) for name in self.agents]
         if min(chosen) < 0 or max(chosen) >= len(MOVES):

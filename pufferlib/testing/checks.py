@@ -240,7 +240,7 @@ def reseeding(context: CheckContext) -> Verdict:
 
 @_check("seeding")
 def other_seeds(context: CheckContext) -> Verdict:
-    """Check that another seed gives another trajectory."""
+    """Check that a different seed gives a different trajectory."""
     if parting(context.traces["first"], context.traces["other seed"]) is None:
         return "warning", (
             f"seeds {context.seed} and {context.seed + 1} give the same {context.replay_steps} steps; right if "

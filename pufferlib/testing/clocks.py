@@ -18,7 +18,7 @@ _SPARED = {*sys.stdlib_module_names, "numpy", "torch", "gymnasium", "pufferlib",
 
 @contextmanager
 def fake_clock(start_s: float, tick_s: float) -> Iterator[None]:
-    """Replace Python's clocks with a fake one that starts at start_s and advances by tick_s at each reading.
+    """Replace Python's clocks with a fake clock that starts at start_s and advances by tick_s at each reading.
 
     It replaces the functions of ``time`` and the classes of ``datetime``, including those that modules have imported by
     name, except in the modules of _SPARED. Clocks read by compiled code do not change.

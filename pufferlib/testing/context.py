@@ -84,7 +84,7 @@ class CheckContext:
 
     @functools.cached_property
     def leftovers(self) -> str | None:
-        """A text about the first difference between reset(seed) after play and in a new environment, None if equal."""
+        """A description of the first difference between reset(seed) after play and when new; None if there is none."""
         first = self.traces["first"]
         with fake_clock(*CLOCK):
             player = Player(self.subject)

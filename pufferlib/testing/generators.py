@@ -1,4 +1,4 @@
-"""Watch the global random generators, which environments must not use."""
+"""Detect draws from the global random generators, which environments must not use."""
 
 from __future__ import annotations
 

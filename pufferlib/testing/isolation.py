@@ -53,8 +53,8 @@ BOARD_NBYTES = 4096
 class IsolatedReport(NamedTuple):
     """The results of the checks in a separate process.
 
-    ended: whether a call hung or ended the process. stack: the lines of its traceback, outermost first, if it did.
-    printed: the environment's output.
+    ended: whether a call hung or ended the process. stack: the lines of that call's traceback, outermost first; else
+    empty. printed: the environment's output.
     """
 
     report: Report
@@ -125,7 +125,7 @@ def check_isolated(
     """Run ``check_env`` in a separate process; return its report and its output.
 
     env: a registered name. only, before, after, arguments: as in ``check_env``.
-    step_timeout: the most seconds that one call of the environment may take, including its creation and resets. If a
+    step_timeout: the time limit, in seconds, for each call of the environment, including its creation and resets. If a
         call takes longer or ends the process, its check fails and later checks do not run.
     waiting: called repeatedly during a slow call, with its description and the seconds that it has taken so far.
     through: called with the output as it arrives.

@@ -1,7 +1,9 @@
 """Compare a kernel with its reference, bit for bit.
 
-report = pufferlib.testing.check_kernel("tag/grid", device="host")
-print(report)
+``check_kernel`` returns a report to print:
+
+    report = pufferlib.testing.check_kernel("tag/grid", device="host")
+    print(report)
 """
 
 from __future__ import annotations
@@ -152,9 +154,9 @@ def _drawn(random: np.random.Generator, vec: VecEnv) -> Array:
 
 
 def _differences(reference: VecEnv, kernel_vec: CUDA) -> Iterator[tuple[str, tuple[int, ...], Any, Any]]:
-    """Yield the first difference of each field and column, and of the infos: name, index, expected and actual value.
+    """Yield the first difference in each field and column, and in the infos: name, index, expected and actual value.
 
-    The first part of an index is a row in columns, an environment in fields and infos.
+    An index begins with a row number for columns, and with an environment's number for fields and infos.
     """
     expected, ours = reference.batch, kernel_vec.host_batch
     assert expected is not None and ours is not None
@@ -196,7 +198,7 @@ def _first(name: str, expected: Array, actual: Array) -> Iterator[tuple[str, tup
 def _difference(
     reference: VecEnv, mode: str, step: int, name: str, index: tuple[int, ...], expected: Any, actual: Any
 ) -> Difference:
-    """Return the Difference at an index, which begins with a row in columns and with an environment in fields."""
+    """Return a Difference for an index, as ``_differences`` yields it: convert row numbers to environment and agent."""
     if name in ROWS:
         index = (*divmod(index[0], reference.agents_per_env), *index[1:])
     env_id, agent_index, names = index[0], index[1:2], reference.agent_names

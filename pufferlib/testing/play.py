@@ -277,7 +277,7 @@ def sampled(space: Space[Any], mask: Any) -> Any:
 
 
 class Tick(NamedTuple):
-    """One row of a trace: values that must be equal in every replay."""
+    """A row of a trace, with the values that must be equal in every replay."""
 
     call: str  # "reset" or "step"
     agents: str
@@ -316,7 +316,7 @@ def _tick(call: str, moment: Moment) -> Tick:
 
 
 def parting(one: Trace, other: Trace) -> str | None:
-    """Return a text about the first difference between two traces, or None if they are equal."""
+    """Describe the first difference between two traces; return None if they are equal."""
     for index, (first, second) in enumerate(zip(one, other, strict=True)):
         for name in Tick._fields[1:]:
             if getattr(first, name) != getattr(second, name):

@@ -43,7 +43,7 @@ class ReplayResult(NamedTuple):
 
 
 def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds: Sequence[int]) -> list[ReplayResult]:
-    """Replay, and step once after an episode's end, in one process per hash seed, all at once; return the results."""
+    """Start a process per hash seed, all at once, to replay and to step after an episode's end; return the results."""
     payload = transfer.dumps((subject, seed, num_steps))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         task = os.path.join(folder, "task")
@@ -108,7 +108,7 @@ def serve(payload: bytes, result: str) -> None:
 
 
 def _step_after_end(player: Player, num_steps: int) -> str | None:
-    """Play to an episode's end and step once more; return a text about the effect, or None if no episode ended."""
+    """Play to an episode's end, step once more, and describe the effect; return None if no episode ended."""
     moment = player.reset()
     for _ in range(num_steps):
         last, moment = moment, player.step()

@@ -126,7 +126,7 @@ def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observati
 
 
 class _OverwriteCheck:
-    """A check that the last observations are not overwritten: it keeps a copy of each."""
+    """A detector of overwritten observations, which keeps a copy of each of the last ones."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Any, Any]] = []
