@@ -67,6 +67,6 @@ class DeviceKernel:
 
 
 class _Stream:
-    """A stream for CuPy, which accepts any object that has the address as ``ptr``."""
+    """A stream for CuPy, which accepts any object with the stream's address in ``ptr``."""
 
     ptr = 0

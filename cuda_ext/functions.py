@@ -95,7 +95,7 @@ class Shape:
 
 
 def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
-    """Return compiled(shape). If it raises KernelError, retry with the network's weights outside shared memory."""
+    """Return compiled(shape). If that fails with weights in shared memory, retry with the weights outside it."""
     try:
         return compiled(shape)
     except KernelError:

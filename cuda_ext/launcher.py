@@ -64,6 +64,6 @@ class Launcher:
             self.kernel.close()
 
     def launch(self, num_envs: int, stream: int) -> None:
-        """Launch the kernel for num_envs environments. stream: its address. Does not wait for a device to finish."""
+        """Launch the kernel for num_envs environments, without waiting for a device. stream: the stream's address."""
         self.arguments["num_envs"] = num_envs
         self.bound(self.arguments)(stream)

@@ -53,7 +53,7 @@ BOARD_NBYTES = 4096
 class IsolatedReport(NamedTuple):
     """The results of the checks in a separate process.
 
-    ended: whether a call hung or ended the process. stack: the lines of that call's traceback, outermost first; else
+    ended: whether a call hung or ended the process. stack: the lines of that call's traceback, outermost first, or
     empty. printed: the environment's output.
     """
 
