@@ -1,8 +1,8 @@
-// Nearest neighbours on a square: agents are sorted by the cell of a grid that they are in, and searched ring by ring.
+// Finds nearest neighbours on a square: sorts agents by their cell of a grid, and searches the cells ring by ring.
 //
-// Works for the threads of a block, in its shared memory, and for one thread of the host; not for a group that is part
-// of a warp (HAS_CELLS). The agents of a cell lie in any order: choose among them by a key that no two agents share,
-// and the result does not depend on the order of threads.
+// It works for the threads of a block, in shared memory, and for one thread of the host, but not for a group that is
+// part of a warp (HAS_CELLS). The agents of a cell are in arbitrary order. To make a result independent of the order of
+// threads, choose among agents by a unique key.
 #pragma once
 
 #define HAS_CELLS (GROUP_SIZE == 1 || GROUP_SIZE > 32)
@@ -15,16 +15,16 @@
 #endif
 
 struct Cells {
-    // 12 bytes of shared memory an agent and 4 a cell: 28,804 at most. Up to 384 threads have one agent each, and need
-    // less.
+    // 12 bytes of shared memory per agent and 4 per cell: at most 28,804. Groups of up to 384 threads, which have one
+    // agent per thread, need less.
     enum { MOST_AGENTS = GROUP_SIZE > 1 && GROUP_SIZE <= 384 ? GROUP_SIZE : 2048, MOST_ROWS = 32 };
 
     float *x, *y;               // of agents, cell by cell
-    int* agent;                 // their indices
+    int* agent;                 // the indices of these agents
     int* first;                 // (num_rows, num_rows + 1): the first index of each cell; after a row's last, its end
-    int* total;                 // agents in all cells
-    int num_rows;               // of cells, with as many cells a row
-    float width, scale, slack;  // of a cell; cells per unit of length; an upper bound of a distance's rounding error
+    int* total;                 // the number of agents in all cells
+    int num_rows;               // the number of rows of cells, and of cells per row
+    float width, scale, slack;  // a cell's width; cells per unit of length; a bound on the rounding error of distances
 
     // Returns the row, or the column, of a coordinate; one outside the square belongs to a cell at the edge.
     __device__ __forceinline__ int index(float coordinate) const {
@@ -34,8 +34,8 @@ struct Cells {
     __device__ __forceinline__ int* first_of(int row, int column) const { return first + row * (num_rows + 1) + column; }
 };
 
-// Returns cells for n agents, at most MOST_AGENTS, on a square from 0 to length, of a size that holds agents_per_cell
-// where all are spread evenly.
+// Returns cells for n agents, at most MOST_AGENTS, on a square from 0 to length. Each has agents_per_cell agents if all
+// are spread evenly.
 __device__ inline Cells cells_for(int n, float agents_per_cell, float length) {
     OF_GROUP float xs[Cells::MOST_AGENTS], ys[Cells::MOST_AGENTS];
     OF_GROUP int agents[Cells::MOST_AGENTS], firsts[Cells::MOST_ROWS * (Cells::MOST_ROWS + 1)], total;
@@ -44,8 +44,8 @@ __device__ inline Cells cells_for(int n, float agents_per_cell, float length) {
     return {xs, ys, agents, firsts, &total, num_rows, length / num_rows, num_rows / length, length * 1e-6f};
 }
 
-// Sorts those of n agents for which counts(agent) is true. x, y: by agent. All threads of a group must call it, after
-// they have read what they need of the previous sort.
+// Sorts the agents, of n, for which counts(agent) is true. x, y: coordinates, by agent. All threads of a group must
+// call it, after they have finished reading the previous sort.
 template <class Counts>
 __device__ __forceinline__ void sort(const Cells& cells, const float* x, const float* y, int n, const Group& group,
                                      const Counts& counts) {
@@ -82,8 +82,8 @@ __device__ __forceinline__ void sort(const Cells& cells, const float* x, const f
 
 __device__ __forceinline__ float lesser(float one, float other) { return one < other ? one : other; }
 
-// Calls visit(square, agent) for the agents near (x, y): for all whose squared distance is at most the float whose bits
-// reach() returns, and for some others. reach may fall with each visit.
+// Calls visit(square, agent) for every agent whose squared distance from (x, y) is at most the float whose bits reach()
+// returns, and for some others. reach may decrease with each visit.
 template <class Visit, class Reach>
 __device__ __forceinline__ void search(const Cells& cells, float x, float y, const Visit& visit, const Reach& reach) {
     const int num_rows = cells.num_rows, row = cells.index(y), column = cells.index(x);
@@ -110,7 +110,7 @@ __device__ __forceinline__ void search(const Cells& cells, float x, float y, con
             }
         }
         if (unseen == 0) return;
-        // The least distance of an agent beyond the ring; on a side without cells there is none.
+        // The least distance at which an agent beyond the ring may be, on the sides that have more cells.
         float beyond = 2.0f * cells.num_rows * cells.width;
         if (left > 0) beyond = lesser(beyond, x - left * cells.width);
         if (low > 0) beyond = lesser(beyond, y - low * cells.width);

@@ -1,8 +1,8 @@
-"""Play a kernel on the host as a device would: a fibre for each thread, in shuffled order, and checked barriers.
+"""Run a kernel on the host as a device would: a fibre per thread, in shuffled order, with checked barriers.
 
-For users' kernels, and for machines without a GPU: ``backend_kwargs={"checked": True}`` with ``device="host"``. Ten to
-a hundred times slower than plain loops. It does not find a race that shows in no order of the threads between two
-barriers; ``sources.for_checks(…, threads=True)`` returns a program for ThreadSanitizer, which does.
+Use it for your own kernels, and on machines without a GPU: ``backend_kwargs={"checked": True}`` with ``device="host"``.
+It is ten to a hundred times slower than plain loops. It misses races that no order of the threads between two barriers
+reveals; ``sources.for_checks(…, threads=True)`` returns a program for ThreadSanitizer, which finds them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PLAYING = threading.Lock()  # a library plays one block at a time
 
 
 class CheckedKernel:
-    """A kernel that fibres of this process play, in the layout of a device; each launch runs them in another order.
+    """A kernel that runs on fibres of this process, in a device's layout, with a new order of threads in each launch.
 
-    Compiled once for a shape. Every byte of shared memory is 0xAB until the kernel writes it.
+    It is compiled once per shape. Every byte of shared memory is 0xAB until the kernel writes it.
     """
 
     def __init__(self, kernel: KernelEnv, shape: Shape) -> None:
@@ -38,9 +38,9 @@ class CheckedKernel:
         self._order_seeds = itertools.count(1)
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
-        """Return a function that plays a launch.
+        """Return a function that runs a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
 
-        It raises KernelError if threads wait at different barriers, or for a thread that never arrives.
+        The function raises KernelError if threads wait at different barriers, or for a thread that has ended.
         """
         play, address, seeds = self._play, arguments.ctypes.data, self._order_seeds
         num_blocks, block_size = self._shape.num_blocks(num_envs), self._shape.block_size

@@ -1,4 +1,4 @@
-// classic/cartpole: balance a pole on a cart. references/classic_cartpole.py has the rules and this code in NumPy.
+// classic/cartpole: balance a pole on a cart. references/classic_cartpole.py defines the rules, in NumPy.
 #include "trigonometry.cuh"
 
 enum { START = 1 };  // purposes of random numbers

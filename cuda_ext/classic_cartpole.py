@@ -1,6 +1,6 @@
-"""classic/cartpole as a kernel. Its reference in NumPy, references/classic_cartpole.py, has the rules.
+"""The schema of the classic/cartpole kernel; its NumPy reference, references/classic_cartpole.py, defines the rules.
 
-One thread plays one environment, and the host plays many side by side: the template for such kernels.
+Each thread plays one environment, and the host plays many side by side. It is a template for such kernels.
 """
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema

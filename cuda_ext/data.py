@@ -1,4 +1,4 @@
-"""The data manager: the arrays of a schema on one device, and counts of the bytes copied to and from it.
+"""The data manager: hold a schema's arrays on a device, and count the bytes copied to and from it.
 
 Arrays are torch tensors, so that one allocator serves environments and learner. Kernels receive their addresses.
 """
@@ -17,11 +17,11 @@ from pufferlib.errors import KernelError
 __all__ = ["MOST_ELEMENTS", "Data", "arguments_dtype", "constants_of", "parameters_of"]
 
 Array = np.ndarray[Any, Any]
-MOST_ELEMENTS = 2**31 - 1  # of a field, or rows: the largest int of a kernel
+MOST_ELEMENTS = 2**31 - 1  # the limit of a field's elements and of rows: the largest int in a kernel
 
 
 def arguments_dtype(schema: Schema, constants: Mapping[str, Any] | None = None) -> np.dtype[Any]:
-    """Return the NumPy dtype of ``struct Env``. constants: names that are compiled in, and so are no members."""
+    """Return the NumPy dtype of ``struct Env``. constants: names that are compiled in and therefore left out."""
     kinds = {"int": np.int32}
     members: list[tuple[str, Any]] = [(name, kinds.get(ctype, np.uint64)) for name, ctype in LAUNCH]
     members += [(parameter.name, np.dtype(parameter.dtype)) for parameter in schema.parameters]
@@ -30,23 +30,23 @@ def arguments_dtype(schema: Schema, constants: Mapping[str, Any] | None = None) 
 
 
 def constants_of(kernel: KernelEnv, values: Mapping[str, Any]) -> dict[str, int | float]:
-    """Return the values that are compiled into a kernel for a device.
+    """Return the values to compile into a kernel for a device, by name.
 
-    values: of all parameters, and of names in CONSTANTS. With num_steps among them the kernel plays that many steps a
-    launch; with 1 it takes fewer registers.
+    values: the values of all parameters, and of any names in CONSTANTS. With num_steps among them, each launch plays
+    that many steps; with 1, the kernel needs fewer registers.
     """
     names = [*CONSTANTS, *(parameter.name for parameter in kernel.schema.parameters if parameter.constant)]
     return {name: values[name] for name in names if name in values}
 
 
 class Data:
-    """The arrays of ``num_envs`` environments of ``num_agents`` agents.
+    """The device arrays of ``num_envs`` environments with ``num_agents`` agents each.
 
-    parameters: the value of each parameter of the schema.
-    arrays: torch tensors by field name: (num_envs,) for fields "per env", (num_envs, num_agents) for fields "per
-        agent", with a last axis for a field with a ``size``; zero at first. Const fields hold their value; None becomes
-        an array without elements. Kernels write to these tensors.
-    host_to_device_nbytes, device_to_host_nbytes: bytes that ``push`` and ``pull`` have copied so far; a step copies
+    parameters: the schema's parameter values, by name.
+    arrays: torch tensors, by field name: (num_envs,) for fields "per env", (num_envs, num_agents) for fields "per
+        agent", with another axis for a field with a ``size``. Kernels write to them; they are zero at first. Const
+        fields hold the reference's value, and no elements if that is None.
+    host_to_device_nbytes, device_to_host_nbytes: bytes copied so far to and from the device. A kernel's step copies
         none.
     """
 
@@ -74,7 +74,7 @@ class Data:
                 self.arrays[field.name] = self._pushed(array)
             else:
                 self.arrays[field.name] = self.zeros(self._shape(field), field.dtype)
-        # Kept, as NumPy sets the members of a struct several times faster than torch returns an address.
+        # Cached, because torch takes several times longer to return an address than NumPy to set a struct's member.
         self.addresses = {name: array.data_ptr() for name, array in self.arrays.items()}
 
     def _shape(self, field: Field) -> tuple[int, ...]:
@@ -85,19 +85,19 @@ class Data:
         return (*shape, self.parameters[field.size]) if field.size else shape
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a new tensor of zeros on the device; int32 for uint32, because torch can index and compare int32."""
+        """Return a new tensor of zeros on the device; for uint32 an int32 tensor, which torch can index and compare."""
         kind = getattr(self._torch, "int32" if dtype == "uint32" else dtype)
         return self._torch.zeros(shape, dtype=kind, device=self.device)
 
     def pull(self, name: str) -> Array:
-        """Return a copy of a field as a NumPy array. Waits for launches that are running."""
+        """Copy a field to a NumPy array, after running launches have finished. Raises KernelError for unknown names."""
         field = self._field(name)
         copy: Array = self.arrays[name].detach().to("cpu", copy=True).numpy()
         self.device_to_host_nbytes += copy.nbytes
         return copy.view(np.uint32) if field.dtype == "uint32" else copy
 
     def push(self, name: str, values: Any) -> None:
-        """Set a field. Raises KernelError for a wrong shape or dtype, and for a const field."""
+        """Set a field's values. Raises KernelError for an unknown or const field, and for a wrong shape or dtype."""
         field, target = self._field(name), self.arrays[name]
         array = np.ascontiguousarray(values)
         if field.role == "const":
@@ -130,14 +130,17 @@ def _attribute(kernel: KernelEnv, reference: Any, name: str) -> Any:
 
 
 def parameters_of(kernel: KernelEnv, reference: Any) -> dict[str, Any]:
-    """Return the value of each parameter, from the reference. Raises KernelError for one that its dtype cannot hold."""
+    """Return the parameters' values, from the reference's attributes.
+
+    Raises KernelError if the reference lacks a parameter, or if the value does not fit the parameter's dtype.
+    """
     values = {}
     for parameter in kernel.schema.parameters:
         value = _attribute(kernel, reference, parameter.name)
         try:
             with np.errstate(over="ignore"):
                 number = np.dtype(parameter.dtype).type(value).item()
-            scalar = np.ndim(value) == 0 and not isinstance(value, (str, bytes))  # float32("0.5") is a number, too
+            scalar = np.ndim(value) == 0 and not isinstance(value, (str, bytes))  # float32("0.5") is also a number
             fits = scalar and bool(number == value or (parameter.dtype == "float32" and math.isfinite(number)))
         except (OverflowError, TypeError, ValueError):
             fits = False

@@ -1,4 +1,4 @@
-"""Kernels on a CUDA device: NVRTC compiles them, as in the tests; CuPy loads the machine code and launches it."""
+"""Run kernels on a CUDA device. NVRTC compiles them, as in tests; CuPy loads and launches the machine code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DeviceKernel:
         path = nvrtc.cubin_file(kernel, shape, constants, architecture)
         try:
             self._function = cupy.RawModule(path=str(path)).get_function(entry(kernel)).kernel  # loads it
-        except RuntimeError as error:  # the driver's
+        except RuntimeError as error:  # from the driver
             major, minor = nvrtc.version()
             raise KernelError(
                 f'"{kernel.name}": the driver does not load what NVRTC {major}.{minor} has compiled for '
@@ -45,13 +45,13 @@ class DeviceKernel:
             ) from error
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
-        """Return a function that takes the address of a stream, launches on it and returns at once.
+        """Return a function that launches the kernel on a stream, given its address, and returns at once.
 
         arguments: a NumPy array of one ``struct Env``, copied at each call.
         """
         grid, block = (self.shape.num_blocks(num_envs), 1, 1), (self.shape.block_size, 1, 1)
-        # CuPy reads the array's interface, for which NumPy describes every field again: 46 to 71 µs in every launch for
-        # the structs of cuda_ext. For the same bytes without fields it takes 1 µs (benchmarks/gpu.py).
+        # CuPy reads the array's interface, for which NumPy describes all fields at every launch: 46 to 71 µs for the
+        # structs of cuda_ext, 1 µs for the same bytes without fields (benchmarks/gpu.py).
         packed = (arguments.view(np.dtype((np.void, arguments.nbytes))),)
         function, device, present_device, target = self._function, self._device, self._present_device, _Stream()
 
@@ -60,13 +60,13 @@ class DeviceKernel:
             if present_device() == device.id:
                 function(grid, block, packed, 0, target)
                 return
-            with device:  # a stream, above all the default one, belongs to the current device
+            with device:  # a stream, especially the default one, belongs to the current device
                 function(grid, block, packed, 0, target)
 
         return launch
 
 
 class _Stream:
-    """A stream for CuPy, which accepts any object with its address."""
+    """A stream for CuPy, which accepts any object with the stream's address in ``ptr``."""
 
     ptr = 0

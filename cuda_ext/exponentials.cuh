@@ -1,12 +1,12 @@
-// exp, log and tanh in float32, by IEEE operations alone, because no two libraries agree to the bit.
+// Computes exp, log and tanh in float32, with IEEE operations only, because no two libraries agree bit for bit.
 //
-// Equal to references/exponentials.py, which explains more, operation by operation. Compile it without fused
+// It equals references/exponentials.py, which explains more, operation by operation. Compile it without fused
 // multiply-adds.
 #pragma once
 
 constexpr unsigned INFINITE_BITS = 0x7F800000u, NAN_BITS = 0x7FC00000u;
 
-// Returns e to the x: infinite from 88.72284 on, 0 below -87.33654, where float32 has no normal numbers.
+// Returns exp(x): infinite for x from 88.72284, 0 for x below -87.33654, where float32 has no normal numbers.
 __device__ __forceinline__ float exponential(float x) {
     if (!(x >= -87.33654022216797f && x <= 88.72283172607422f)) {
         return x != x ? x : x < 0.0f ? 0.0f : __uint_as_float(INFINITE_BITS);
@@ -21,7 +21,7 @@ __device__ __forceinline__ float exponential(float x) {
            __uint_as_float((unsigned)(doublings - half + 127) << 23);
 }
 
-// Returns the natural logarithm: minus infinity for 0, NaN for numbers below it.
+// Returns the natural logarithm of x: minus infinity for 0, NaN for negative numbers.
 __device__ __forceinline__ float logarithm(float x) {
     const float infinite = __uint_as_float(INFINITE_BITS);
     if (x != x || x == infinite) return x;

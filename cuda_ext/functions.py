@@ -1,8 +1,8 @@
-"""The function manager: it compiles kernels for the machine that runs them, caches and launches them.
+"""The function manager: compile, cache and run kernels on the host, and choose the layout of launches.
 
-setup.py builds a library of this package's kernels for the host. Kernels of users, and all kernels if there is no such
-library, are compiled once with the system's C++ compiler. NVRTC compiles kernels for a device (device.py). Kernels that
-are compiled at run time are kept in the user's cache folder.
+setup.py builds a library of this package's kernels for the host. Users' kernels, and all kernels if there is no such
+library, are compiled once with the system's C++ compiler. NVRTC compiles kernels for a device (device.py). The user's
+cache folder stores the kernels that are compiled at run time.
 """
 
 from __future__ import annotations
@@ -44,15 +44,17 @@ TILE_NBYTES = 16384  # of shared memory for a block's observations; more would f
 WEIGHTS_NBYTES = 24576  # for a network's weights
 # The messages of NVRTC and GCC, and of Clang.
 MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)|no member named \W(\w+)\W in \W[^'\n]*\bEnv\b")
-THREAD_NS = 1e4  # of work that justifies a thread of the host; ten times as much for a thread that sleeps
+THREAD_NS = 1e4  # the work that justifies another thread on the host; ten times as much if the thread sleeps
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The layout of a launch: threads that play an environment together, threads of a block, floats of its tile.
+    """The layout of a launch.
 
-    network_width, num_weights: floats of the widest layer of a network that chooses actions, and of all its weights if
-    a block keeps them in shared memory; 0 for none.
+    group_size: the threads that play an environment together. block_size: threads per block.
+    tile: floats of shared memory that collect a block's observations; 0 for none.
+    network_width: floats of the widest layer of the network that chooses actions; 0 without one.
+    num_weights: the network's weights, if each block keeps them in shared memory, else 0.
     """
 
     group_size: int
@@ -63,7 +65,7 @@ class Shape:
 
     @classmethod
     def of(cls, num_agents: int, observation_size: int, network_width: int = 0, num_weights: int = 0) -> Shape:
-        """Return the shape for environments of num_agents agents: a thread for each, up to the limit of a block."""
+        """Return the shape for environments of num_agents agents, with a thread per agent up to a block's limit."""
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
         else:
@@ -82,7 +84,7 @@ class Shape:
 
     @property
     def macros(self) -> dict[str, int]:
-        """The macros that a program is compiled with (see kernel.cuh)."""
+        """The macros with which to compile a program (see kernel.cuh)."""
         macros = {"GROUP_SIZE": self.group_size, "BLOCK_SIZE": self.block_size, "TILE": self.tile}
         if self.network_width:
             macros |= {"NETWORK_WIDTH": self.network_width, "NUM_WEIGHTS": self.num_weights}
@@ -93,7 +95,7 @@ class Shape:
 
 
 def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
-    """Return compiled(shape). If the kernel needs the room itself, compile with weights outside shared memory."""
+    """Return compiled(shape). If that fails with weights in shared memory, retry with the weights outside it."""
     try:
         return compiled(shape)
     except KernelError:
@@ -103,7 +105,7 @@ def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
 
 
 class HostKernel:
-    """A kernel that this process plays, on as many threads as the work justifies. ``close`` ends them."""
+    """A kernel that runs in this process, on as many threads as the work justifies. ``close`` ends the threads."""
 
     def __init__(self, kernel: KernelEnv, num_threads: int) -> None:
         library, name = _library(kernel), sources.entry(kernel)
@@ -115,10 +117,10 @@ class HostKernel:
         self.close = weakref.finalize(self, closes, self._thread_pool)
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], Any]:
-        """Return a function that plays a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
+        """Return a function that runs a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
 
-        The function takes a stream, which it ignores, and returns 0; it returns 1 and plays nothing if an action is not
-        in the space. It checks steps of environments that are neighbours, if ``policy_nvec`` is among the arguments.
+        The function takes a stream, which it ignores, and returns 0. If an action is out of range, it runs nothing and
+        returns 1. It checks actions only in single steps of consecutive environments, and if ``policy_nvec`` is set.
         """
         play, thread_pool, address = self._play, self._thread_pool, arguments.ctypes.data
         return lambda stream: play(thread_pool, address)
@@ -130,7 +132,7 @@ def check_source(kernel: KernelEnv) -> None:
 
 
 def _library(kernel: KernelEnv) -> ctypes.CDLL:
-    """Return the library of a kernel for the host: the built one, unless the kernel's sources have changed."""
+    """Return a library of a kernel for the host: the built one, or a new one if the kernel's sources have changed."""
     check_source(kernel)
     library = built_library()
     if library is not None and is_built(library, kernel):
@@ -139,13 +141,13 @@ def _library(kernel: KernelEnv) -> ctypes.CDLL:
 
 
 def built_library() -> ctypes.CDLL | None:
-    """Return the library that setup.py built, None if there is none. Raises OSError if it cannot be loaded."""
+    """Return the library that setup.py built, or None if there is none. Raises OSError if it cannot be loaded."""
     spec = importlib.util.find_spec("cuda_ext._host")
     return None if spec is None or spec.origin is None else ctypes.CDLL(spec.origin)
 
 
 def is_built(library: ctypes.CDLL, kernel: KernelEnv) -> bool:
-    """Return whether a library holds a kernel compiled from its present sources."""
+    """Return whether a library contains a kernel compiled from its current sources."""
     digest = getattr(library, f"{sources.entry(kernel)}_digest", None)
     if digest is None:
         return False
@@ -155,10 +157,10 @@ def is_built(library: ctypes.CDLL, kernel: KernelEnv) -> bool:
 
 
 def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """Return the library of a kernel's C++ program, compiled unless the cache has it.
+    """Return the library of a kernel's C++ program, from the cache or newly compiled.
 
-    flags: for the compiler, after HOST_FLAGS.
-    Raises KernelError if there is no compiler, or if the program does not compile.
+    flags: the compiler's flags after HOST_FLAGS.
+    Raises KernelError if the kernel's file or a compiler is missing, or if the program does not compile.
     """
     check_source(kernel)
     compiler = compiler_command()
@@ -176,7 +178,7 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
 
 
 def compiler_command() -> list[str]:
-    """Return the command of the C++ compiler that CXX names, else of the system's, whether or not it exists."""
+    """Return the command in CXX, or else the system's C++ compiler, without checking that it exists."""
     return shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
 
 
@@ -188,7 +190,7 @@ def _compile(kernel: KernelEnv, command: list[str], program: str, path: Path) ->
 
 
 def cache_folder() -> Path:
-    """Return the folder of compiled kernels. Raises KernelError if it cannot be made."""
+    """Return the folder of compiled kernels, creating it if necessary. Raises KernelError if that fails."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(base) / "pufferlib" / "kernels"
     try:
@@ -199,7 +201,7 @@ def cache_folder() -> Path:
 
 
 def explained(kernel: KernelEnv, log: str) -> str:
-    """Return a compiler's log as an error text that also names fields that the kernel uses and its schema lacks."""
+    """Return an error text with a compiler's log, and with any fields that the kernel uses but its schema lacks."""
     lacking = [match[match.lastindex] for match in MEMBER.finditer(log) if match.lastindex]
     advice = "".join(
         f'\n{Path(kernel.source).name} uses env.{name}, which the schema of "{kernel.name}" lacks; '

@@ -1,13 +1,13 @@
 // Runs kernel source on the host, in one of three ways:
 //
-//     (default)            one thread of the host plays a whole group in plain loops; device="host" runs kernels so.
-//     HOST_FIBRES          one fibre per CUDA thread, blocks one after another, in an order that order_seed shuffles.
-//                          Barriers are checked: it reports threads that wait on different lines, or for one that
-//                          never arrives.
-//     HOST_THREADS         one thread of the host per CUDA thread, for ThreadSanitizer and AddressSanitizer.
+//     (default)            One thread of the host plays a whole group in plain loops, as with device="host".
+//     HOST_FIBRES          One fibre per CUDA thread, in an order that order_seed shuffles, blocks one after another.
+//                          It checks barriers: it reports threads that wait on different lines, or for a thread that
+//                          has ended.
+//     HOST_THREADS         One thread of the host per CUDA thread, for ThreadSanitizer and AddressSanitizer.
 //
-// Shared memory is poisoned before every block. One-dimensional blocks of up to 1,024 threads; no textures, clusters,
-// streams or inline PTX; memory is as strongly ordered as the host's. Speed says nothing about a GPU.
+// Shared memory is poisoned before every block. Blocks are one-dimensional, with up to 1,024 threads. There are no
+// textures, clusters, streams or inline PTX. Memory is as strongly ordered as the host's. Speed is no guide to a GPU's.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -219,7 +219,8 @@ inline bool alike(const Fibre& one, const Fibre& other) {
            !strcmp(one.site.file, other.site.file);
 }
 
-// Returns why a block cannot continue: one thread waits for another, which waits elsewhere or has ended.
+// Returns a text that explains why a block cannot continue: a thread waits for another that waits elsewhere or has
+// ended.
 inline const char* reason(const Fibre& waits, const Fibre& other) {
     static char text[400];
     const auto name = [](const char* file) { return strrchr(file, '/') ? strrchr(file, '/') + 1 : file; };
@@ -233,7 +234,7 @@ inline const char* reason(const Fibre& waits, const Fibre& other) {
     return text;
 }
 
-// Releases a group if all its threads are at one barrier. Returns null, or why it was not released.
+// Releases a group if all its threads are at the same barrier. Returns null, or a text that explains why they are not.
 inline const char* release_group(std::vector<Fibre>& fibres, const Fibre& one) {
     Fibre* const warp = &fibres[one.index.x / 32 * 32];
     const unsigned mask = one.mask;
@@ -246,7 +247,7 @@ inline const char* release_group(std::vector<Fibre>& fibres, const Fibre& one) {
     return nullptr;
 }
 
-// Releases the block, or every group that is complete. Returns null, or why no thread can continue.
+// Releases the block, or every complete group. Returns null, or a text that explains why no thread can continue.
 inline const char* release(std::vector<Fibre>& fibres) {
     const Fibre* first = nullptr;  // of the fibres at a barrier of the block, which ignores fibres that have ended
     const char* wrong = nullptr;
@@ -268,7 +269,7 @@ inline const char* release(std::vector<Fibre>& fibres) {
     return all || any ? nullptr : wrong;
 }
 
-// Plays a block. Returns null, or why its threads cannot continue.
+// Plays a block. Returns null, or a text that explains why its threads cannot continue.
 inline const char* run_block(std::vector<Fibre>& fibres, std::vector<unsigned>& order, uint32_t& random, bool shuffled) {
     for (;;) {
         if (shuffled) shuffle(order, random);

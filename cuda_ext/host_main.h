@@ -8,7 +8,7 @@
 namespace {
 
 // Returns whether all components of these actions are from 0 to nvec - 1. A number is in that range if neither it nor
-// its difference to the last of the range is negative, a test that compilers vectorize.
+// nvec - 1 minus it is negative, a test that compilers vectorize.
 template <class Action, class Unsigned>
 bool are_in(const Action* actions, size_t num_rows, const int* nvec, int num_choices) {
     Unsigned signs = 0;
@@ -22,8 +22,8 @@ bool are_in(const Action* actions, size_t num_rows, const int* nvec, int num_cho
     return signs >> (8 * sizeof(Unsigned) - 1) == 0;
 }
 
-// Returns whether the actions of a launch of neighbours are in their space; true for other launches, whose actions
-// Python checks, as it does those of a table of actions.
+// Returns whether the actions for a single step of consecutive environments are in range; true for other launches,
+// whose actions Python checks.
 bool are_actions(const Env& env) {
     if (env.policy_nvec == nullptr || env.policy != NO_POLICY || env.actions == nullptr || env.resets ||
         env.env_ids != nullptr || env.num_steps != 1) {
@@ -48,7 +48,7 @@ void play_one_by_one(const Env& arguments, int first, int last) {
 
 #ifdef LANES
 
-// Plays neighbouring environments, LANES of them at once.
+// Plays consecutive environments, LANES of them at once.
 template <class Action>
 inline __attribute__((always_inline)) void play_side_by_side(const Env& arguments, int first, int last) {
     Env env = arguments;

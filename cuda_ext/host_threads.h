@@ -49,7 +49,8 @@ class ThreadPool {
     }
 
     // Calls part(first, last) on ranges that cover 0 to num_items, on as many threads as the work justifies, and
-    // returns when all calls have. Parts begin at multiples of a grain; the first grain's cost predicts that of all.
+    // returns when all calls have returned. Parts begin at multiples of grain; the cost of the first grain predicts the
+    // cost of all.
     template <class Part> void run(int num_items, int grain, const Part& part) {
         const double start_ns = now_ns(), pause_ns = start_ns - end_ns_;
         const int first = std::min(num_items, grain), num_grains = (num_items - first + grain - 1) / grain;
@@ -73,8 +74,8 @@ class ThreadPool {
         int num_asleep = 0;  // under the mutex
         std::atomic<bool> ends{false};
         std::atomic<bool> any_asleep{false};
-        // Of a launch. A thread that takes one of the parts left sees all fields stored before it; only the caller
-        // reads num_done. The counters are 64 bytes apart, or taking and finishing parts would slow each other.
+        // The current launch. A thread that takes one of the parts left sees all fields stored before it; only the
+        // caller reads num_done. The counters are 64 bytes apart, or taking and finishing parts would slow each other.
         alignas(64) std::atomic<int> num_left{0};
         alignas(64) std::atomic<int> num_done{0};
         void (*play)(const void* part, int first, int last) = nullptr;
@@ -82,8 +83,8 @@ class ThreadPool {
         int first = 0, last = 0, num_parts = 0, part_items = 0;
     };
 
-    // Returns how many threads the work justifies. Waking a thread takes ten times the work that justifies one that is
-    // awake, unless it will stay awake for the next launches. pause_ns: the time between the last launch and this one.
+    // Returns the number of threads that the work justifies. Ten times as much work is necessary to wake a sleeping
+    // thread, unless it will stay awake for the next launches. pause_ns: the time between the last launch and this one.
     int of_use(double work_ns, double pause_ns) {
         if (worth_ns_ == 0 || num_threads_ == 1) return num_threads_;
         if (num_alone_ > 0) {
@@ -95,8 +96,8 @@ class ThreadPool {
         return work_ns < num_threads_ * worth_ns ? std::max(1, (int)(work_ns / worth_ns)) : num_threads_;
     }
 
-    // Where CPUs are busy with other work, a thread that has taken a part may get no CPU to play it. The caller then
-    // plays the next two launches alone, and twice as many each time that happens again in a row.
+    // If CPUs are busy with other work, a thread that has taken a part may get no CPU to play it. After a launch that
+    // threads slowed down, the caller plays the next two alone, and twice as many each time this repeats in a row.
     void learn(bool helped) {
         failures_ = helped ? 0 : std::min(failures_ + 1, 10);
         num_alone_ = helped ? 0 : 1 << failures_;

@@ -10,9 +10,9 @@
 //
 // `e` is the index of the environment, `e * env.num_agents + a` that of an agent in the fields, `row + a` its row in
 // env.rewards, env.terminations and env.truncations, which are zero before a step, and in env.masks, which is true for
-// agents that act in the step. A terminated or truncated agent acts no longer; the episode is over when no agent acts.
-// A thread sees the writes of others of its group after group.sync(), which all of them must reach. Environments share
-// no memory.
+// agents that act in the step. A terminated or truncated agent no longer acts; the episode is over when no agent acts.
+// A thread sees the writes of other threads after group.sync(), which all threads of the group must reach. Environments
+// share no memory.
 //
 // A group has GROUP_SIZE threads: 1 (no thread waits for another; the host runs kernels this way), 2 to 32 of one warp,
 // or a whole block. TILE is the number of floats of shared memory that collect a block's observations, so that they are
@@ -96,9 +96,9 @@ __device__ void start(const Env& env, int e, const Group& group);
 __device__ void step(const Env& env, int e, int row, const Group& group);
 __device__ void observe(const Env& env, int e, const Group& group, float* observations);
 
-// Returns the action of a row, from 0 to num_actions - 1; a random one if the launch has no actions. Each component of
-// an action with several takes a call; components lie one after another. On a GPU not every action is checked before
-// this call: one outside the range is read as action 0, so that no kernel indexes memory by it.
+// Returns the action of a row, from 0 to num_actions - 1; a random one if the launch has no actions. If an action has
+// several components, which lie one after another, call this for each. On a GPU not every action is checked before this
+// call: one out of range is read as 0, so that no kernel uses it as an index.
 __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int num_actions, int component = 0,
                                       int num_components = 1) {
     if (env.actions == nullptr) {
@@ -182,9 +182,9 @@ __device__ __forceinline__ void count_episode(const Env& env, int e, int slot, c
     }
 }
 
-// Writes an environment's observations after a step or at a start; if an episode has ended, its last observations and
-// then the first of the next. Returns when the rows are written. starts: begin an episode first; final: begin one after
-// this observation.
+// Writes an environment's observations after a step or at a start. If an episode has ended, writes its last
+// observations, then the first of the next episode. Returns when the rows are written. starts: begin an episode first;
+// final: begin one after this observation.
 __device__ __forceinline__ void show(const Env& env, int index, int e, int row, const Group& group, bool starts,
                                      bool final, float* observations) {
 #pragma unroll 1
@@ -211,11 +211,11 @@ __device__ __forceinline__ void clear(const Env& env, int row, const Group& grou
 }
 
 // Plays one step of some environments, or the resets that are due instead. This is the only autoreset on the device.
-// index: of the first environment in the launch; slot: of its rows; count: environments that are neighbours in the
-// launch and among the rows.
+// index: of the first environment in the launch; slot: of its rows; count: the number of environments, which are
+// adjacent in the launch and in the rows.
 //
-// A group plays one environment. The host plays up to MOST of one agent each side by side, in loops that a compiler
-// vectorizes. It advances all of them, also those that start: the start overwrites that step.
+// A group plays one environment. The host plays up to MOST single-agent environments side by side, in loops that a
+// compiler vectorizes. It advances all of them, even those that start an episode: the start overwrites that step.
 template <int MOST>
 __device__ __forceinline__ void play(const Env& env, int index, int slot, int count, const Group& group,
                                      float* observations) {
@@ -261,9 +261,9 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, int co
     }
 }
 
-// Plays the launch's steps, one after another; the rows of a step follow those of the step before, or overwrite them.
-// count: environments from this index on; 0 plays none. weights: of a policy that is a network. In a launch without
-// steps the policy chooses actions, and nothing is played.
+// Plays the launch's steps, one after another; the rows of a step follow those of the previous step, or overwrite them.
+// count: environments from this index on; 0 plays none. weights: those of a policy that is a network. In a launch
+// without steps the policy only chooses actions.
 // flush: called after each step with the step's first slot, also by threads that do not play.
 template <int MOST, class Flush>
 __device__ __forceinline__ void play_all(const Env& env, int index, int count, const Group& group, float* tile,

@@ -1,4 +1,4 @@
-"""A kernel with its arguments: fixed ones are set once, others for each launch."""
+"""Launch a kernel: set its fixed arguments once, and the others for each launch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ __all__ = ["Launcher"]
 
 
 class Launcher:
-    """Launches the kernel of an environment on the device of its data.
+    """An environment's kernel, ready to launch on the device of its data.
 
-    fixed: arguments that are the same in each launch (names of ``schema.LAUNCH`` and of parameters). On a device the
-        constants among them are compiled in: with num_steps=1 the kernel takes fewer registers. network_width,
-        num_weights: of a network that plays (see Shape).
-    num_threads: of the host, if it plays. checked: play on the host as a device would (see ``checking``).
+    fixed: arguments that are the same in every launch (names of ``schema.LAUNCH`` and of parameters). For a device, the
+        constants among them are compiled in: with num_steps=1 the kernel needs fewer registers. network_width and
+        num_weights describe the network that chooses actions, if any (see Shape).
+    num_threads: the maximum number of threads on the host. checked: run on the host as a device would (see
+        ``checking``).
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Launcher:
         self.set({**fixed, **data.addresses})
 
     def set(self, values: Mapping[str, Any]) -> None:
-        """Set arguments of later launches; names that are compiled in are ignored."""
+        """Set arguments for the next launches; ignore names that are not arguments, such as those compiled in."""
         for name in self._names.intersection(values):
             self.arguments[name] = values[name]
 
@@ -54,15 +55,15 @@ class Launcher:
         return isinstance(self.kernel, HostKernel)
 
     def bound(self, arguments: Any) -> Callable[[int], Any]:
-        """Return a function that takes a stream and launches with other arguments, which it reads at each call."""
+        """Return a function that takes a stream's address and launches with ``arguments``, which it reads each time."""
         return self.kernel.bound(arguments, int(arguments["num_envs"]))  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the threads of the host, if it plays."""
+        """End the threads on the host, if the kernel runs there."""
         if isinstance(self.kernel, HostKernel):
             self.kernel.close()
 
     def launch(self, num_envs: int, stream: int) -> None:
-        """Play num_envs environments. stream: its address. Returns before a device has finished."""
+        """Launch the kernel for num_envs environments, without waiting for a device. stream: the stream's address."""
         self.arguments["num_envs"] = num_envs
         self.bound(self.arguments)(stream)

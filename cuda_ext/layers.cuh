@@ -1,6 +1,6 @@
-// Small networks: linear layers with tanh or ReLU between them. Each sum adds its inputs in their order.
+// Computes small networks: linear layers with tanh or ReLU between them. Each sum adds its inputs in order.
 //
-// Equal to references/layers.py, operation by operation.
+// It equals references/layers.py, operation by operation.
 #pragma once
 #include "exponentials.cuh"
 

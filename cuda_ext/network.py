@@ -1,4 +1,4 @@
-"""Small networks that kernels compute between steps: a torch.nn.Sequential in the layout of ``layers.cuh``."""
+"""Convert a torch.nn.Sequential for ``layers.cuh``, with which kernels compute small networks between steps."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ SUPPORTED = (
 
 @dataclass(frozen=True)
 class Network:
-    """A network as the argument of a launch. Its weights are a float32 copy, so training does not change them.
+    """A network in the layout that launches take. Its weights are a float32 copy, so training does not change them.
 
-    layers: the outputs of each, and the activation that follows it, a number of ``layers.cuh``. weights: for each layer
-    the biases, then a row for each input, padded. width: of the widest layer, padded.
+    layers: (number of outputs, activation) of each layer, with the activations numbered as in ``layers.cuh``.
+    weights: for each layer the biases, then a row of weights for each input, padded.
+    width: the number of outputs of the widest layer, padded.
     """
 
     layers: tuple[tuple[int, int], ...]
@@ -35,9 +36,10 @@ class Network:
 
     @classmethod
     def of(cls, policy: Any, num_inputs: int, num_outputs: int, device: Any) -> Network:
-        """Return the network of a torch.nn.Sequential; no bytes cross the bus if it is on the device.
+        """Convert a torch.nn.Sequential. Nothing is copied to or from the host if the policy is already on the device.
 
-        Raises KernelError for policies that kernels do not support, and for other numbers of inputs and outputs.
+        Raises KernelError if kernels do not support the policy, or if its inputs and outputs are not num_inputs and
+        num_outputs.
         """
         linears, activations = _parts(policy)
         actual = [linears[0].in_features, linears[-1].out_features]
@@ -63,13 +65,13 @@ class Network:
 
 
 def sizes(widths: Sequence[int]) -> tuple[int, int]:
-    """Return the width and the number of weights of a padded network. widths: inputs, then outputs of each layer."""
+    """Return the padded width and the number of weights of a network. widths: its inputs, then each layer's outputs."""
     padded = [-(-width // CHUNK) * CHUNK for width in widths[1:]]
     return max(padded), sum((inputs + 1) * outputs for inputs, outputs in zip(widths, padded, strict=False))
 
 
 def _parts(policy: Any) -> tuple[list[Any], list[int]]:
-    """Return the linear layers of a policy, and the activation after each."""
+    """Return a policy's linear layers, and the activation after each. Raises KernelError if it is not supported."""
     import torch
 
     if not isinstance(policy, torch.nn.Sequential):

@@ -1,6 +1,6 @@
-"""Compile kernels by NVRTC, which needs no device: tests compile and measure the same code that a device runs.
+"""Compile kernels with NVRTC, which needs no device, so that tests compile and measure the code that a device runs.
 
-NVRTC comes in the wheel nvidia-cuda-nvrtc, or with a CUDA toolkit.
+NVRTC comes with the wheel nvidia-cuda-nvrtc, or with a CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ NO_HEADER = re.compile(r'could not open source file "([^"]+)"')
 
 @dataclass(frozen=True)
 class Cubin:
-    """A kernel in machine code, and its use of resources: registers a thread, bytes a thread or block."""
+    """A kernel's machine code and the resources that it uses."""
 
     code: bytes
-    num_registers: int
-    shared_nbytes: int  # a block
-    stack_nbytes: int  # a thread: arrays that are not in registers
-    spilled_nbytes: int  # a thread: written to memory because registers ran out
+    num_registers: int  # per thread
+    shared_nbytes: int  # per block
+    stack_nbytes: int  # per thread, for arrays that are not in registers
+    spilled_nbytes: int  # per thread, written to memory because registers ran out
 
 
 def compiled(
     kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str = "sm_90"
 ) -> Cubin:
-    """Compile a kernel for an architecture. Raises MissingExtra without NVRTC, KernelError for errors in the source."""
+    """Compile a kernel for an architecture.
+
+    Raises MissingExtra if NVRTC is not installed, KernelError if the source is missing or does not compile.
+    """
     check_source(kernel)
     name = entry(kernel)
     source = for_device(kernel, name, constants, shape.macros)
@@ -66,7 +69,7 @@ def compiled(
 
 
 def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str) -> Path:
-    """Return the file of the machine code that ``compiled`` returns; compile it unless the cache folder has it."""
+    """Return the path of a kernel's machine code in the cache folder; compile it if it is not there yet."""
     check_source(kernel)
     source = for_device(kernel, entry(kernel), constants, shape.macros)
     inputs = "\0".join([source, *_options(architecture), *map(str, version())])
@@ -80,10 +83,10 @@ def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | fl
 
 
 def architecture_of(kernel: KernelEnv, capability: str) -> str:
-    """Return the architecture to compile for, for a device of a compute capability such as "90".
+    """Return the newest architecture that NVRTC supports and a device of a compute capability, such as "90", can run.
 
-    A device runs code for an architecture of its generation that is no newer. Raises KernelError if NVRTC compiles for
-    none.
+    A device runs code for architectures of its own generation that are not newer than itself. Raises KernelError if
+    NVRTC supports none of them.
     """
     device, available = int(capability), architectures()
     matches = (number for number in available if number // 10 == device // 10 and number <= device)
@@ -98,7 +101,7 @@ def architecture_of(kernel: KernelEnv, capability: str) -> str:
 
 
 def architectures() -> list[int]:
-    """Return the architectures that NVRTC compiles for: 90 is sm_90. Raises MissingExtra without NVRTC."""
+    """Return the architectures that NVRTC supports, 90 for sm_90. Raises MissingExtra if NVRTC is not installed."""
     library, num = _library(), ctypes.c_int()
     library.nvrtcGetNumSupportedArchs(ctypes.byref(num))
     numbers = (ctypes.c_int * num.value)()
@@ -107,16 +110,16 @@ def architectures() -> list[int]:
 
 
 def version() -> tuple[int, int]:
-    """Return the version of NVRTC: major, minor."""
+    """Return NVRTC's version, (major, minor). Raises MissingExtra if NVRTC is not installed."""
     numbers = ctypes.c_int(), ctypes.c_int()
     _library().nvrtcVersion(*map(ctypes.byref, numbers))
     return numbers[0].value, numbers[1].value
 
 
 def _options(architecture: str) -> list[str]:
-    """Return the compiler's options. They name the folder of CUDA's headers for users' kernels that include some.
+    """Return the compiler's options, with the folder of CUDA's headers, if any, for users' kernels that need them.
 
-    NVRTC 13 has a cache of its own, shared by processes, and its log lacks the registers of what comes from there.
+    NVRTC 13 caches what any process compiles, and the log of a cached result lacks the number of registers.
     """
     headers = next((folder for folder in _folders("include") if (folder / "cuda_runtime_api.h").exists()), None)
     uncached = ["--no-cache"] if version() >= (13, 0) else []
@@ -125,7 +128,7 @@ def _options(architecture: str) -> list[str]:
 
 
 def _folders(name: str) -> Iterator[Path]:
-    """Yield the folders of this name in NVIDIA's wheels, and those whose names begin with it in CUDA toolkits."""
+    """Yield the folders called ``name`` in NVIDIA's wheels, and those whose names start with it in CUDA toolkits."""
     spec = importlib.util.find_spec("nvidia")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(Path(location).glob(f"*/{name}"))

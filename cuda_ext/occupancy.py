@@ -1,4 +1,4 @@
-"""Compute how many blocks of a kernel a multiprocessor holds at a time, from its registers and shared memory."""
+"""Compute how many blocks of a kernel fit on a multiprocessor at a time, from its registers and shared memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESERVED_NBYTES = 1024  # of shared memory, for each block
 
 
 class Multiprocessor(NamedTuple):
-    """The capacity of a multiprocessor at a time."""
+    """The maximum numbers of threads, blocks and bytes of shared memory on a multiprocessor at a time."""
 
     num_threads: int
     num_blocks: int
@@ -40,7 +40,7 @@ class Occupancy(NamedTuple):
 
     @classmethod
     def of(cls, cubin: Cubin, block_size: int, architecture: str) -> Occupancy:
-        """Return the occupancy of one of MULTIPROCESSORS. block_size: threads, a multiple of 32."""
+        """Compute a kernel's occupancy on one of MULTIPROCESSORS. block_size: threads per block, a multiple of 32."""
         device = MULTIPROCESSORS[architecture]
         warp_registers = _up(cubin.num_registers * WARP, REGISTERS_STEP)
         num_warps = NUM_REGISTERS // NUM_PARTS // warp_registers * NUM_PARTS

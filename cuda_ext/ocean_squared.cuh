@@ -1,11 +1,11 @@
-// ocean/squared: walk from the centre of a square to the targets on its rim. ocean/squared.py has the rules.
+// ocean/squared: walk from the centre of a square to the targets on its rim. ocean/squared.py defines the rules.
 
 enum { TARGETS = 1 };  // purposes of random numbers
 
 __device__ __forceinline__ int largest(int a, int b) { return a > b ? a : b; }
 __device__ __forceinline__ int absolute(int a) { return a < 0 ? -a : a; }
 
-// Returns the cell of the index-th cell of the rim, counted row by row.
+// Returns the number, in the square, of the index-th cell of the rim. Both are counted row by row.
 __device__ __forceinline__ int rim_cell(int index, int side) {
     if (index < side) return index;
     if (index >= 3 * side - 4) return index - (3 * side - 4) + side * (side - 1);
@@ -13,7 +13,7 @@ __device__ __forceinline__ int rim_cell(int index, int side) {
     return (1 + middle / 2) * side + middle % 2 * (side - 1);
 }
 
-// Chooses the targets by Robert Floyd's algorithm, in which every set is as likely.
+// Chooses the targets by Robert Floyd's algorithm, which makes all sets equally likely.
 __device__ void start(const Env& env, int e, const Group& group) {
     const int side = 2 * env.distance + 1, rim = 8 * env.distance;
     bool* const goals = env.goal_cells + (size_t)e * env.num_cells;

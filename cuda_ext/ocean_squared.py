@@ -1,4 +1,4 @@
-"""ocean/squared as a kernel. ocean/squared.py has the rules, in NumPy. One thread plays one environment."""
+"""The schema of the ocean/squared kernel; ocean/squared.py defines the rules. Each thread plays one environment."""
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
 
@@ -13,7 +13,7 @@ KERNEL = KernelEnv(
             Parameter("num_cells", "int32", constant=True),
         ),
         fields=(
-            Field("row", "int32", per="env"),  # of the agent
+            Field("row", "int32", per="env"),  # the agent's
             Field("column", "int32", per="env"),
             Field("goal_cells", "bool", per="env", size="num_cells"),  # whether a cell is a target of the episode
             Field("left_cells", "bool", per="env", size="num_cells"),  # whether it is a target not yet hit

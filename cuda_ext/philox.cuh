@@ -1,7 +1,7 @@
 // Philox4x32-10: random words that are a function of agent, time and purpose; no state is kept between two draws.
 //
-// Equal to pufferlib/util/philox.py, bit for bit: key (seed, purpose), counter (agent, step, episode, block). Plain C++
-// but for two keywords, which must be macros for a compiler for the host.
+// It equals pufferlib/util/philox.py bit for bit: key (seed, purpose), counter (agent, step, episode, block). It is
+// plain C++ except for two keywords, which a program for the host must define as macros.
 // Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
@@ -26,7 +26,7 @@ __device__ __forceinline__ Words philox(unsigned seed, unsigned episode, unsigne
   return {{c0, c1, c2, c3}};
 }
 
-// Returns a number from 0 to n - 1. Probabilities differ by less than a share of n / 2**32.
+// Returns a number from 0 to n - 1. The relative difference of probabilities is below n / 2**32.
 __device__ __forceinline__ unsigned below(unsigned word, unsigned n) {
   return (unsigned)(((unsigned long long)word * n) >> 32);
 }

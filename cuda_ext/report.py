@@ -1,4 +1,4 @@
-"""Report on the support for kernels on this machine: the built kernels, the compilers and the devices."""
+"""Report on this machine's support for kernels: the built kernels, the compilers and the devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 
 
 def built() -> str:
-    """Return a text of which kernels were built for the host, and which have changed since."""
+    """List, as text, the kernels built for the host and those that have changed since."""
     kernels = [import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
     try:
         library = functions.built_library()
@@ -35,7 +35,7 @@ def built() -> str:
 
 
 def compiler() -> str:
-    """Return a text of the C++ compiler that compiles kernels for the host, and of the folder of compiled kernels."""
+    """Describe the C++ compiler for the host and the folder of compiled kernels."""
     command = functions.compiler_command()
     try:
         output = subprocess.run([*command, "--version"], capture_output=True, text=True).stdout
@@ -56,7 +56,7 @@ def _cache() -> str:
 
 
 def device() -> str:
-    """Return a text of how many devices CuPy sees, and of the version of NVRTC."""
+    """Describe the versions of CuPy and NVRTC, and the number of devices that CuPy finds."""
     return f"{_cupy()}; {_nvrtc()}"
 
 
@@ -74,7 +74,7 @@ def _cupy() -> str:
     try:
         cupy = import_module("cupy")
         num = cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # CuPy's own, where there is no driver
+    except Exception as error:  # CuPy's own error, if there is no driver
         return f"{name} sees no device: {str(error).partition(chr(10))[0]}"
     return f"{name} sees {num} device{'s' * (num != 1)}"
 

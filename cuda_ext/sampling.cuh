@@ -1,6 +1,6 @@
-// Draws actions from logits: categorical choices, one or several to an action, with log-probability and entropy.
+// Samples actions from logits: one or several categorical choices per action, with log-probability and entropy.
 //
-// Equal to references/sampling.py, which explains more, operation by operation.
+// It equals references/sampling.py, which explains more, operation by operation.
 #pragma once
 #include "exponentials.cuh"
 #include "philox.cuh"
@@ -10,7 +10,7 @@ struct Choice {
     float log_prob, entropy;
 };
 
-// Chooses one of n options by their logits. allowed: a byte an option, 0 for one that is never chosen; null allows all.
+// Chooses one of n options by their logits. allowed: a byte per option, 0 for a forbidden one; null allows all.
 __device__ __forceinline__ Choice choose_option(const float* logits, const unsigned char* allowed, int n, unsigned word,
                                                 bool greedy) {
     const float least = -__uint_as_float(INFINITE_BITS);
@@ -36,7 +36,7 @@ __device__ __forceinline__ Choice choose_option(const float* logits, const unsig
         total += weight;
         if (weight > 0.0f) sum += weight * distance;
     }
-    // target is below total, and the weight by which the sum passes it is above 0: that option may be chosen.
+    // target is below total, and the option at which the sum exceeds it has a weight above 0, so it is allowed.
     const float target = uniform(word) * total;
     float passed = 0.0f, distance = 0.0f;
     int option = 0;

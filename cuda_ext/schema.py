@@ -1,12 +1,12 @@
-"""Schemas: the parameters and arrays of an environment on the device, declared once for Python and for CUDA.
+"""Schemas: declare an environment's parameters and its arrays on the device, once for both Python and CUDA.
 
     SCHEMA = Schema(
         parameters=(Parameter("num_taggers", "int32"), Parameter("wall_hit_penalty", "float32")),
         fields=(Field("x", "int32", per="agent"), Field("starts", "int32", per="launch", role="const")),
     )
 
-``Schema.declaration`` returns its C++, ``struct Env``, which is declared before the kernel file is included. This file
-and those that declare environments import the standard library alone, because setup.py reads them.
+``Schema.declaration`` returns the C++ of ``struct Env``, which precedes the kernel file in a program. This file, and
+those that declare environments, import only the standard library, because setup.py imports them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that is the same for all environments; its value is the reference's attribute of this name.
+    """A number that all environments share. Its value is the reference's attribute of the same name.
 
-    dtype: "int32" or "float32". constant: compiled into a kernel for a device, and no part of its arguments.
+    dtype: "int32" or "float32". constant: whether to compile the value into a device's kernel, instead of passing it
+    as an argument. Raises ValueError for an invalid name or dtype.
     """
 
     name: str
@@ -55,13 +56,14 @@ class Field:
 
     per: "agent" (element ``e * env.num_agents + a``), "env" (element ``e``) or "launch" (one array for all).
     dtype: one of DTYPES.
-    size: the int32 parameter that is the number of elements for each of them, the k-th at ``e * env.size + k`` or
-        ``(e * env.num_agents + a) * env.size + k``; "" for one element.
-    role: "state" (an attribute of the reference with this name, which the consistency checker compares), "const" (read
-        only; the value of the reference's attribute of this name, pushed once) or "scratch" (has no meaning between two
-        launches).
-    reset: what the start of an episode does to it. "start": the kernel's ``start`` writes it. "zero": it is zeroed
-        before ``start``. "keep": nothing.
+    size: the name of an int32 parameter, which is the number of elements per environment or agent. The k-th is at
+        ``e * env.size + k`` or ``(e * env.num_agents + a) * env.size + k``. "": one element.
+    role: "state" (compared by ``check_kernel`` with the reference's attribute of the same name), "const" (read-only;
+        the value of the reference's attribute, copied once) or "scratch" (not meaningful between two launches).
+    reset: the effect of an episode's start. "start": the kernel's ``start`` writes the field. "zero": it is zeroed
+        before ``start``. "keep": none.
+
+    Raises ValueError for invalid values and combinations.
     """
 
     name: str
@@ -107,11 +109,11 @@ COMMON = (
 
 # The arguments of a launch, in the order of the struct. Pointers are to the first row of the first slot.
 LAUNCH = (
-    ("num_envs", "int"),  # of this launch
+    ("num_envs", "int"),  # in this launch
     ("first_env", "int"),  # if env_ids is null, the launch plays environments first_env, first_env + 1, …
     ("env_ids", "const int*"),
     ("resets", "int"),  # whether all environments start new episodes
-    ("seeds", "const unsigned*"),  # with resets: one for each environment of the launch, or null to keep the old ones
+    ("seeds", "const unsigned*"),  # with resets: a seed per environment of the launch, or null to keep the old seeds
     ("autoreset", "int"),  # NEXT_STEP, SAME_STEP or DISABLED
     ("actions", "const void*"),
     ("actions_nbytes", "int"),  # of one action, 4 or 8
@@ -124,35 +126,38 @@ LAUNCH = (
     ("lengths", "int*"),  # of the agents that ended
     ("final_observations", "float*"),  # in same_step: the last observations of episodes that ended
     ("first_slot", "int"),  # the slot of the first environment
-    ("by_env", "int"),  # slots are numbered as environments are, rather than in the order of the launch
-    ("scores", "double*"),  # one a slot: info["score"] of an episode that ended, if the kernel writes one
-    ("ended", "bool*"),  # one a slot: whether an episode ended in this step
+    ("by_env", "int"),  # whether slots are numbered as environments are, rather than in the order of the launch
+    ("scores", "double*"),  # one per slot: info["score"] of an episode that ended, if the kernel writes one
+    ("ended", "bool*"),  # one per slot: whether an episode ended in this step
     ("slot_ids", "long long*"),  # unless null, the environment in each slot
     ("num_steps", "int"),  # to play in this launch
     ("step_slots", "int"),  # slots from a step's rows and actions to those of the next step; 0: it overwrites them
     ("policy", "int"),  # chooses actions before each step: NO_POLICY, LOGITS or NETWORK (see policy.cuh)
     ("policy_logits", "const float*"),  # rows of policy_num_options
-    ("policy_masks", "const unsigned char*"),  # rows of the same, 0 for an option that is forbidden; null allows all
+    ("policy_masks", "const unsigned char*"),  # rows of policy_num_options, 0 for forbidden options; null allows all
     ("policy_nvec", "const int*"),  # the number of options of each choice
-    ("policy_num_choices", "int"),  # of an action
-    ("policy_num_options", "int"),  # of all its choices together
+    ("policy_num_choices", "int"),  # per action
+    ("policy_num_options", "int"),  # in total over the choices of an action
     ("policy_greedy", "int"),  # whether the likeliest options are chosen
     ("policy_actions", "long long*"),  # rows of the chosen actions, which the step plays
     ("policy_log_probs", "float*"),
     ("policy_entropies", "float*"),
-    ("policy_inputs", "const float*"),  # of a network: the observations before the first step, by environment
+    ("policy_inputs", "const float*"),  # a network's inputs before the first step: observations by environment
     ("policy_network", "const float*"),  # the weights of the network
     ("policy_layers", "const int*"),  # the layers of the network (see layers.cuh)
     ("policy_num_layers", "int"),
-    ("num_agents", "int"),  # of an environment
-    ("observation_size", "int"),  # of an agent
+    ("num_agents", "int"),  # per environment
+    ("observation_size", "int"),  # floats per agent
 )
 CONSTANTS = ("num_agents", "observation_size", "num_steps", "policy")  # names of LAUNCH that may be compiled in
 
 
 @dataclass(frozen=True)
 class Schema:
-    """All parameters and fields of an environment. Raises ValueError for repeated names and for unknown sizes."""
+    """An environment's parameters and fields. Raises ValueError for repeated names and unknown sizes.
+
+    all_fields: the fields that every environment has, then ``fields``.
+    """
 
     parameters: tuple[Parameter, ...] = ()
     fields: tuple[Field, ...] = ()
@@ -173,7 +178,7 @@ class Schema:
         object.__setattr__(self, "all_fields", (*COMMON, *self.fields))
 
     def declaration(self, constants: Mapping[str, int | float] | None = None) -> str:
-        """Return the C++ of ``struct Env``. constants: the values to compile in."""
+        """Return the C++ of ``struct Env`` and of the functions that zero fields. constants: values to compile in."""
         constants = constants or {}
         typed = [*LAUNCH, *((parameter.name, CTYPES[parameter.dtype]) for parameter in self.parameters)]
         lines = []
@@ -204,12 +209,12 @@ class Schema:
 class KernelEnv:
     """An environment that has a kernel: the kernel's file, its schema, and its reference.
 
-    source: path of the .cuh file. reference: "module:attribute" of the environment in NumPy to which the kernel is
-        equal; parameters, const fields and state are its attributes of the same names.
-    side_by_side: of an environment of one agent, the number of floats that it observes; the host then plays many at
-        once with vector instructions. 0: one after another. The host then calls ``step`` also where an episode starts,
-        before ``start`` overwrites what it wrote, with any action and any state: ``step`` must not index memory by
-        them.
+    source: the path of the .cuh file.
+    reference: "module:attribute" of the NumPy environment that the kernel equals. Parameters, const fields and state
+        fields are its attributes of the same names.
+    side_by_side: 0, or the number of floats that an environment with one agent observes, to let the host play many
+        environments at once with vector instructions. The host then calls ``step`` even when an episode starts, with
+        arbitrary actions and state, before ``start`` overwrites the result: ``step`` must not use either as an index.
     """
 
     name: str

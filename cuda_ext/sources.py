@@ -1,6 +1,6 @@
-"""Kernel sources: each joins the declaration of a schema, the shared code and the file of an environment.
+"""Generate the programs to compile: each joins a schema's declaration, the shared code and an environment's file.
 
-This file imports the standard library alone, because setup.py generates the programs that it compiles with it.
+This file imports only the standard library, because setup.py uses it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ CHECK_FLAGS = ("-O1",)  # for programs that play a few times only; they compile 
 
 
 def stems() -> list[str]:
-    """Return the names of the modules that are an environment each: those with a .cuh of the same stem."""
+    """Return the names of the modules that declare an environment: those with a .cuh file of the same stem."""
     return [file.stem for file in sorted(FOLDER.glob("*.cuh")) if file.with_suffix(".py").exists()]
 
 
 def entry(kernel: KernelEnv) -> str:
-    """Return the name under which a library for the host exports a kernel."""
+    """Return the identifier of a kernel in compiled code."""
     return "kernel_" + "".join(letter if letter.isalnum() else "_" for letter in kernel.name)
 
 
 def digest(kernel: KernelEnv, *more: str) -> str:
-    """Return a digest of a kernel's schema, its file, and all other texts and flags that it is compiled with."""
+    """Return a digest of everything that a kernel is compiled from: schema, files, flags, and the texts in ``more``."""
     headers = set(FOLDER.glob("*.cuh")) - {FOLDER / f"{stem}.cuh" for stem in stems()}
     shared = [file.read_text() for file in sorted([*FOLDER.glob("*.h"), *headers])]
     texts = [
@@ -53,7 +53,7 @@ def digest(kernel: KernelEnv, *more: str) -> str:
 
 
 def for_host(kernel: KernelEnv) -> str:
-    """Return a C++ program for the host. It includes headers of FOLDER."""
+    """Return a kernel's C++ program for the host, which includes headers from FOLDER."""
     return "\n".join(
         [
             "#include <exception>",
@@ -67,11 +67,12 @@ def for_host(kernel: KernelEnv) -> str:
 
 
 def for_checks(kernel: KernelEnv, macros: Mapping[str, int], *, threads: bool = False) -> str:
-    """Return a C++ program that plays a kernel with groups of many threads, as a device would.
+    """Return a C++ program that runs a kernel with groups of many threads, as a device would.
 
     It exports ``const char* <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned seed)``,
-    which returns null, or an error text about the barriers. macros: as in ``for_device``. seed: of the order of
-    threads; 0: by number. threads: one thread of the host for each of CUDA, for sanitizers, instead of fibres.
+    which returns null, or an error text about barriers. Its seed determines the order of threads; with 0 they run by
+    number. macros: as in ``for_device``. threads: run each CUDA thread on a host thread, for sanitizers, instead of a
+    fibre.
     """
     mode = {"HOST_THREADS" if threads else "HOST_FIBRES": 1, "CUDA_KERNEL": "checked_kernel"}
     return "\n".join(
@@ -99,9 +100,9 @@ def _program(kernel: KernelEnv, macros: Mapping[str, object]) -> list[str]:
 
 
 def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, int]) -> str:
-    """Return a CUDA program of one kernel of this name, with all headers in its text.
+    """Return a CUDA program with one kernel, called ``name``, and the text of all headers.
 
-    constants: the values to compile in. macros: GROUP_SIZE, BLOCK_SIZE and TILE (see kernel.cuh).
+    constants: the values to compile in, by name. macros: those of ``Shape.macros`` (see kernel.cuh).
     """
     defined = [f"#define {macro} {value}" for macro, value in {**macros, "CUDA_KERNEL": name}.items()]
     included: set[str] = set()
@@ -110,7 +111,7 @@ def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float
 
 
 def _inlined(file: Path, included: set[str]) -> str:
-    """Return the text of a file with the headers of FOLDER inserted, each once, and lines numbered as in the files."""
+    """Return a file's text with each header of FOLDER inserted once, and #line directives for the original lines."""
     lines = [f'#line 1 "{file.name}"']
     for number, line in enumerate(file.read_text().splitlines(), 1):
         match = INCLUDE.fullmatch(line)

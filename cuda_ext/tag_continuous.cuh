@@ -1,5 +1,4 @@
-// tag/continuous: taggers chase runners over a plane. references/tag_continuous.py has the rules, and this code in
-// NumPy.
+// tag/continuous: taggers chase runners over a plane. references/tag_continuous.py defines the rules, in NumPy.
 #include "cells.cuh"
 #include "trigonometry.cuh"
 
@@ -81,7 +80,7 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
         }
         if (least >= env.squared_reach) continue;
         env.tags[first + a] = 1;
-        atomicAdd(&env.tags[first + nearest], 1);  // other threads may count a tag by it at the same time
+        atomicAdd(&env.tags[first + nearest], 1);  // other threads may count tags of this tagger at the same time
     }
     group.sync();
 
@@ -109,7 +108,7 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
     }
 }
 
-// Returns one of the first five features, which are differences of agent j from agent i.
+// Returns one of the first five features, which are differences between agents j and i.
 __device__ __forceinline__ float difference(const Env& env, int kind, int i, int j) {
     switch (kind) {
         case 0: return (env.x[j] - env.x[i]) / env.diagonal;
@@ -139,8 +138,8 @@ __device__ __forceinline__ void observe_all(const Env& env, int e, const Group& 
 
 #define NO_AGENT (~0ull)
 
-// A thread keeps an agent's nearest so far in order, in registers where the compiler knows their number. A key is the
-// bits of the squared distance, a float that is not negative and so ordered as its bits are, then the other's index.
+// A thread keeps an agent's nearest so far in order, in registers if the compiler knows their number. A key is the bits
+// of the squared distance, which order floats that are not negative, followed by the other agent's index.
 __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Group& group, float* observations) {
     const int n = env.num_agents, first = e * n, size = env.observation_size;
     const float time = (float)env.t[e] / (float)env.episode_length;

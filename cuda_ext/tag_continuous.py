@@ -1,8 +1,8 @@
-"""tag/continuous as a kernel. Its reference in NumPy, references/tag_continuous.py, has the rules.
+"""The schema of the tag/continuous kernel; its NumPy reference, references/tag_continuous.py, defines the rules.
 
-From 33 to 2,048 agents the nearest are searched in a grid of cells (cells.cuh); with fewer or more, among all agents.
-The nearest tagger is searched among all taggers: with one tagger among 20 agents, building a grid of taggers took
-longer than it saved.
+With 33 to 2,048 agents, the kernel finds the nearest agents in a grid of cells (cells.cuh); with fewer or more, it
+compares all agents. It finds the nearest tagger by comparing all taggers: with one tagger among 20 agents, a grid of
+taggers took longer to build than it saved.
 """
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
@@ -24,7 +24,7 @@ KERNEL = KernelEnv(
             Parameter("top_speed_runner", "float32"),
             Parameter("num_accelerations", "int32"),
             Parameter("num_turns", "int32"),
-            Parameter("squared_reach", "float32"),  # of a tagger
+            Parameter("squared_reach", "float32"),  # a tagger's
             Parameter("edge_hit_penalty", "float32"),
             Parameter("tag_reward_for_tagger", "float32"),
             Parameter("tag_penalty_for_runner", "float32"),
@@ -32,7 +32,7 @@ KERNEL = KernelEnv(
             Parameter("step_reward_for_runner", "float32"),
             Parameter("end_of_game_reward_for_runner", "float32"),
             Parameter("runner_exits_game_after_tagged", "int32"),
-            Parameter("num_layouts", "int32"),  # to start from; 0: each episode draws its own
+            Parameter("num_layouts", "int32"),  # layouts to start from; 0: each episode draws its own
         ),
         fields=(
             Field("x", "float32"),
@@ -41,7 +41,7 @@ KERNEL = KernelEnv(
             Field("direction", "float32"),
             Field("acceleration", "float32", reset="zero"),
             Field("alive", "bool"),  # False for a runner that has left
-            Field("tags", "int32", role="scratch"),  # of a tagger in this step; whether a runner was tagged
+            Field("tags", "int32", role="scratch"),  # in this step: a tagger's number of tags, 1 for a tagged runner
             Field("accelerations", "float32", per="launch", role="const"),  # by action
             Field("turns", "float32", per="launch", role="const"),
             Field("layouts", "float32", per="launch", role="const"),  # (num_layouts, num_agents, 3)

@@ -1,4 +1,4 @@
-// tag/grid: taggers chase runners over a grid. references/tag_grid.py has the rules and this code in NumPy.
+// tag/grid: taggers chase runners over a grid. references/tag_grid.py defines the rules, in NumPy.
 
 enum { START = 1, POOL = 2 };  // purposes of random numbers
 
@@ -89,8 +89,8 @@ __device__ __forceinline__ void observe_all(const Env& env, int e, const Group& 
 
 #define NO_AGENT (~0ull)
 
-// Returns a key of an agent's squared distance, then its index: the least key is the nearest agent, of two as near the
-// one with the lower index.
+// Returns a key: an agent's squared distance, followed by its index. The least key is that of the nearest agent, and
+// of the lowest index among equally near ones.
 __device__ __forceinline__ unsigned long long distance(const Env& env, int i, int j, int b) {
     const long long dx = env.x[i] - env.x[j], dy = env.y[i] - env.y[j];
     return env.alive[j] ? (unsigned long long)(dx * dx + dy * dy) << 32 | (unsigned)b : NO_AGENT;
@@ -105,7 +105,7 @@ __device__ __forceinline__ void write_other(const Env& env, int first, unsigned 
 __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Group& group, float* observations) {
     const int n = env.num_agents, first = e * n, size = env.observation_size, num_taggers = env.num_taggers;
     const float length = (float)env.grid_length, time = (float)env.t[e] / (float)env.episode_length;
-    // Where runners are few, all threads search together for each of them.
+    // If runners are few, all threads search together for each of them.
     const bool together = group.size > 32 && (n - num_taggers) * 16 <= num_taggers;
     for (int a = group.rank; a < n; a += group.size) {
         float* const row = observations + a * size;

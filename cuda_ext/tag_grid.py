@@ -1,4 +1,4 @@
-"""tag/grid as a kernel. Its reference in NumPy, references/tag_grid.py, has the rules."""
+"""The schema of the tag/grid kernel; its NumPy reference, references/tag_grid.py, defines the rules."""
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
 
@@ -17,13 +17,13 @@ KERNEL = KernelEnv(
             Parameter("tag_reward_for_tagger", "float32"),
             Parameter("tag_penalty_for_runner", "float32"),
             Parameter("step_cost_for_tagger", "float32"),
-            Parameter("num_layouts", "int32"),  # to start from; 0: each episode draws its own
+            Parameter("num_layouts", "int32"),  # layouts to start from; 0: each episode draws its own
         ),
         fields=(
             Field("x", "int32"),
             Field("y", "int32"),
             Field("alive", "bool"),  # False for a runner that was tagged
-            Field("tagged", "int32", role="scratch"),  # taggers on an agent's cell
+            Field("tagged", "int32", role="scratch"),  # the number of taggers on a runner's cell
             Field("layouts", "int32", per="launch", role="const"),  # (num_layouts, num_agents, 2)
         ),
     ),

@@ -1,6 +1,7 @@
-// Sine and cosine in float32, by IEEE additions and multiplications alone, because no two libraries agree to the bit.
+// Computes sine and cosine in float32, with IEEE additions and multiplications only, because no two libraries agree bit
+// for bit.
 //
-// Equal to references/trigonometry.py, which explains more, operation by operation. Compile it without fused
+// It equals references/trigonometry.py, which explains more, operation by operation. Compile it without fused
 // multiply-adds.
 #pragma once
 
@@ -10,7 +11,7 @@ struct SineCosine {
     float sine, cosine;
 };
 
-// Returns sine and cosine of an angle from -8192 to 8192: within 1e-7 of the exact ones, and from -1 to 1.
+// Returns sine and cosine of an angle from -8192 to 8192. They are from -1 to 1, and within 1e-7 of the exact values.
 __device__ __forceinline__ SineCosine sine_cosine(float angle) {
     const float rounder = 12582912.0f;  // adding it to a number rounds that to an integer
     const float number = (angle * 0.636619746685028076171875f + rounder) - rounder;  // of quarter turns
@@ -25,7 +26,7 @@ __device__ __forceinline__ SineCosine sine_cosine(float angle) {
     return {quarter & 2 ? -s : s, (quarter + 1) & 2 ? -c : c};
 }
 
-// Maps an angle from -TWO_PI to 2 * TWO_PI to one from 0 to below TWO_PI.
+// Wraps an angle from -TWO_PI to 2 * TWO_PI into the range from 0 to below TWO_PI.
 __device__ __forceinline__ float wrapped(float angle) {
     if (angle >= TWO_PI) angle -= TWO_PI;
     if (angle < 0.0f) angle += TWO_PI;

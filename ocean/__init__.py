@@ -1,20 +1,19 @@
-"""Ocean: small environments, each of which shows at once whether one part of a learner is broken.
+"""Ocean: small environments, each of which reveals whether a certain part of a learner is broken.
 
-One file is one environment: ``ocean/squared.py`` holds the class ``Squared``, which the registry offers as
-``ocean/squared`` because the file is there. The class is a ``PufferEnv``, or where its spaces are nested a Gymnasium
-environment, and adds these things:
+Each file is an environment: ``ocean/squared.py`` contains the class ``Squared``, and the registry lists the file as
+``ocean/squared``. The class is a ``PufferEnv``, a Gymnasium or a PettingZoo environment, with these additions:
 
-    chance    float, the mean score of a uniform policy under the default parameters
+    chance    float, the mean score of a uniform policy with the default parameters
     best      float, the mean score of the best policy
-    bar       float, the mean score from which a learner has passed; ``puffer ocean`` leaves out what has none
-    solve()   (num_agents,) actions of a scripted policy that reaches ``best``; of a Gymnasium environment one action,
-              of its own space
+    bar       float, the mean score at which a learner passes; ``puffer ocean`` skips environments without one
+    solve()   returns the actions of a scripted policy that reaches ``best``: (num_agents,), or one action of the action
+              space of a Gymnasium environment
 
-and reports ``info["score"]``, in [0, 1], on the last step of every episode. ``needs_memory = True`` says that no policy
-without a memory passes. Files whose name starts with an underscore are no environments.
+It reports ``info["score"]``, in [0, 1], on the last step of every episode. ``needs_memory = True`` means that no policy
+without memory passes. Files whose names start with an underscore are not environments.
 
-Importing this package registers the names with Gymnasium, so that ``gymnasium.make("ocean/squared")`` makes them after
-``import ocean``, and ``gymnasium.make("ocean:ocean/squared")`` without it. None of the files is imported by that.
+Importing this package registers the names with Gymnasium, but imports none of the files:
+``gymnasium.make("ocean/squared")`` works after ``import ocean``, ``gymnasium.make("ocean:ocean/squared")`` without it.
 """
 
 import pkgutil

@@ -1,4 +1,4 @@
-"""Pictures of small grids, for a terminal and as RGB."""
+"""Draw small grids, as text for a terminal or as RGB pixels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLOURS = {  # value of a cell: terminal colour code, RGB
 
 
 def check_render_mode(render_mode: str | None) -> str | None:
-    """Return ``render_mode``; raises ValueError if no grid can be drawn that way."""
+    """Return ``render_mode``. Raises ValueError if it is not "ansi", "rgb_array" or None."""
     if render_mode is not None and render_mode not in RENDER_MODES:
         raise ValueError(f'render_mode={render_mode!r} is unknown; use "ansi", "rgb_array" or None')
     return render_mode
@@ -25,8 +25,8 @@ def check_render_mode(render_mode: str | None) -> str | None:
 def draw(grid: np.ndarray[Any, Any], render_mode: str | None) -> Any:
     """Draw a grid of -1 (agent), 0 (empty) and 1 (target), shape (height, width).
 
-    Returns a str with two block characters a cell for "ansi", uint8 (height, width, 3) pixels for "rgb_array", else
-    None.
+    Return a str with two block characters per cell for "ansi"; pixels, uint8 (CELL_PIXELS * height, CELL_PIXELS *
+    width, 3), for "rgb_array"; else None.
     """
     if render_mode == "ansi":
         return "\n".join("".join(f"\033[{COLOURS[int(cell)][0]}m██\033[0m" for cell in line) for line in grid)

@@ -1,14 +1,14 @@
-"""Bandit: one pull of one of several arms, of which one pays. Whether learning goes in the right direction at all.
+"""Bandit: pull one of several arms, only one of which pays. Shows whether learning goes in the right direction.
 
 Observation  Box(0, 1, (1,), float32), always 1.
-Actions      Discrete(``num_actions``): the arm.
-Reward       (1 if the arm is the best one, else 0, + noise) · ``reward_scale``. The noise is normal, of deviation
-             ``reward_noise``, and drawn for each episode.
+Actions      Discrete(``num_actions``): the arm to pull.
+Reward       (score + noise) · ``reward_scale``. The noise is normal with standard deviation ``reward_noise``, drawn for
+             each episode.
 Ending       The episode terminates after one step.
 Score        1 for the best arm, else 0. Uniform play: 1/num_actions; the best policy: 1.
-Catches      an advantage or a reward of the wrong sign, rewards that reach the wrong row. With noise and scale, rewards
-             that are normalised wrongly.
-Source       After "Bandit" of PufferLib's Ocean (MIT), rewritten; this one draws the best arm from ``arm_seed``, so
+Catches      an advantage or a reward of the wrong sign, rewards that reach the wrong row; with noise and scale, wrong
+             normalisation of rewards.
+Source       Rewritten from "Bandit" of PufferLib's Ocean (MIT). This version draws the best arm from ``arm_seed``, so
              that it is the same in every copy, and draws noise from its own generator.
 """
 
@@ -26,7 +26,7 @@ from pufferlib.environment import PufferEnv
 
 
 class Bandit(PufferEnv):
-    """The environment; ``num_actions`` >= 2 arms, ``arm_seed`` >= 0 says which of them is the best."""
+    """A bandit with ``num_actions`` >= 2 arms. The seed ``arm_seed`` >= 0 determines the best of them."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 4  # 1 / num_actions
@@ -59,7 +59,7 @@ class Bandit(PufferEnv):
         super().reset(seed=seed)
         self.observations[0] = 1
         self.noise = self.np_random.normal(0, self.reward_noise)
-        self.arm: int | None = None  # the one that was pulled
+        self.arm: int | None = None  # the arm that was pulled
 
     def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float]:
         self.arm = int(actions[0])
@@ -73,7 +73,7 @@ class Bandit(PufferEnv):
         return np.array([self.best_arm])
 
     def render(self) -> Any:
-        """Draw the arms: the best one blue in the upper row, the one that was pulled red in the lower row."""
+        """Draw the arms: the best one in blue in the upper row, the pulled one in red in the lower row."""
         grid = np.zeros((2, self.num_actions), np.int8)
         grid[0, self.best_arm] = 1
         if self.arm is not None:

@@ -1,16 +1,16 @@
-"""Bell: has it rung in this episode? Shows a memory that outlives its episode, as nothing else tells where one begins.
+"""Bell: answer whether a bell has rung in this episode. Reveals a memory that is not reset with the episode.
 
-Observation  Box(0, 1, (1,), float32): 1 where the bell rings, which it does in each step with probability ``ring``,
-             in the first one too; else 0, and so after the last step.
-Actions      Discrete(2): 1 says that it has rung in this episode, now or before, 0 that it has not.
+Observation  Box(0, 1, (1,), float32): 1 if the bell rings, else 0. It rings with probability ``ring`` in each step,
+             including the first. The observation after the last step is 0.
+Actions      Discrete(2): 1 if it has rung in this episode, now or earlier, else 0.
 Reward       1 for the right answer, else 0.
-Ending       After a number of steps drawn at the start, geometric with mean 1/``hazard``, terminated. What one answers
-             changes nothing, so nothing is there to be bootstrapped.
-Score        The share of right answers. Uniform play: 0.5; the best policy: 1. Who remembers only what rang since the
-             beginning of time, not of the episode, cannot score more than 0.82; who remembers nothing, not more than
-             0.67: between rings all looks alike, the first row of an episode too.
+Ending       The episode terminates after a number of steps drawn at its start, geometric with mean 1/``hazard``.
+             Answers have no effect on later steps, so bootstrapping makes no difference.
+Score        The share of right answers. Uniform play: 0.5; the best policy: 1. A policy that also remembers rings of
+             earlier episodes scores at most 0.82, one without memory at most 0.67: without a ring all observations
+             look alike, including the first of an episode.
 Catches      a recurrent state that is not reset with an episode, in play or in the update; a state that is not
-             carried on, or kept by place in the batch.
+             carried on, or that is stored by position in the batch.
 Source       New.
 """
 
@@ -27,7 +27,7 @@ from pufferlib.environment import PufferEnv
 
 
 class Bell(PufferEnv):
-    """The environment; 0 < ``ring`` < 1 and 0 < ``hazard`` <= 1 a step."""
+    """A bell that rings with probability 0 < ``ring`` < 1 per step; 0 < ``hazard`` <= 1 ends an episode."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 0.5  # each answer is right half of the time
@@ -72,9 +72,9 @@ class Bell(PufferEnv):
         self.rung = bool(self.rung or rings)
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the action, int64 (1,): whether the bell has rung."""
+        """Return the right answer, int64 (1,): whether the bell has rung."""
         return np.array([int(self.rung)])
 
     def render(self) -> Any:
-        """Draw the bell, blue where it rings, and below it the answer before: blue if it was right, red if not."""
+        """Draw the bell, blue if it rings, and below it the last answer, blue if it was right and red if not."""
         return draw(np.array([[int(self.observations[0, 0])], [self.mark]]), self.render_mode)

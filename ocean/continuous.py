@@ -1,19 +1,20 @@
-"""Continuous: push a point to a target. Shows whether actions of several real numbers are learnt as one.
+"""Continuous: push a point to a target. Shows whether all dimensions of a continuous action are learnt together.
 
 Observation  Box(-1, 1, (6,), float32): position, velocity and target, each (right, up).
-Actions      Box(-1, 1, (2,), float32), of which a tenth is added to the velocity (numbers beyond ±1 count as ±1); with
-             ``discrete`` Discrete(4): such a push to the left, to the right, down, up.
-Reward       +5 for coming within 0.1 of the target, -1 for leaving the square [-1, 1]², else 0.02·(1 - distance). The
-             position is looked at after each step only, and what is outside of the square hits nothing.
-Ending       The two rewards above terminate the episode; after 100 steps it is truncated. Each begins at rest, at a
-             place as random as the target's. The position that is reported outside of the square is clipped to it.
-Score        1 if the target was hit, else 0. Uniform play: 0.0417; the best policy: 1. With ``discrete`` positions are
-             the start plus multiples of 0.1, and 0.04 % of the targets, in corners, have none of those near them.
-Catches      the log-probability of one of two dimensions dropped, clipped actions stored beside the log-probability
-             of whole ones. Not: clipped actions stored beside their own, bootstrapping through terminations,
-             truncations taken for terminations.
-Source       After "Continuous" of PufferLib's Ocean (MIT), rewritten; its start and target are drawn in each episode,
-             and its time limit is a truncation.
+Actions      Box(-1, 1, (2,), float32): a push, clipped to ±1. A tenth of it is added to the velocity. With
+             ``discrete``, Discrete(4): a full push left, right, down or up.
+Reward       +5 for coming within 0.1 of the target, -1 for leaving the square [-1, 1]², else 0.02·(1 - distance). Only
+             the position after a step counts, and a point outside the square hits nothing.
+Ending       Hitting the target and leaving the square terminate the episode; after 100 steps it is truncated. The point
+             starts at rest, and its position and the target are uniform in the square. Observed positions are clipped
+             to the square.
+Score        1 if the target was hit, else 0. Uniform play: 0.0417; the best policy: 1. With ``discrete``, positions are
+             the start plus multiples of 0.1, so 0.04 % of the targets, in corners, cannot be hit.
+Catches      the log-probability of one of two dimensions dropped, clipped actions stored with the log-probability of
+             unclipped ones. Not: clipped actions stored with their own log-probability, bootstrapping through
+             terminations, truncations taken for terminations.
+Source       Rewritten from "Continuous" of PufferLib's Ocean (MIT). This version draws start and target in each
+             episode, and its time limit is a truncation.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from gymnasium import spaces
 from ocean._render import RENDER_MODES, check_render_mode, draw
 from pufferlib.environment import PufferEnv
 
-PUSH = 0.1  # the largest change of velocity in one step, and how near is near enough
+PUSH = 0.1  # the largest change of velocity in one step, and the distance within which the target is hit
 NUM_STEPS = 100
-PUSHES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float64)  # right, up; of the discrete actions
+PUSHES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float64)  # (right, up) by discrete action
 SIDE = 21  # cells of the picture
 
 
 class Continuous(PufferEnv):
-    """The environment; ``discrete``: a choice of four pushes instead of two real numbers."""
+    """A point to push to a target. discrete: offer a choice of four pushes instead of two real numbers."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 10}
     chance = 0.0417  # of 6 million simulated episodes, 49 million steps; standard error 0.0001 (discrete: 0.0382)
@@ -71,7 +72,7 @@ class Continuous(PufferEnv):
         return {"score": float(hit)} if outside or hit or not self.steps_left else None
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the action, float32 (1, 2) or int64 (1,), of a policy that hits whatever can be hit."""
+        """Return the action, float32 (1, 2) or int64 (1,), of a policy that hits every target that can be hit."""
         if self.discrete:
             return np.array([self._chosen_push()])
         # Three tenths of the way in each step: never too fast to stop, so never out of the square.
@@ -90,13 +91,16 @@ class Continuous(PufferEnv):
         np.concatenate((np.clip(self.position, -1, 1), self.velocity, self.target), out=self.observations[0])
 
     def _chosen_push(self) -> int:
-        """Go one tenth in two steps: push, and stop. Where nothing is left to go, towards the centre and back."""
+        """Return a discrete action: one that moves the point by a tenth, or the opposite one after it, as a stop.
+
+        At the tenth nearest to the target it moves the point towards the centre, and back.
+        """
         moving = np.flatnonzero(np.abs(self.velocity) > PUSH / 2)
         if len(moving):
             axis = int(moving[0])
             return 2 * axis + int(self.velocity[axis] < 0)
         tenths = np.rint((self.target - self.position) / PUSH)
-        beyond = np.abs(self.position + PUSH * tenths) > 1  # the last one before the wall, then
+        beyond = np.abs(self.position + PUSH * tenths) > 1  # then the last tenth before the edge
         tenths -= np.where(beyond, np.sign(tenths), 0)
         axis = int(np.abs(tenths).argmax())
         way = tenths[axis] or -self.position[axis]

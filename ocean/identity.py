@@ -1,21 +1,21 @@
-"""Identity: repeat the code that is shown, in environments of very different speeds. Shows rows of a pool mixed up.
+"""Identity: repeat the code that is shown, in environments of different speeds. Reveals mixed-up rows of a pool.
 
-Observation  Box(-1, 1, (num_codes + 1,), float32): a code, one-hot, and a number that says how lucky the step is,
-             uniform in [-1, 1]; both drawn afresh for each step, after the last one too.
+Observation  Box(-1, 1, (num_codes + 1,), float32): a one-hot code, and the luck of the step, uniform in [-1, 1]; both
+             are drawn for each observation, including the last.
 Actions      Discrete(num_codes): the answer.
-Reward       1 for repeating the code, else 0; and ``fortune`` times the luck, whatever is answered. Who sees its own
-             rows expects that. To who takes others' rewards for its own it is noise, in which drown those that happen
-             to lie where they should: without it such a learner scored .93 after 60,000 steps.
-Ending       After ``horizon`` steps, terminated: it is an examination of so many questions.
+Reward       1 for repeating the code, else 0; plus ``fortune`` times the luck, whatever the answer. A learner that sees
+             its own rows can predict the luck. If it takes other rows' rewards for its own, the luck is noise that
+             hides the rewards that are right by chance: without it such a learner scored 0.93 after 60,000 steps.
+Ending       The episode terminates after ``horizon`` steps: it is a test of that many questions.
 Score        The share of the codes that were repeated. Uniform play: 1/num_codes, by default 0.25; the best policy: 1.
-Catches      rows and actions matched by their place in a batch where environments finish in another order than they
-             were sent to: memories and timelines kept by place, actions sent in the order of sorted ids, the actions of
-             the batch before. Give it a pool of more environments than a batch holds.
+Catches      rows and actions matched by their position in a batch although environments finish in another order than
+             they started: memories and trajectories stored by position, actions sent in the order of sorted ids, the
+             actions of the previous batch. Use a pool of more environments than a batch holds.
 Source       New.
 
-A step takes ``step_s`` seconds of sleep, ``slow`` times as many in every fourth environment (3, 7, 11 … by
-``env_index``), each up to 30 % more or less. The codes do not depend on it: the lengths of sleep have a generator of
-their own, which the environment's seeds.
+A step sleeps ``step_s`` seconds, ``slow`` times as long in every fourth environment (3, 7, 11 … by ``env_index``), each
+time up to 30 % more or less. The codes do not depend on it: the durations come from a separate generator, which is
+seeded with the environment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ JITTER = 0.3
 
 
 class Identity(PufferEnv):
-    """The environment; ``num_codes`` >= 2; ``horizon``, ``slow`` >= 1; ``fortune``, ``step_s`` >= 0, which may be 0."""
+    """A test of codes to repeat. ``num_codes`` >= 2; ``horizon``, ``slow`` >= 1; ``fortune``, ``step_s`` >= 0."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 4  # 1/num_codes
@@ -94,11 +94,11 @@ class Identity(PufferEnv):
         return {"score": self.num_right / self.horizon}
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the action, int64 (1,): the code."""
+        """Return the right answer, int64 (1,): the code."""
         return np.array([self.code])
 
     def render(self) -> Any:
-        """Draw the code, in blue, and below it the answer to the one before, in red."""
+        """Draw the code in blue, and below it the answer to the previous code in red."""
         grid = np.zeros((2, self.num_codes), np.int8)
         grid[0, self.code] = 1
         if self.answer is not None:

@@ -1,18 +1,18 @@
-"""Memory: bits are shown, then nothing, then the bits must be repeated. Whether a recurrent state arrives.
+"""Memory: repeat a sequence of bits after a pause. Shows whether a recurrent state is carried from step to step.
 
-Observation  Box(-1, 1, (1,), float32): -1 for the bit 0 and 1 for the bit 1, one a step, in the first ``length`` steps;
-             0, which is blank, in the ``delay`` steps after them and in the ``length`` steps of the recall.
-Actions      Discrete(2): the bit, in the recall. Before it actions mean nothing.
-Reward       1 for each bit repeated right, in its place of the sequence; 0 before the recall.
+Observation  Box(-1, 1, (1,), float32): in each of the first ``length`` steps a bit, -1 for 0 and 1 for 1; 0, a blank,
+             in the ``delay`` steps of the pause and in the ``length`` steps of the recall.
+Actions      Discrete(2): the bit, in the recall. Earlier actions have no effect.
+Reward       1 for each bit of the recall that equals the bit in the same position of the sequence; otherwise 0.
 Ending       The episode terminates after 2·length + delay steps, with the last bit of the recall. Its last observation
              is blank.
-Score        1 if the whole sequence was repeated right, else 0. Uniform play: 1/2^length, and no policy without a
-             memory does better, as nothing that is seen in the recall depends on the bits; the best policy: 1.
-Catches      a recurrent state that is not carried on, or kept by place in the batch instead of environment; stretches
-             to learn from in the wrong order. Not surely: a state that is not reset with an episode, because all
-             episodes are equally long and the first bit shows where one begins; see bell.
-Source       After "Memory" of PufferLib's Ocean (MIT), rewritten; here the bit 0 does not look like a blank, and
-             nothing is paid before the recall.
+Score        1 if the whole sequence was repeated, else 0. Uniform play: 1/2^length; no policy without memory does
+             better, because the observations in the recall do not depend on the bits. The best policy: 1.
+Catches      a recurrent state that is not carried on, or that is stored by position in the batch instead of by
+             environment; training sequences in the wrong order. Not surely: a state that is not reset with an episode,
+             because all episodes are equally long and the first bit shows where one begins; see bell.
+Source       Rewritten from "Memory" of PufferLib's Ocean (MIT). In this version the bit 0 differs from a blank, and
+             only the recall is rewarded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pufferlib.environment import PufferEnv
 
 
 class Memory(PufferEnv):
-    """The environment; ``length`` >= 1 bits to remember, over ``delay`` >= 0 blank steps."""
+    """A test of memory, with ``length`` >= 1 bits to remember over ``delay`` >= 0 blank steps."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 2**2  # 1 / 2^length: each bit of the recall is right half of the time
@@ -69,11 +69,11 @@ class Memory(PufferEnv):
         self.observations[0] = 2 * self.bits[self.num_steps] - 1 if self.num_steps < self.length else 0
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the bit, int64 (1,), that comes next in the recall."""
+        """Return the next bit of the recall, int64 (1,)."""
         return np.array([self.bits[len(self.answers) % self.length]])  # % : also when the episode is over
 
     def render(self) -> Any:
-        """Draw the bits shown so far in the upper row, the answers in the lower: 1 blue, 0 red, none yet grey."""
+        """Draw the bits shown so far in the upper row and the answers in the lower: 1 in blue, 0 in red, else grey."""
         grid = np.zeros((2, self.length), np.int8)
         bits, answered = self.bits[: self.num_steps + 1], self.answers
         grid[0, : len(bits)] = 2 * np.array(bits) - 1

@@ -1,11 +1,11 @@
-"""Mixed: choose what is shown, and aim at a point. Shows whether choices and real numbers are learnt as one action.
+"""Mixed: choose a code and aim at a point. Shows whether a choice and real numbers are learnt as one action.
 
 Observation  Box([0, 0, 0, 0, -1, -1], 1, (6,), float32): one of four codes, one-hot, and a point in [-1, 1]²; both are
-             drawn afresh for each episode.
+             drawn for each episode.
 Actions      Dict(aim: Box(-1, 1, (2,), float32), choice: Discrete(4)).
-Reward       0.5 for choosing the code, and 0.5·(1 - error) for the aim, where error is the mean distance of the two
-             coordinates, at most 1.
-Ending       One step, then terminated.
+Reward       0.5 for choosing the code, plus 0.5·(1 - error) for the aim, where error is the mean absolute error of the
+             two coordinates, at most 1.
+Ending       The episode terminates after one step.
 Score        The reward. Uniform play: 0.3083; the best policy: 1.
 Catches      the log-probability of a part of the action dropped: of the choice, of the aim, or of one of its two
              dimensions. Not: a Gaussian's log-probability averaged instead of summed, clipped actions stored.
@@ -27,7 +27,7 @@ SIDE = 9  # cells of the picture
 
 
 class Mixed(gymnasium.Env[np.ndarray[Any, Any], dict[str, Any]]):
-    """The environment."""
+    """A Gymnasium environment with a discrete and a continuous part in its action."""
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 1}
     # 1/8 + E[max(0, 1 - u - v)]/2 for u and v of density 2·(1 - x): half the distances of uniform points. The mean is
@@ -59,11 +59,11 @@ class Mixed(gymnasium.Env[np.ndarray[Any, Any], dict[str, Any]]):
         return self._observation(), score, True, False, {"score": score}
 
     def solve(self) -> dict[str, Any]:
-        """Return the action, as the action space has it, that earns all there is."""
+        """Return the best action, a dict as in the action space."""
         return {"aim": self.point, "choice": self.code}
 
     def render(self) -> Any:
-        """Draw the codes in the first line, and the square below; in blue what is asked for, in red what was played."""
+        """Draw the codes in the first line and the square below: the right action in blue, the last one in red."""
         grid = np.zeros((SIDE + 1, SIDE), np.int8)
         self._mark(grid, 1, self.code, self.point)
         if self.played is not None:

@@ -1,16 +1,16 @@
-"""Multiagent: two agents, asked for opposite answers. Whether each agent's rows stay its own.
+"""Multiagent: two agents with opposite rules. Shows whether each agent's observations, actions and rewards match.
 
-Observation  Box(-1, 1, (2,), float32): [b, 0] for the first agent, [0, b] for the second, with b = -1 or 1 drawn for
-             each of them in each episode.
-Actions      Discrete(2). Right is, where b = 1, action 1 for the first agent and 0 for the second; where b = -1, 0 for
-             the first and 1 for the second.
-Reward       1 for the right action, else 0; to each agent its own.
+Observation  Box(-1, 1, (2,), float32): [b, 0] for the first agent, [0, b] for the second. b is -1 or 1, drawn for each
+             agent in each episode.
+Actions      Discrete(2). If b is 1, the right action is 1 for the first agent and 0 for the second; if b is -1, it is 0
+             for the first and 1 for the second.
+Reward       1 to each agent that takes its right action, else 0.
 Ending       Both agents terminate after one step.
-Score        The reward, of each agent. Uniform play: 0.5; the best policy: 1.
+Score        Each agent's reward. Uniform play: 0.5; the best policy: 1.
 Catches      agents whose rows are scrambled: observations in another order than actions and rewards, actions one row
              off.
-Source       After "Multiagent" of PufferLib's Ocean (MIT), rewritten; there each agent always sees the same, so that
-             a learner gets used to swapped rows.
+Source       Rewritten from "Multiagent" of PufferLib's Ocean (MIT), in which each agent always sees the same
+             observation, so that a learner adapts to swapped rows.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pufferlib.environment import PufferEnv
 
 
 class Multiagent(PufferEnv):
-    """The environment, of two agents. Wrapped, it is a PettingZoo environment."""
+    """A ``PufferEnv`` with two agents, which ``pufferlib.wrap`` turns into a PettingZoo environment."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
-    chance = 0.5  # of two actions one is right
+    chance = 0.5  # one of two actions is right
     best = 1.0
     bar = 0.95
     num_agents = 2
@@ -57,5 +57,5 @@ class Multiagent(PufferEnv):
         return np.array([int(first > 0), int(second < 0)])
 
     def render(self) -> Any:
-        """Draw a row for each agent: what it sees, and what it played. 1 and action 1 blue, -1 and action 0 red."""
+        """Draw a row per agent, its observation and its action: 1 and action 1 in blue, -1 and action 0 in red."""
         return draw(np.column_stack([self.observations, self.played]), self.render_mode)

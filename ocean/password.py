@@ -1,14 +1,14 @@
-"""Password: guess some bits that never change; only all of them together pay. Whether a rare reward is held on to.
+"""Password: guess bits that never change; only all of them together pay. Shows whether a rare reward is remembered.
 
-Observation  Box(-1, 1, (``length``,), float32): the guesses so far, 0 or 1, and -1 where none was made yet.
+Observation  Box(-1, 1, (``length``,), float32): the guesses so far, 0 or 1, and -1 for those still to come.
 Actions      Discrete(2): the next bit.
 Reward       1 with the last bit if all are right, else 0.
 Ending       The episode terminates after ``length`` steps.
 Score        The reward. Uniform play: 1/2^length; the best policy: 1.
 Catches      a learner that does not latch onto a rare reward. Too little exploration only sometimes: a policy that
-             begins with almost one action was caught in about half of the seeds, so let no check rest on it here.
-Source       After "Password" of PufferLib's Ocean (MIT), rewritten; this one draws the password from
-             ``password_seed``, so that it is the same in every copy, and leaves the global generators alone.
+             starts out with almost always the same action was caught with about half of the seeds.
+Source       Rewritten from "Password" of PufferLib's Ocean (MIT). This version draws the password from
+             ``password_seed``, so that it is the same in every copy, and does not use global generators.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pufferlib.environment import PufferEnv
 
 
 class Password(PufferEnv):
-    """The environment; a password of ``length`` >= 1 bits, drawn from ``password_seed`` >= 0."""
+    """A password to guess, of ``length`` >= 1 bits that are drawn with the seed ``password_seed`` >= 0."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 2**5  # 1 / 2^length
@@ -62,7 +62,7 @@ class Password(PufferEnv):
         return np.array([self.password[len(self.guesses) % self.length]])  # % : also when the episode is over
 
     def render(self) -> Any:
-        """Draw the password in the upper row, the guesses in the lower: 1 blue, 0 red, none yet grey."""
+        """Draw the password in the upper row, the guesses in the lower: 1 in blue, 0 in red, the rest in grey."""
         grid = np.zeros((2, self.length), np.int8)
         grid[0] = 2 * np.array(self.password) - 1
         grid[1, : len(self.guesses)] = 2 * np.array(self.guesses) - 1

@@ -1,17 +1,17 @@
-"""Performance: work of a known length, and observations of a known size. For tests of throughput; nothing to learn.
+"""Performance: steps of a given duration, observations of a given size. For throughput tests; nothing to learn.
 
-Observation  Box(0, 255, (bandwidth,), uint8): the number of steps since the reset, modulo 256, in every byte.
+Observation  Box(0, 255, (bandwidth,), uint8): every byte is the number of steps since the reset, modulo 256.
 Actions      Discrete(2), which have no effect.
 Reward       0.
-Ending       None: it never ends.
-Score        None, as there is no end. ``chance`` and ``best`` are None.
-Catches      nothing in a learner. It shows what vectorization makes of environments of this speed.
-Source       After "Performance" of PufferLib's Ocean (MIT), rewritten; this one honours its arguments.
+Ending       None: an episode never ends.
+Score        None, because no episode ends. ``chance`` and ``best`` are None.
+Catches      nothing in a learner. It measures the throughput of vectorization for environments of this speed.
+Source       Rewritten from "Performance" of PufferLib's Ocean (MIT). This version honours its arguments.
 
-A step takes ``mean_s`` seconds on average with a standard deviation of ``std_s`` (a gamma distribution: none is
-negative), each reset ``reset_s``. In mode "cpu" that is a number of turns of a loop in Python, counted out by how many
-of them this process makes in a second of CPU time. So it is work and not waiting: where two share a core, both take
-twice as long. In mode "sleep" it is sleep, as when a step waits for another machine; the system adds some 0.1 ms.
+A step takes ``mean_s`` seconds on average, with a standard deviation of ``std_s`` (a gamma distribution, so never
+negative). A reset takes ``reset_s``. In mode "cpu" it runs a Python loop, with the number of iterations that the
+process completes in that much CPU time. That is work, not waiting: two environments that share a core both take twice
+as long. In mode "sleep" it sleeps, like a step that waits for another machine; the system adds about 0.1 ms.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODES = ("cpu", "sleep")
 
 
 class Performance(PufferEnv):
-    """The environment; seconds from 0 up, ``bandwidth`` bytes an observation, ``mode`` "cpu" or "sleep"."""
+    """An environment with steps of a given duration and observations of ``bandwidth`` bytes. mode: "cpu" or "sleep"."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 10}
     chance = None
@@ -74,11 +74,11 @@ class Performance(PufferEnv):
         self.observations[:] = self.num_steps % 256
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return an action, int64 (1,); any will do."""
+        """Return an action, int64 (1,); no action has an effect."""
         return np.zeros(1, np.int64)
 
     def render(self) -> Any:
-        """Draw the eight bits of the number of steps."""
+        """Draw the number of steps, modulo 256, as eight bits."""
         return draw(np.unpackbits(self.observations[:1, :1]).reshape(1, 8), self.render_mode)
 
     def _duration(self) -> float:
@@ -100,7 +100,7 @@ def _loop(num_turns: int) -> int:
 
 @functools.cache
 def _turns_per_s() -> float:
-    """Return the iterations of ``_loop`` per second of CPU time of this thread, measured once per process."""
+    """Return the number of iterations of ``_loop`` per second of the thread's CPU time, measured once per process."""
     num_turns, seconds = 10_000, []
     for _ in range(10):
         start_s = time.thread_time()

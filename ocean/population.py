@@ -1,21 +1,22 @@
-"""Population: agents that come, answer and go. Shows padding that is trained on, and lives that leak into others.
+"""Population: agents that come, answer and go. Reveals training on padding, and values that leak between agents.
 
-Observation  Box(0, 1, (2,), float32), [newborn, bit]: an agent's first is [1, 0]; then [0, bit], the bit drawn afresh
-             for each step, after the last one too. So a grown-up's may look like the zeros of an absent agent's row.
+Observation  Box(0, 1, (2,), float32): [newborn, bit]. An agent's first observation is [1, 0]; later ones are [0, bit],
+             with a bit drawn for each, including the last. An adult's observation may thus equal the zeros in the row
+             of an absent agent.
 Actions      Discrete(3): answer 0, answer 1, or 2 to leave. A newborn's action has no effect.
 Reward       -``entry`` for the newborn's step; then 1 for answering with the bit, 0 for the other answer, ``leave`` for
              leaving.
-Ending       Leaving terminates an agent. A grown-up can stay for a number of steps drawn at its birth, geometric with
-             mean 1/``hazard``; to answer in the last of them is truncated, and so are all agents after ``horizon``
-             steps. The episode is over then, or when nobody is left.
-Population   It starts with 2 agents. In every step but the last, another appears with probability ``spawn``, or surely
-             if nobody else is left, in the lowest place that was free before the step. If none was, nobody appears, and
-             if then all agents end at once, the episode is over early. Names are never used twice; there are no
-             possible_agents, and ``max_num_agents`` are alive at most.
-Score        Of each agent that grew up, on its last step: the share of its grown-up steps that gave the right answer.
+Ending       Leaving terminates an agent. An adult can stay for a number of steps drawn at its birth, geometric with
+             mean 1/``hazard``; answering in the last of them truncates it. All agents are truncated after ``horizon``
+             steps. The episode ends then, or when no agent is left.
+Population   An episode starts with 2 agents. In every step but the last, another appears with probability ``spawn``, or
+             always if no other is left, in the lowest row that was free before the step. If no row was free, none
+             appears, and the episode ends early if all agents end in that step. Names are never reused in an episode;
+             there are no possible_agents, and at most ``max_num_agents`` agents are alive.
+Score        For each agent that grew up, on its last step: the share of its adult steps that gave the right answer.
              Uniform play: 0.2765; the best policy: 1.
-Catches      masks ignored, so that padding and first rows are trained on; agents' endings ignored and only the
-             episode's obeyed; actions one row off.
+Catches      masks ignored, so that padding and first rows are trained on; agents' endings ignored in favour of the
+             episode's; actions one row off.
 Source       New.
 """
 
@@ -40,15 +41,18 @@ class _Life:
     """The state of a living agent; agent_index is its row."""
 
     agent_index: int
-    limit: int  # steps as a grown-up
+    limit: int  # the maximum number of steps as an adult
     newborn: bool = True
     bit: int = 0
-    num_steps: int = 0  # as a grown-up
+    num_steps: int = 0  # as an adult
     num_right: int = 0
 
 
 class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """The environment; ``places`` >= 2; 0 <= ``spawn`` <= 1, 0 < ``hazard`` <= 1; ``leave``, ``entry`` >= 0."""
+    """A population of up to ``places`` >= 2 agents.
+
+    0 <= ``spawn`` <= 1; ``horizon`` >= 1; 0 < ``hazard`` <= 1; ``leave``, ``entry`` >= 0.
+    """
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4, "name": "population"}
     chance = 0.2765  # of 1.9 million simulated agents, 5.3 million steps; standard error 0.0003
@@ -86,7 +90,7 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     @property
     def agents(self) -> list[str]:
-        """Names of those who are alive, the oldest first."""
+        """The names of the living agents, the oldest first."""
         return list(self.lives)
 
     @property
@@ -134,14 +138,14 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return observations, rewards, terminations, truncations, infos
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the actions in the order of the rows, int64 (places,): the bits, and 0 for absent agents."""
+        """Return the best actions in the order of the rows, int64 (places,): the bits, and 0 for absent agents."""
         actions = np.zeros(self.places, np.int64)
         for life in self.lives.values():
             actions[life.agent_index] = life.bit
         return actions
 
     def solve_agents(self) -> dict[str, int]:
-        """Return these actions by agent name, as ``step`` takes them."""
+        """Return the best actions keyed by agent name, as ``step`` takes them."""
         return {name: life.bit for name, life in self.lives.items()}
 
     def render(self) -> Any:

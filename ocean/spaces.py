@@ -1,15 +1,14 @@
-"""Spaces: an image and a few numbers, and a question about each. Whether nested spaces are packed and unpacked right.
+"""Spaces: an image and a vector, and a question about each. Shows whether nested spaces are packed correctly.
 
-Observation  Dict: ``image``, Box(-1, 1, (5, 5), float32), each pixel uniform; ``flat``, Box(-1, 1, (5,), int8), each of
-             -1, 0 and 1, all of them drawn again while their sum is 0.
+Observation  Dict: ``image``, Box(-1, 1, (5, 5), float32), with uniform pixels; ``flat``, Box(-1, 1, (5,), int8), with
+             elements from -1, 0 and 1, which are drawn again while their sum is 0.
 Actions      Dict: ``image`` and ``flat``, each Discrete(2).
-Reward       0.5 for each answer that says whether the sum of its part is greater than 0 (1) or not (0). Both are
-             equally likely.
+Reward       0.5 for each right answer: 1 if the sum of its part is above 0, else 0. Both are equally likely.
 Ending       The episode terminates after one step.
 Score        The reward. Uniform play: 0.5; the best policy: 1.
-Catches      heads swapped in the update. When ``solve`` is played through wrapper and backend: wrong packing, wrong
-             padding, keys or answers in another order. (A learner gets used to what is always swapped.)
-Source       After "Spaces" of PufferLib's Ocean (MIT), rewritten; this one has no ties and its own generator.
+Catches      heads swapped in the update. If ``solve`` is played through wrapper and backend: wrong packing, wrong
+             padding, keys or answers in another order. (A learner adapts to parts that are always swapped.)
+Source       Rewritten from "Spaces" of PufferLib's Ocean (MIT). This version has no ties, and its own generator.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ocean._render import RENDER_MODES, check_render_mode, draw
 
 
 class Spaces(gymnasium.Env[Any, Any]):
-    """The environment, of nested spaces and therefore Gymnasium's."""
+    """A Gymnasium environment with nested observation and action spaces."""
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 0.5  # each answer is right half of the time
@@ -52,12 +51,12 @@ class Spaces(gymnasium.Env[Any, Any]):
         return self._observation(), score, True, False, {"score": score}
 
     def solve(self) -> dict[str, np.int64]:
-        """Return the right answers, an action of the environment's own space."""
+        """Return the right answers, as an action of the action space."""
         parts = {"image": self.image, "flat": self.flat}
         return {name: np.int64(part.sum(dtype=np.float64) > 0) for name, part in parts.items()}
 
     def render(self) -> Any:
-        """Draw the image and, as a sixth row, the numbers: above 0 blue, below 0 red, 0 grey."""
+        """Draw the image and, as a sixth row, the vector: positive in blue, negative in red, 0 in grey."""
         return draw(np.sign(np.vstack([self.image, self.flat])), self.render_mode)
 
     def _observation(self) -> dict[str, Any]:

@@ -1,19 +1,19 @@
 """Squared: walk from the centre of a square to the target on its rim. The general smoke test.
 
-Observation  Box(-1, 1, (2d+1, 2d+1), float32) with d = ``distance``: the square as seen from above, -1 where the agent
-             is, 1 at each target, 0 elsewhere. A target that was hit stays in the picture.
+Observation  Box(-1, 1, (2d+1, 2d+1), float32) with d = ``distance``: the square seen from above, -1 at the agent, 1 at
+             each target, 0 elsewhere. Targets that were hit remain visible.
 Actions      Discrete(8): one cell up-left, up, up-right, left, right, down-left, down, down-right.
-Reward       1 - L/d, where L is the distance (of a king in chess) from the agent to the nearest target not yet hit: 1
-             for hitting it, less than 0 for walking away.
+Reward       1 - L/d, where L is the distance, in moves of a chess king, from the agent to the nearest target not yet
+             hit: 1 for hitting it, below 0 for walking away.
 Ending       An agent that reaches the rim, target or not, returns to the centre at once. The episode terminates after
-             ``num_targets``·d steps, just enough to hit them all. It is a termination: the steps left are part of the
-             task, and nothing can be earned after them.
-Score        The share of the targets that were hit. Uniform play: 0.0085; the best policy: 1. With several targets a
-             policy without memory cannot know which are left: the best such one draws lots in the centre.
+             ``num_targets``·d steps, just enough to hit all targets. That is a termination, not a truncation, because
+             the limit is part of the task.
+Score        The share of the targets that were hit. Uniform play: 0.0085; the best policy: 1. With several targets, a
+             policy without memory cannot know which are left; the best such policy chooses at random in the centre.
 Catches      observations transposed on the way to the update, actions or rewards that reach the wrong environment, an
-             advantage of the wrong sign, and most of what else can break.
-Source       After "Squared" of PufferLib's Ocean (MIT), rewritten. Targets are drawn by ``pufferlib.util.philox``, as
-             in its kernel (cuda_ext/ocean_squared.cuh): ``reset(seed=s)`` is episode 0 of seed s.
+             advantage of the wrong sign, and most other bugs.
+Source       Rewritten from "Squared" of PufferLib's Ocean (MIT). Targets are drawn by ``pufferlib.util.philox``, as in
+             the kernel (cuda_ext/ocean_squared.cuh): ``reset(seed=s)`` is episode 0 of seed s.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ from pufferlib.util.philox import below, episode_of, philox
 
 MOVES = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))  # (rows down, columns right)
 ACTIONS = {move: action for action, move in enumerate(MOVES)}
-TARGETS = 1  # what is drawn by philox
+TARGETS = 1  # the purpose of philox's draws
 
 
 class Squared(PufferEnv):
-    """The environment; ``distance`` >= 1 from the centre to the rim, 1 to 8·distance ``num_targets`` on the rim."""
+    """A square with targets on its rim.
+
+    distance: cells from the centre to the rim, at least 1. num_targets: 1 to 8·distance.
+    """
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 104 / 512 / 24  # P(on the rim after three steps), spread evenly over its 24 cells
@@ -53,13 +56,13 @@ class Squared(PufferEnv):
         self.single_action_space = spaces.Discrete(8)
         ends = (0, side - 1)
         self.rim = [(row, column) for row in range(side) for column in range(side) if row in ends or column in ends]
-        # Rounded as they arrive, so that sums of them are a kernel's, too.
+        # Rounded to float32, so that their sums equal a kernel's.
         self.reward_at = [float(np.float32(1 - away / distance)) for away in range(side + 1)]
         self.seed: int | None = None
         self.episode = self.t = 0
         self.row = self.column = distance
         self.goals: list[tuple[int, int]] = []  # all targets of the episode
-        self.targets: list[tuple[int, int]] = []  # those not yet hit
+        self.targets: list[tuple[int, int]] = []  # targets not yet hit
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         super().reset(seed=seed)
@@ -88,10 +91,7 @@ class Squared(PufferEnv):
         return {"score": 1 - len(self.targets) / self.num_targets}
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the action, int64 (1,), that leads from the centre straight to the nearest target not yet hit.
-
-        When none is left, which one does not matter.
-        """
+        """Return the action, int64 (1,), towards the nearest target not yet hit; 0 if none is left."""
         if not self.targets:
             return np.zeros(1, np.int64)
         _, (target_row, target_column) = self._nearest(self.row, self.column)
@@ -102,7 +102,7 @@ class Squared(PufferEnv):
 
     @property
     def goal_cells(self) -> np.ndarray[Any, Any]:
-        """Where the episode's targets are, bool (num_cells,), row by row; the kernel's field of this name."""
+        """Whether each cell is a target of the episode: bool (num_cells,), row by row, like the kernel's field."""
         return self._marked(self.goals)
 
     @goal_cells.setter
@@ -111,7 +111,7 @@ class Squared(PufferEnv):
 
     @property
     def left_cells(self) -> np.ndarray[Any, Any]:
-        """Where those are that were not yet hit."""
+        """Whether each cell is a target not yet hit: bool (num_cells,), row by row, like the kernel's field."""
         return self._marked(self.targets)
 
     @left_cells.setter
@@ -119,9 +119,9 @@ class Squared(PufferEnv):
         self.targets = self._marks(cells)
 
     def _drawn(self) -> list[int]:
-        """Return which cells of the rim are targets: any set of so many is as likely.
+        """Draw the targets: num_targets different indices of ``rim``, with all sets equally likely.
 
-        Source: Floyd's, in Bentley, "Programming pearls: a sample of brilliance", CACM 1987.
+        Source: Floyd's algorithm, in Bentley, "Programming pearls: a sample of brilliance", CACM 1987.
         """
         assert self.seed is not None
         chosen: list[int] = []

@@ -1,18 +1,19 @@
-"""Stochastic: play one of two actions a given share of the time, without counting. Whether actions are drawn by lot.
+"""Stochastic: play one of two actions a given share of the time, without counting. Shows whether actions are sampled.
 
 Observation  Box(0, 1, (1,), float32), always 1.
 Actions      Discrete(2).
-Reward       With f, the share of action 0 in the steps so far and this one, proximity = 1 - (p - f)². It is paid for
-             action 0 where f < p, and for action 1 where f >= p; else the reward is 0.
-Ending       The episode terminates after ``horizon`` steps. It is a termination: the share is of that many steps.
-Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.91. A policy without a memory sees
-             neither f nor the step, so all it can do is play action 0 with some probability q, which scores
-             1 - (p - q)² - q(1 - q)/horizon in the mean. The best policy: 0.9979, of q = p; ``solve`` draws lots so.
-             (The q that scores most is 0.702, by 0.000004 more; who counts steps can reach 1.) What is paid most is
-             a lower q, about 0.61, and that scores 0.9895: learners that are right end between the two.
-Catches      the likeliest action played instead of a drawn one. Not surely: another action learnt from than was
-             played, which by chance may end near the right share. Not: the old log-probability of another row's action.
-Source       After "Stochastic" of PufferLib's Ocean (MIT), rewritten.
+Reward       proximity = 1 - (p - f)², where f is the share of action 0 in the episode so far, including this step, for
+             action 0 if f < p and for action 1 if f >= p; else 0.
+Ending       The episode terminates after ``horizon`` steps. That is a termination, because p is a share of that many
+             steps.
+Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.91. A policy without memory sees
+             neither f nor the step, so it can only play action 0 with some probability q, which scores
+             1 - (p - q)² - q(1 - q)/horizon on average. The best policy: 0.9979, with q = p, as in ``solve``. (The
+             score is highest at q = 0.702, by 0.000004; a policy that counts steps can reach 1.) The return is highest
+             at a lower q, about 0.61, which scores 0.9895: correct learners end between the two.
+Catches      the likeliest action played instead of a sampled one. Not surely: learning from another action than was
+             played, which may end near the right share by chance. Not: the old log-probability of another row's action.
+Source       Rewritten from "Stochastic" of PufferLib's Ocean (MIT).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BAR_CELLS = 20
 
 
 class Stochastic(PufferEnv):
-    """The environment; 0 < ``p`` < 1 is the share of action 0 that is asked for, in ``horizon`` >= 1 steps."""
+    """A test of sampling. The target share of action 0 is 0 < ``p`` < 1, in episodes of ``horizon`` >= 1 steps."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 20}
     chance = 1 - (0.7 - 0.5) ** 2 - 0.5 * 0.5 / 100  # f is binomial: its mean is q, its variance q(1 - q)/horizon
@@ -66,7 +67,7 @@ class Stochastic(PufferEnv):
         return {"score": proximity}
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return an action, int64 (1,), drawn by lot: 0 with probability ``p``."""
+        """Return a random action, int64 (1,): 0 with probability ``p``, else 1."""
         return np.array([int(self.np_random.random() >= self.p)])
 
     def render(self) -> Any:

@@ -1,14 +1,16 @@
-"""Truncation: a room that is worth staying in unless being sent out counts as its end. Needs the final observation.
+"""Truncation: stay in a room until a random time limit. Shows whether learners bootstrap from the final observation.
 
-Observation  Box(0, 1, (1,), float32): 0 on the first step, at the entrance; 1 in the room, and as the last one.
+Observation  Box(0, 1, (1,), float32): 0 at the start, at the entrance; 1 in the room, and after the last step.
 Actions      Discrete(2): 0 stays, 1 leaves. At the entrance either leads into the room.
 Reward       -``entry`` for the step at the entrance; in the room +1 for staying, +``leave`` for leaving.
 Ending       Leaving terminates the episode. Staying is possible for a number of steps drawn at the start, geometric
-             with mean 1/``hazard``; to stay in the last of them is truncated. That it is the last cannot be seen.
+             with mean 1/``hazard``; staying in the last of them truncates the episode. No observation shows that it is
+             the last.
 Score        The share of the steps in the room that stay. Uniform play: 0.3846; the best policy: 1. Staying pays more
              than ``leave`` at every discount above 0.875, but only for learners that bootstrap from the final
-             observation: if truncations end it, it is worth 1/(1 - discount·(1 - hazard)) < 3.4. It is worth less still
-             to those who see the next episode's first observation there, or zeros, for which entry > 1/hazard.
+             observation. If truncations count as terminations, it is worth 1/(1 - discount·(1 - hazard)) < 3.4. It is
+             worth even less to learners that take the next episode's first observation, or zeros, for the final one,
+             because entry > 1/hazard.
 Catches      truncations taken for terminations, bootstrapping from the observation after the reset or from none, the
              reset's row trained on, bootstrapping through terminations, endings of episodes ignored.
 Source       New.
@@ -28,7 +30,7 @@ from pufferlib.environment import PufferEnv
 
 
 class Truncation(PufferEnv):
-    """The environment; 0 < ``hazard`` <= 1 a step, ``leave`` >= 0 for going, ``entry`` >= 0 for coming."""
+    """A room with a random time limit. 0 < ``hazard`` <= 1; ``leave`` >= 0, a reward; ``entry`` >= 0, a penalty."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     # The sum over n of P(a uniform policy is in the room for n steps and the n-th is the last) · share of staying, with
@@ -54,7 +56,7 @@ class Truncation(PufferEnv):
         super().reset(seed=seed)
         self.limit = int(self.np_random.geometric(self.hazard))  # steps in the room
         self.stayed = 0
-        self.cell = 0  # of the picture: entrance, room, outside
+        self.cell = 0  # the agent's: 0 is the entrance, 1 the room, 2 outside
         self.observations[0] = 0
 
     def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
@@ -76,7 +78,7 @@ class Truncation(PufferEnv):
         return {"score": 1.0}
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the action, int64 (1,): stay."""
+        """Return the best action, int64 (1,): stay."""
         return np.zeros(1, np.int64)
 
     def render(self) -> Any:

@@ -2,17 +2,18 @@
 
 State        x of the cart (m) and its speed x_dot (m/s), the angle theta of the pole (rad, clockwise from upright) and
              its speed theta_dot (rad/s).
-Actions      Discrete(2): push with 10 N to the left, to the right.
-Motion       A cart of 1 kg; a pole of 0.1 kg that is 1 m long, on a joint without friction. A step is one of Euler's
-             method, of 0.02 s: positions change by the speeds before the step.
+Actions      Discrete(2): push with 10 N to the left or to the right.
+Motion       The cart has 1 kg, the pole 0.1 kg and 1 m, and the joint no friction. Each step is an Euler step of
+             0.02 s: positions change by the speeds before the step.
 Reward       1 for each step.
-Ending       Terminated beyond 2.4 m or 12 degrees to either side, else truncated after ``max_episode_steps``.
+Ending       The episode terminates beyond 2.4 m or 12 degrees to either side; otherwise it is truncated after
+             ``max_episode_steps``.
 Observation  Box(float32, (4,)): the state.
-Start        Each of the four between -0.05 and 0.05, drawn for each episode.
-Seeding      ``reset(seed=s)`` is episode 0 of seed s, each ``reset()`` after it the next episode.
-Arithmetic   float32, in the order of operations written here, so that a kernel can be equal to the bit.
-Source       CartPole-v1 of Gymnasium, which computes in float64 and draws its starts from another generator: the same
-             rules, other episodes. After Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve
+Start        All four state variables are uniform between -0.05 and 0.05, drawn for each episode.
+Seeding      ``reset(seed=s)`` starts episode 0 of seed s, and each later ``reset()`` the next episode.
+Arithmetic   float32, in the order of operations written here, so that a kernel can equal it bit for bit.
+Source       CartPole-v1 of Gymnasium, which has the same rules but computes in float64 and draws its starts from
+             another generator. After Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve
              difficult learning control problems", IEEE SMC 1983.
 """
 
@@ -34,21 +35,24 @@ Floats = NDArray[np.float32]
 
 f = np.float32
 GRAVITY, FORCE = f(9.8), f(10)
-MASS, POLE_MASS = f(1.1), f(0.1)  # of cart and pole together, and of the pole
+MASS, POLE_MASS = f(1.1), f(0.1)  # of the cart with the pole, and of the pole alone
 LENGTH, POLE_MOMENT = f(0.5), f(0.05)  # half the pole's length, and its mass times that
 ONE_THIRD_MORE = f(4) / f(3)
 SECONDS = f(0.02)
 MOST_X, MOST_THETA = f(2.4), f(12 * np.pi / 180)
 
 WIDTH, HEIGHT = 300, 200  # pixels
-PIXELS_PER_M, TRACK = 60, 150  # of a world 5 m wide; the row of the cart
+PIXELS_PER_M, TRACK = 60, 150  # the picture is 5 m wide; the cart's row
 CART, POLE_PIXELS = (15, 8), 3  # half the cart's width and height; half the pole's width
 WHITE, BLACK, BROWN = (255, 255, 255), (0, 0, 0), (200, 150, 100)
 COLUMNS, LINES = 61, 7  # of text
 
 
 class ClassicCartpole(gymnasium.Env[Floats, Any]):
-    """CartPole. Its state: ``seed``, ``episode`` and ``t``, ints; x, x_dot, theta and theta_dot, float32."""
+    """The CartPole environment.
+
+    Its state is ``seed``, ``episode`` and ``t``, ints, and ``x``, ``x_dot``, ``theta`` and ``theta_dot``, float32.
+    """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 50}
 
@@ -70,7 +74,10 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a random seed."""
+        """Start episode 0 of ``seed``, from 0 to 2**32 - 1.
+
+        Without a seed, start the next episode of the last seed, or episode 0 of a random seed if there is none.
+        """
         super().reset(seed=seed)
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0

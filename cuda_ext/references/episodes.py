@@ -1,4 +1,4 @@
-"""Shared by the references: checks of their arguments, and the layouts that episodes start from."""
+"""Check the references' arguments, and choose the layouts that their episodes start from."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pufferlib.util.philox import below, philox
 __all__ = ["NUM_LAYOUTS", "POOL", "START", "amount", "count", "layout_of", "layouts_of"]
 
 START, POOL = 1, 2  # purposes of draws: the start of an agent; the layout of an episode
-NUM_LAYOUTS = 5  # of the pool, unless starts are given
+NUM_LAYOUTS = 5  # in the pool, if no starts are given
 MAX_COUNT = 2**24  # up to here a float32 counts exactly
 LARGEST = float(np.finfo(np.float32).max)
 
 
 def count(name: str, value: Any, most: int = MAX_COUNT) -> int:
-    """Return an argument that is an integer from 1 to ``most``. Raises ValueError for any other."""
+    """Return an argument as an int. Raises ValueError if it is not an integer from 1 to ``most``."""
     if not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
         raise ValueError(f"{name}={value!r} is impossible; use an integer from 1 to {most}")
     return int(value)
 
 
 def amount(name: str, value: Any, least: float = -LARGEST, most: float = LARGEST) -> np.float32:
-    """Return an argument that is a number, as a float32; never -0. Raises ValueError for one out of range."""
+    """Return an argument as a float32, never -0. Raises ValueError if it is not a number from ``least`` to ``most``."""
     if not isinstance(value, (int, float, np.number)) or not least <= value <= most:
         lower, upper = (limit if abs(limit) < LARGEST else None for limit in (least, most))
         limits = "that a float32 can hold"
@@ -43,7 +43,8 @@ def layouts_of(
 ) -> NDArray[Any] | None:
     """Return the layouts that episodes start from, (P, *shape), of any dtype; None if each episode draws its own.
 
-    default: returns them for "fixed" or "pool" if ``starts`` is None. Raises ValueError.
+    default: called with ``start``, "fixed" or "pool", to return the layouts if ``starts`` is None.
+    Raises ValueError for an unknown start, for starts of the wrong shape, and for starts with "procedural".
     """
     if start == "procedural":
         if starts is not None:
@@ -62,5 +63,5 @@ def layouts_of(
 
 
 def layout_of(layouts: NDArray[Any], seed: int, episode: int) -> NDArray[Any]:
-    """Return the layout of an episode, drawn from the pool."""
+    """Return the layout of an episode, drawn from the pool of layouts."""
     return layouts[below(philox(seed, episode, 0, 0, POOL)[0], len(layouts))]  # type: ignore[no-any-return]

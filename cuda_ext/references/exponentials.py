@@ -1,9 +1,9 @@
-"""exp, log and tanh in float32, equal to the bit to ``cuda_ext/exponentials.cuh``, which kernels include.
+"""Compute exp, log and tanh in float32, bit for bit equal to ``cuda_ext/exponentials.cuh``, which kernels include.
 
-Mathematical libraries differ in the last bit, so these use IEEE operations alone, in the order written here. All take
-and return float32 arrays of at least one dimension; NaN stays NaN.
-Source: the reductions are those of Cody and Waite, "Software Manual for the Elementary Functions", 1980; the
-polynomials minimize the greatest relative error, and were fitted for this file.
+Math libraries differ in the last bit, so these functions use only IEEE operations, in the order written here. They take
+and return float32 arrays of at least one dimension; NaN remains NaN.
+Source: the reductions are from Cody and Waite, "Software Manual for the Elementary Functions", 1980; the polynomials
+minimize the greatest relative error, and were fitted for this file.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ TANGENT = np.array(
 
 
 def exponential(x: Floats) -> Floats:
-    """Return e to the x, with a relative error below 1e-7.
+    """Return exp(x), with a relative error below 1e-7.
 
-    It is infinite above MOST_POWER, and 0 below LEAST_POWER, because subnormal numbers depend on the processor's
-    settings.
+    It is infinite for x above MOST_POWER. For x below LEAST_POWER it is 0 instead of a subnormal number, because those
+    depend on the processor's settings.
     """
     inside = (x >= LEAST_POWER) & (x <= MOST_POWER)
     power = np.where(inside, x, np.float32(0))
@@ -55,7 +55,7 @@ def exponential(x: Floats) -> Floats:
 
 
 def logarithm(x: Floats) -> Floats:
-    """Return the natural logarithm, with a relative error below 1e-7: -inf for 0, NaN for numbers below it."""
+    """Return the natural logarithm of x, with a relative error below 1e-7; -inf for 0, NaN for negative numbers."""
     normal = (x > 0) & (x < np.inf)
     subnormal = normal & (x < LEAST_NORMAL)
     bits = np.where(normal, np.where(subnormal, x * np.float32(2**23), x), np.float32(1)).view(np.int32)
@@ -69,7 +69,7 @@ def logarithm(x: Floats) -> Floats:
 
 
 def hyperbolic_tangent(x: Floats) -> Floats:
-    """Return tanh, with a relative error below 1.5e-7, from -1 to 1."""
+    """Return tanh(x), a value from -1 to 1, with a relative error below 1.5e-7."""
     size = np.abs(x)
     near = np.where(size < np.float32(0.625), x, np.float32(0))
     square = near * near

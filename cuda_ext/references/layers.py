@@ -1,4 +1,4 @@
-"""Small networks in NumPy: ``cuda_ext/layers.cuh`` is equal to them, bit for bit."""
+"""Compute small networks in NumPy, bit for bit equal to ``cuda_ext/layers.cuh``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Layer = tuple[Any, Any, str]  # weights (outputs, inputs), biases (outputs,); th
 
 
 def forward(inputs: Floats, layers: Sequence[Layer]) -> Floats:
-    """Return the outputs of the last layer, float32 (rows, outputs), for inputs (rows, inputs).
+    """Return a network's outputs, float32 (rows, outputs), for inputs, float32 (rows, inputs).
 
-    A sum begins with the bias and adds the inputs in their order.
+    Each sum begins with the bias and adds the weighted inputs in order.
     """
     for weights, biases, activation in layers:
         sums = np.broadcast_to(np.asarray(biases, np.float32), (len(inputs), len(biases)))

@@ -1,6 +1,6 @@
-"""Pictures of Tag: a square field with its agents, and above it the numbers of agents and the time.
+"""Draw pictures of Tag: a square field with agents, and above it the numbers of agents and the time.
 
-Shapes are signed distances, in pixels, so that their edges are smooth. Drawing needs NumPy alone.
+Shapes are functions of signed distance, in pixels, so that their edges are smooth. Drawing needs only NumPy.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ FIELD, MARGIN, HEADER = 568, 12, 48  # pixels
 WIDTH, HEIGHT = FIELD + 2 * MARGIN, HEADER + FIELD + 2 * MARGIN
 PAPER, GROUND, LINE, INK = (255, 255, 255), (246, 246, 243), (224, 224, 220), (70, 70, 70)
 TAGGER, RUNNER, TAGGED = (214, 48, 49), (41, 98, 214), (165, 165, 165)  # red, blue, grey
-LEAST_RADIUS, MOST_RADIUS = 2.5, 12.0  # pixels, of an agent
-CROWDED = 75.0  # pixels; divided by the square root of the number of agents, the radius of many agents
+LEAST_RADIUS, MOST_RADIUS = 2.5, 12.0  # an agent's, in pixels
+CROWDED = 75.0  # pixels; an agent's radius is this over the square root of the number of agents, if there are many
 LEAST_CELL, CELL_SHARE = 8, 0.3  # pixels of a cell that has borders; an agent's radius as a share of a large cell
-DOT = 6  # pixels, of a digit
+DOT = 6  # pixels of a digit's dot
 DIGITS = {  # 3 x 5 dots
     "0": "### #.# #.# #.# ###", "1": ".#. ##. .#. .#. ###", "2": "### ..# ### #.. ###", "3": "### ..# ### ..# ###",
     "4": "#.# #.# ### ..# ..#", "5": "### #.. ### ..# ###", "6": "### #.. ### #.# ###", "7": "### ..# ..# .#. .#.",
@@ -33,9 +33,10 @@ Shape = Callable[[Floats, Floats], Floats]  # signed distances of x and y from t
 
 
 class TagPicture:
-    """A picture to draw on: ``pixels`` is uint8 (HEIGHT, WIDTH, 3). Positions are from 0 to 1 of the field, y upwards.
+    """A picture to draw on. ``pixels`` is uint8 (HEIGHT, WIDTH, 3).
 
-    num_cells: of a side of the field, 0 for a plane. Later drawings cover earlier ones.
+    num_cells: cells along a side of the field, 0 for a plane. Positions are fractions of a side, from 0 to 1, y
+    upwards. Later drawings cover earlier ones.
     """
 
     def __init__(self, num_agents: int, num_cells: int = 0) -> None:
@@ -56,23 +57,23 @@ class TagPicture:
         self._draw(*_pixel(x, y), self.radius, _ring(self.radius), TAGGED)
 
     def tagger(self, x: float, y: float, direction: float | None = None) -> None:
-        """Draw a tagger: an arrowhead in its direction, in radians, or a square."""
+        """Draw a tagger: an arrowhead in its direction, in radians, or a square if that is None."""
         row, column = _pixel(x, y)
         self._draw(row, column, 2 * self.radius, _tagger(self.radius, direction), TAGGER, outlined=True)
 
     def runner(self, x: float, y: float, direction: float | None = None) -> None:
-        """Draw a runner: a disc, with a line in its direction."""
+        """Draw a runner: a disc, with a line in its direction, in radians, unless that is None."""
         row, column = _pixel(x, y)
         if direction is not None:
             self._draw(row, column, 3 * self.radius, _hand(2 * self.radius, direction), RUNNER)
         self._draw(row, column, self.radius, _disc(self.radius), RUNNER, outlined=True)
 
     def reach(self, x: float, y: float, radius: float) -> None:
-        """Shade the reach of a tagger. radius: as a share of the field's side."""
+        """Shade a tagger's reach. radius: a fraction of the field's side."""
         self._draw(*_pixel(x, y), radius * FIELD, _disc(radius * FIELD), TAGGER, strength=0.15)
 
     def header(self, num_taggers: int, num_runners: int, num_tagged: int, t: int, episode_length: int) -> None:
-        """Write the numbers of taggers, of runners and of tagged runners, with their marks, and the time."""
+        """Write the numbers of taggers, runners and tagged runners, each next to its symbol, and the time."""
         middle, column = (HEADER + MARGIN) / 2 - 1, float(MARGIN)
         shapes = ((_tagger(MOST_RADIUS, None), TAGGER), (_disc(MOST_RADIUS), RUNNER), (_ring(MOST_RADIUS), TAGGED))
         for (shape, colour), count in zip(shapes, (num_taggers, num_runners, num_tagged), strict=True):
@@ -82,7 +83,7 @@ class TagPicture:
         self._write(time, WIDTH - MARGIN - (4 * len(time) - 1) * DOT)
 
     def _write(self, text: str, column: float) -> float:
-        """Write digits, and return the column where they end."""
+        """Write digits and slashes, and return the column where they end."""
         top, left = (HEADER + MARGIN - 5 * DOT) // 2, int(column)
         for character in text:
             dots = np.array([[dot == "#" for dot in line] for line in DIGITS[character].split()])
@@ -101,7 +102,7 @@ class TagPicture:
         strength: float = 1.0,
         outlined: bool = False,
     ) -> None:
-        """Draw a shape that extends at most ``size`` pixels from its middle."""
+        """Draw a shape that extends at most ``size`` pixels from its centre."""
         least = np.floor([row - size, column - size]).astype(int) - 2
         most = np.ceil([row + size, column + size]).astype(int) + 3
         (top, left), (bottom, right) = least.clip(0), most.clip(0)
@@ -114,7 +115,7 @@ class TagPicture:
 
 
 def _pixel(x: float, y: float) -> tuple[float, float]:
-    """Return the row and column of a position."""
+    """Return the row and the column, in pixels, of a position on the field."""
     return HEIGHT - MARGIN - 0.5 - y * (FIELD - 1), MARGIN + x * (FIELD - 1)
 
 

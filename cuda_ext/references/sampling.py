@@ -1,23 +1,24 @@
-"""Draw actions from logits, in NumPy: equal to ``cuda_ext/sampling.cuh`` and ``policy.cuh``, bit for bit.
+"""Sample actions from logits in NumPy, bit for bit equal to ``cuda_ext/sampling.cuh`` and ``policy.cuh``.
 
-An action has one or several choices, each with a number of options. The logits of a row are those of all options of the
-first choice, then of the second, and so on.
+An action consists of one or several choices, each with a number of options. A row's logits are those of all options of
+the first choice, then of the second, and so on.
 
-Rule         The weight of an option is exp(logit - the greatest logit). With u uniform in [0, 1), a multiple of 2**-24,
-             and total the sum of weights, the first option is chosen at which the sum of weights so far is above
-             u * total. An option of weight 0 does not increase that sum, and u * total is below total in float32 too,
-             so such an option is never chosen, however sums are rounded. Greedy: the first of the greatest logits.
+Rule         An option's weight is exp(logit - greatest logit). With u uniform in [0, 1), a multiple of 2**-24, and
+             total the sum of weights, the chosen option is the first at which the running sum of weights exceeds
+             u * total. An option of weight 0 does not increase that sum, and u * total is below total in float32 as
+             well, so such an option is never chosen, however sums are rounded. If greedy, the first of the greatest
+             logits is chosen.
 Never        Options that a mask forbids, logits of -inf, logits so far below the greatest (87.3) that their weight is
-             0, and NaN are never chosen. If all allowed options are of these kinds, each of them is equally likely; if
-             a mask allows nothing, as in rows of absent agents, any option may be chosen. Options of +inf share all
-             probability.
-NaN          A NaN among the allowed logits of a row makes its log-probability and entropy NaN, so that a learner shows
-             it.
-Draws        u of choice k is word k % 4 of block k / 4 of ``philox(seed, episode, t + 1, agent, POLICY)``, the words
-             that random actions of the next step use. Sampling twice before a step gives the same actions.
-Exactness    float32, sums in the order of the options, so the error of a probability is up to 2**-24 for each option.
-             Inverting sums takes one random number a choice; the Gumbel maximum takes one, and two logarithms, an
-             option, and would need further tests to exclude forbidden options whatever the rounding.
+             0, and NaN are never chosen. If all allowed options are of these kinds, they are equally likely. If a mask
+             allows no option, as in the rows of absent agents, any option may be chosen. Options with logits of +inf
+             share all probability.
+NaN          A NaN among a row's allowed logits makes the row's log-probability and entropy NaN, so that the learner's
+             results reveal it.
+Draws        u of choice k comes from word k % 4 of block k // 4 of ``philox(seed, episode, t + 1, agent, POLICY)``, the
+             words that random actions of the next step use. Sampling twice before a step gives the same actions.
+Exactness    float32, with sums in the order of the options, so a probability's error is up to 2**-24 per option.
+             Inverting sums takes one random number per choice. The Gumbel maximum takes one random number and two
+             logarithms per option, and would need further tests to exclude forbidden options whatever the rounding.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from pufferlib.util.philox import philox_array, uniform
 __all__ = ["POLICY", "sampled", "words_of"]
 
 Floats = NDArray[np.float32]
-POLICY = 100  # the purpose of draws that choose actions, in kernel.cuh too
+POLICY = 100  # the purpose of draws that choose actions, as in kernel.cuh
 
 
 def words_of(
     seed: ArrayLike, episode: ArrayLike, t: ArrayLike, agent: ArrayLike, num_choices: int
 ) -> NDArray[np.uint32]:
-    """Return the words that choose the action after step t, (rows, num_choices). agent: its index."""
+    """Return the random words that choose the actions after step t, (rows, num_choices). agent: the agents' indices."""
     step = np.asarray(t, np.int64) + 1
     blocks = [philox_array(seed, episode, step, agent, POLICY, block) for block in range(-(-num_choices // 4))]
     return np.concatenate(blocks)[:num_choices].T
@@ -53,10 +54,10 @@ def sampled(
     masks: NDArray[Any] | None = None,
     greedy: bool = False,
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return discrete actions, (rows, num_choices), and the log-probabilities and entropies of actions, (rows,).
+    """Return the chosen options, (rows, num_choices), and the actions' log-probabilities and entropies, (rows,).
 
-    logits: (rows, sum of nvec). masks: of their shape, true for allowed options. nvec: the number of options of each
-    choice.
+    logits: (rows, sum of nvec). nvec: the number of options of each choice. words: from ``words_of``. masks: true for
+    allowed options, in the shape of logits; None allows all. greedy: choose the likeliest options.
     """
     discrete_actions = np.zeros((len(logits), len(nvec)), np.int64)
     log_probs, entropies = np.zeros((2, len(logits)), np.float32)
@@ -74,7 +75,7 @@ def sampled(
 def _chosen(
     logits: Floats, allowed: NDArray[np.bool_], words: NDArray[np.uint32], greedy: bool
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return one choice for each row, its log-probability and its entropy."""
+    """Return the chosen option of each row, its log-probability and the entropy of the choice."""
     spoiled = (np.isnan(logits) & allowed).any(axis=1)
     plain = np.where(allowed & ~np.isnan(logits), logits, np.float32(-np.inf))
     most = plain.max(axis=1, keepdims=True)

@@ -1,39 +1,39 @@
 """Tag on a plane: taggers chase runners at any speed, in any direction.
 
-Plane        A square of side L, which is ``grid_length``. x and y are from 0 to L.
+Plane        A square of side L = ``grid_length``. x and y are from 0 to L.
 Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They never block each other.
-Actions      MultiDiscrete([A + 1, B + 1]) with A ``num_acceleration_levels`` and B ``num_turn_levels``: increments of
-             the acceleration and of the direction. 0 adds nothing; 1 to A are A evenly spaced numbers from
-             ``min_acceleration`` to ``max_acceleration``; 1 to B likewise, ``min_turn`` to ``max_turn``, in radians.
-Motion       The direction stays from 0 to below 2 pi. The acceleration is added to the speed, which stays from 0 to
-             ``max_speed`` times ``skill_level_tagger`` or ``skill_level_runner``; at either end the acceleration is set
-             to 0. Then the agent moves by its speed. An agent that would leave the square hits the edge: x, y or both
-             become those of the edge, and nothing else changes.
-Tag          After all have moved, a runner is tagged by the nearest tagger, of two as near by the one with the lower
-             number, if it is nearer than ``tagging_distance`` times L. A tagged runner leaves: it is ``alive`` no
-             longer, and the rest of its state stays that of the tag. Without ``runner_exits_game_after_tagged`` it
-             stays in the game.
-Reward       A sum, in this order; penalties are at most 0. ``edge_hit_penalty`` for an agent that hits the edge. For
-             each tagger ``step_penalty_for_tagger``, for each runner ``step_reward_for_runner``. For a tagger
-             ``tag_reward_for_tagger`` times the number of runners that it has tagged, for a tagged runner
-             ``tag_penalty_for_runner``. In step ``episode_length``, for every other runner
-             ``end_of_game_reward_for_runner``.
-Ending       A runner that leaves is terminated, and with the last runner all taggers are. Otherwise all are truncated
-             after ``episode_length`` steps.
-Observation  Box(float32), of the state after the step: 7 features of each of M others, first one feature of all M, then
-             the next; and the time, which is t / ``episode_length``. Five features are differences, the other's value
-             minus the agent's own: x and y, divided by L sqrt(2); speed and acceleration, divided by ``max_speed``;
-             direction, divided by 2 pi and not wrapped. Then the kind (1 tagger, 0 runner), and whether it is alive. In
-             full M is N - 1, all others by number, with zeros for agents that have left. In part M is ``num_nearest``:
-             the nearest of both kinds that are alive, nearest first, of two as near the lower number; zeros follow if
-             fewer than M are alive.
-             The bounds of the space are limits that the features never exceed.
-Start        Speed and acceleration 0. "procedural": x and y anywhere from 0 to below L, the direction one of 0, pi / 2,
-             pi and 3 pi / 2, drawn for each agent and episode. "fixed": ``starts``, (N, 3) of x, y, direction; by
-             default the procedural episode 0 of seed 0. "pool": one of the layouts ``starts``, (P, N, 3), drawn for
-             each episode; by default those of the first 5 procedural episodes of seed 0.
-Seeding      ``reset(seed=s)`` is episode 0 of seed s, each ``reset()`` after it the next episode.
-Arithmetic   float32, in the order of operations written here, so that a kernel can be equal to the bit. Distances are
+Actions      MultiDiscrete([A + 1, B + 1]) with A = ``num_acceleration_levels`` and B = ``num_turn_levels``: increments
+             of the acceleration and of the direction. 0 adds nothing. 1 to A are evenly spaced from
+             ``min_acceleration`` to ``max_acceleration``, 1 to B from ``min_turn`` to ``max_turn``, in radians.
+Motion       The direction is wrapped into [0, 2 pi). The acceleration is added to the speed, which is clipped to
+             between 0 and ``max_speed`` times ``skill_level_tagger`` or ``skill_level_runner``; at either limit the
+             acceleration becomes 0. Then the agent moves by its speed. An agent that would leave the square hits the
+             edge: x, y or both are clipped to the square, and nothing else changes.
+Tag          After all have moved, the nearest tagger tags a runner if it is nearer than ``tagging_distance`` times L.
+             Among equally near taggers, the one with the lowest number tags. A tagged runner leaves: it is no longer
+             ``alive``, and the rest of its state stays as it was at the tag. Without
+             ``runner_exits_game_after_tagged`` it stays in the game.
+Reward       A sum, in this order; penalties are at most 0. ``edge_hit_penalty`` for an agent that hits the edge.
+             ``step_penalty_for_tagger`` for each tagger, ``step_reward_for_runner`` for each runner.
+             ``tag_reward_for_tagger`` times the number of its tags for a tagger, ``tag_penalty_for_runner`` for a
+             tagged runner. In step ``episode_length``, ``end_of_game_reward_for_runner`` for every runner in the game
+             that is not tagged.
+Ending       A runner that leaves is terminated, and so are all taggers when the last runner leaves. Otherwise all
+             agents are truncated after ``episode_length`` steps.
+Observation  Box(float32), of the state after the step: 7 features of each of M other agents, ordered by feature and
+             then by agent, and the time, t / ``episode_length``. Five features are the other agent's value minus the
+             agent's own: x and y, divided by L sqrt(2); speed and acceleration, divided by ``max_speed``; direction,
+             divided by 2 pi and not wrapped. The last two are the kind (1 tagger, 0 runner) and whether it is alive.
+             With ``full_observation`` M is N - 1: all other agents by number, with zeros for agents that have left.
+             Otherwise M is ``num_nearest``: the nearest living agents of both kinds, nearest first, equally near ones
+             by number, then zeros if fewer than M are alive.
+             The features never exceed the bounds of the space.
+Start        Speed and acceleration are 0. "procedural": x and y from 0 to below L, and a direction of 0, pi / 2, pi or
+             3 pi / 2, drawn for each agent and episode. "fixed": ``starts``, (N, 3) of x, y, direction; by default the
+             procedural episode 0 of seed 0. "pool": one of the layouts ``starts``, (P, N, 3), drawn for each episode;
+             by default those of the first 5 procedural episodes of seed 0.
+Seeding      ``reset(seed=s)`` starts episode 0 of seed s, and each later ``reset()`` the next episode.
+Arithmetic   float32, in the order of operations written here, so that a kernel can equal it bit for bit. Distances are
              compared as squares.
 Source       TagContinuous of WarpDrive (Lan et al., JMLR 2022), with the taggers first rather than at random numbers,
              separate terminations and truncations, and observations that include this step's tags.
@@ -55,7 +55,7 @@ from cuda_ext.references.trigonometry import HALF_PI, TWO_PI, sine_cosine, wrapp
 from pufferlib.util.philox import below, episode_of, philox_array, uniform
 
 MOST_NEAREST = 32  # a kernel keeps them in registers
-LEAST, MOST = 1e-6, 1e6  # of lengths and speeds, so that float32 holds squares and quotients
+LEAST, MOST = 1e-6, 1e6  # the limits of lengths and speeds, so that float32 holds squares and quotients
 MOST_TURN = float(TWO_PI)
 RENDER_MODES = ("rgb_array",)
 
@@ -63,11 +63,11 @@ Floats = NDArray[np.float32]
 
 
 class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """Tag on a plane. Raises ValueError for arguments that cannot be played.
+    """The environment of Tag on a plane. Raises ValueError for invalid arguments.
 
-    Its state after each reset and step: ``seed``, ``episode`` and ``t``, ints; ``x``, ``y``, ``speed``, ``direction``
-    and ``acceleration``, float32, and ``alive``, bool, (N,) in the order of ``possible_agents``. Only a tag ends
-    ``alive``: when the episode is over ``agents`` is empty, and the taggers are alive.
+    After each reset and step its state is ``seed``, ``episode`` and ``t``, ints; ``x``, ``y``, ``speed``, ``direction``
+    and ``acceleration``, float32 (N,); and ``alive``, bool (N,), in the order of ``possible_agents``. Only a tag sets
+    ``alive`` to False: when the episode is over, ``agents`` is empty but the taggers are alive.
     """
 
     metadata: ClassVar = {
@@ -160,7 +160,10 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a random seed."""
+        """Start episode 0 of ``seed``, from 0 to 2**32 - 1.
+
+        Without a seed, start the next episode of the last seed, or episode 0 of a random seed if there is none.
+        """
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
         self.x, self.y, self.direction = self._start().T.copy()
@@ -197,7 +200,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         )
 
     def render(self) -> Any:
-        """Draw the square and where tagged runners left: uint8 (height, width, 3) for "rgb_array", else None."""
+        """Draw the square, and where tagged runners left: uint8 (height, width, 3) for "rgb_array", else None."""
         if self.render_mode is None:
             return None
         picture = TagPicture(len(self.possible_agents))
@@ -216,7 +219,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return picture.pixels
 
     def _layouts(self, start: str, starts: ArrayLike | None) -> Floats | None:
-        """Return the layouts that episodes start from, (P, N, 3); None if each draws its own."""
+        """Return the layouts that episodes start from, (P, N, 3), or None if each episode draws its own."""
         array = layouts_of(start, starts, (len(self.possible_agents), 3), self._default_layouts)
         if array is None:
             return None
@@ -238,7 +241,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return np.stack([self._procedural(0, episode) for episode in range(NUM_LAYOUTS if start == "pool" else 1)])
 
     def _procedural(self, seed: int, episode: int) -> Floats:
-        """Return x, y and direction of all agents, (N, 3)."""
+        """Draw a procedural start: x, y and direction of all agents, (N, 3)."""
         words = philox_array(seed, episode, 0, np.arange(len(self.possible_agents)), START)
         x, y = uniform(words[:2]) * self.grid_length
         return np.stack([x, y, below(words[2], 4).astype(np.float32) * HALF_PI], axis=1)
@@ -250,7 +253,10 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return layout_of(self.layouts, self.seed, self.episode)
 
     def _chosen(self, actions: Mapping[str, Any]) -> tuple[Floats, Floats]:
-        """Return the increments of the active agents' accelerations and directions."""
+        """Return the increments of the active agents' accelerations and directions.
+
+        Raises ValueError if an action is out of range.
+        """
         chosen = np.array([actions[name] for name in self.agents], np.int64).reshape(len(self.agents), 2)
         if (chosen < 0).any() or (chosen >= self._action_space.nvec).any():
             raise ValueError(
@@ -276,9 +282,9 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return hit
 
     def _taggers(self) -> NDArray[np.intp]:
-        """Return the tagger of each agent, (N,), -1 for an agent that was not tagged."""
+        """Return the index of the tagger that tagged each agent, (N,); -1 for agents that were not tagged."""
         squares = self._squared_distances(np.arange(len(self.alive)), self.num_taggers)
-        nearest = squares.argmin(axis=1)  # the first of several as near
+        nearest = squares.argmin(axis=1)  # the first of several equally near
         reached = squares[np.arange(len(squares)), nearest] < self.squared_reach
         return np.where(self.is_runner & self.alive & reached, nearest, -1)
 
@@ -294,12 +300,12 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return rewards
 
     def _squared_distances(self, agents: NDArray[np.intp], num_others: int) -> Floats:
-        """Return the squared distances of some agents from the first num_others, (len(agents), num_others)."""
+        """Return the squared distances from these agents to the first num_others agents, (len(agents), num_others)."""
         dx, dy = (axis[:num_others] - axis[agents, np.newaxis] for axis in (self.x, self.y))
         return dx * dx + dy * dy
 
     def _observe(self, agents: NDArray[np.intp]) -> Floats:
-        """Return the observations of some agents, (len(agents), size)."""
+        """Return the observations of these agents, (len(agents), size)."""
         others, present = self._visible(agents)
 
         def difference(values: Floats, scale: Any) -> Floats:
@@ -318,7 +324,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return np.concatenate(features, axis=1, dtype=np.float32)
 
     def _visible(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the others that agents observe, and whether these are in the game: (len(agents), M) each."""
+        """Return the agents that these agents observe, and whether those are in the game, (len(agents), M) each."""
         if self.full_observation:
             others = self._others[agents]
             return others, self.alive[others]
@@ -333,7 +339,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return others, present
 
     def _bounds(self, num_others: int) -> spaces.Box:
-        """Return the space of observations of num_others agents."""
+        """Return the space of observations that cover num_others other agents."""
         top = max(self.top_speed_tagger, self.top_speed_runner)  # an acceleration above it becomes 0
         least, most = [], []
         for bound in (1, 1, top / self.max_speed, (top + top) / self.max_speed, 1):
@@ -347,7 +353,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
 
 def _levels(name: str, least: Any, most: Any, num_levels: Any, limit: float) -> Floats:
-    """Return the increments of an action's component: 0, then num_levels numbers from the least to the most."""
+    """Return the increments that an action can choose: 0, then num_levels evenly spaced numbers from least to most."""
     lowest, highest = amount(f"min_{name}", least, -limit, limit), amount(f"max_{name}", most, -limit, limit)
     if lowest > highest:
         raise ValueError(f"min_{name}={least!r} is more than max_{name}={most!r}; use at most that")

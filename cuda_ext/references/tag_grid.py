@@ -1,28 +1,28 @@
 """Tag on a grid: taggers chase runners from cell to cell.
 
-Grid         (L + 1)² cells, where L is ``grid_length``.
+Grid         (L + 1)² cells, with L = ``grid_length``.
 Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They never block each other.
 Actions      Discrete(5): stay, x + 1, x - 1, y + 1, y - 1. An agent that would leave the grid hits the wall and stays.
-Tag          A runner is tagged if a tagger is on its cell after all have moved; swapping cells is no tag. A tagged
-             runner leaves: it is ``alive`` no longer, and its x and y stay those of the tag.
-Reward       -``wall_hit_penalty`` for a hit, plus: for each tagger ``tag_reward_for_tagger`` times the number of
+Tag          A runner is tagged if a tagger is on its cell after all have moved; swapping cells is not a tag. A tagged
+             runner leaves: it is no longer ``alive``, and its x and y stay where it was tagged.
+Reward       -``wall_hit_penalty`` for a hit, plus: for each tagger, ``tag_reward_for_tagger`` times the number of
              runners that all taggers together tagged in this step, or -``step_cost_for_tagger`` if there are none;
-             for a runner -``tag_penalty_for_runner`` if it was tagged, else ``step_cost_for_tagger``.
-Ending       A tagged runner is terminated, and with the last runner all taggers are. Otherwise all are truncated after
-             ``episode_length`` steps.
-Observation  Box(0, 1, float32), of the state after the step. In full, (4N + 1,): x / L of all agents, y / L of all, the
-             kind of all (0 tagger, 1 runner), these three 0 for agents that have left; one-hot of the agent itself; the
-             time, which is t / ``episode_length``. In part, (2K + 4,) with K ``num_nearest``: the agent's own x / L and
-             y / L; x / L of the K nearest of the other kind that are alive, y / L of those; its own kind; the time. The
-             nearest come first, by squared distance; of two as near, the lower number comes first. Zeros follow if
-             fewer than K are alive.
-Start        "procedural": anywhere, drawn for each agent and episode. "fixed": ``starts``, (N, 2) of x, y; by default
+             for a runner, -``tag_penalty_for_runner`` if it was tagged, else ``step_cost_for_tagger``.
+Ending       A tagged runner is terminated, and so are all taggers when the last runner is tagged. Otherwise all agents
+             are truncated after ``episode_length`` steps.
+Observation  Box(0, 1, float32), of the state after the step. With ``full_observation``, (4N + 1,): x / L of all agents,
+             y / L of all, the kind of all (0 tagger, 1 runner), these three 0 for agents that have left; a one-hot
+             vector of the agent itself; the time, t / ``episode_length``. Otherwise, (2K + 4,) with K =
+             ``num_nearest``: the agent's own x / L and y / L; x / L, then y / L, of the K nearest living agents of the
+             other kind; its own kind; the time. The nearest come first, by squared distance, and equally near ones by
+             number. Zeros follow if fewer than K are alive.
+Start        "procedural": any cell, drawn for each agent and episode. "fixed": ``starts``, (N, 2) of x, y; by default
              taggers in the middle, runners at (0, 0). "pool": one of the layouts ``starts``, (P, N, 2), drawn for each
              episode; by default those of the first 5 procedural episodes of seed 0.
-Seeding      ``reset(seed=s)`` is episode 0 of seed s, each ``reset()`` after it the next episode.
-Arithmetic   float32, in the order of operations written here, so that a kernel can be equal to the bit.
-Source       TagGridWorld of WarpDrive (Lan et al., JMLR 2022), for any number of runners and of nearest agents, with
-             separate terminations and truncations.
+Seeding      ``reset(seed=s)`` starts episode 0 of seed s, and each later ``reset()`` the next episode.
+Arithmetic   float32, in the order of operations written here, so that a kernel can equal it bit for bit.
+Source       TagGridWorld of WarpDrive (Lan et al., JMLR 2022), with any number of runners and of nearest agents, and
+             with separate terminations and truncations.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from pufferlib.util.philox import below, episode_of, philox_array
 MOVES = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.int32)  # x, y by action
 MAX_GRID_LENGTH = 32_767  # a squared distance is an int32
 RENDER_MODES = ("ansi", "rgb_array")
-LETTERS = ".TRB"  # of a cell: empty, taggers, runners; both, which occurs at a start alone
+LETTERS = ".TRB"  # of a cell that is empty, or has taggers, runners or, only at a start, both
 
 
 class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """Tag on a grid. Raises ValueError for arguments that cannot be played.
+    """The environment of Tag on a grid. Raises ValueError for invalid arguments.
 
-    Its state after each reset and step: ``seed``, ``episode`` and ``t``, ints; ``x`` and ``y``, int32, and ``alive``,
-    bool, (N,) in the order of ``possible_agents``. Only a tag ends ``alive``: when the episode is over ``agents`` is
-    empty, and the taggers are alive.
+    After each reset and step its state is ``seed``, ``episode`` and ``t``, ints; ``x`` and ``y``, int32 (N,); and
+    ``alive``, bool (N,), in the order of ``possible_agents``. Only a tag sets ``alive`` to False: when the episode is
+    over, ``agents`` is empty but the taggers are alive.
     """
 
     metadata: ClassVar = {
@@ -114,7 +114,10 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a random seed."""
+        """Start episode 0 of ``seed``, from 0 to 2**32 - 1.
+
+        Without a seed, start the next episode of the last seed, or episode 0 of a random seed if there is none.
+        """
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
         self.x, self.y = self._start().T.copy()
@@ -151,7 +154,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def render(self) -> Any:
         """Draw the grid, y upwards: a str for "ansi", uint8 (height, width, 3) for "rgb_array", else None.
 
-        The picture also shows where tagged runners left.
+        The pixels also show where tagged runners left.
         """
         if self.render_mode == "ansi":
             return self._text()
@@ -177,7 +180,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return picture.pixels
 
     def _layouts(self, start: str, starts: ArrayLike | None) -> NDArray[np.int32] | None:
-        """Return the layouts that episodes start from, (P, N, 2); None if each draws its own."""
+        """Return the layouts that episodes start from, (P, N, 2), or None if each episode draws its own."""
         layouts = layouts_of(start, starts, (len(self.possible_agents), 2), self._default_layouts)
         if layouts is None:
             return None
@@ -194,7 +197,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return np.concatenate([taggers, np.zeros((self.num_runners, 2), np.int32)])[np.newaxis]
 
     def _procedural(self, seed: int, episode: int) -> NDArray[np.int32]:
-        """Return x, y of all agents, (N, 2)."""
+        """Draw a procedural start: x and y of all agents, (N, 2)."""
         words = philox_array(seed, episode, 0, np.arange(len(self.possible_agents)), START)
         return below(words[:2], self.grid_length + 1).T.astype(np.int32)
 
@@ -205,7 +208,10 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return layout_of(self.layouts, self.seed, self.episode)
 
     def _moves(self, actions: Mapping[str, Any]) -> NDArray[np.int32]:
-        """Return the moves of all agents, (N, 2); zeros for agents that have left."""
+        """Return the moves of all agents, (N, 2); zeros for agents that have left.
+
+        Raises ValueError if an action is out of range.
+        """
         moves = np.zeros((len(self.possible_agents), 2), np.int32)
         chosen = [int(actions[name]) for name in self.agents]
         if min(chosen) < 0 or max(chosen) >= len(MOVES):
@@ -214,14 +220,14 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return moves
 
     def _move(self, moves: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Move all agents, and return which of them hit the wall."""
+        """Move all agents, and return a mask of those that hit the wall, (N,)."""
         free_x, free_y = self.x + moves[:, 0], self.y + moves[:, 1]  # without walls
         self.x, self.y = np.clip(free_x, 0, self.grid_length), np.clip(free_y, 0, self.grid_length)
         hit: NDArray[np.bool_] = (self.x != free_x) | (self.y != free_y)
         return hit
 
     def _tagged(self) -> NDArray[np.bool_]:
-        """Return which agents are runners that are alive and on the cell of a tagger."""
+        """Return a mask of the living runners that share a cell with a tagger, (N,)."""
         taggers = ~self.is_runner
         met = (self.x[:, np.newaxis] == self.x[taggers]) & (self.y[:, np.newaxis] == self.y[taggers])
         tagged: NDArray[np.bool_] = self.is_runner & self.alive & met.any(axis=1)
@@ -254,7 +260,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return rows
 
     def _nearest(self, agent: int) -> NDArray[np.intp]:
-        """Return the agents in an agent's partial observation, at most ``num_nearest``."""
+        """Return the indices of the agents in an agent's partial observation, at most ``num_nearest``."""
         others = np.flatnonzero(self.alive & (self.is_runner != self.is_runner[agent]))
         distances = (self.x[others] - self.x[agent]) ** 2 + (self.y[others] - self.y[agent]) ** 2
         return others[np.argsort(distances, kind="stable")[: self.num_nearest]]

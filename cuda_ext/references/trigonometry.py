@@ -1,8 +1,8 @@
-"""Sine and cosine in float32, equal to the bit to ``cuda_ext/trigonometry.cuh``, which kernels include.
+"""Compute sine and cosine in float32, bit for bit equal to ``cuda_ext/trigonometry.cuh``, which kernels include.
 
-Mathematical libraries differ in the last bit, so these use IEEE additions and multiplications alone, in the order
+Math libraries differ in the last bit, so these functions use only IEEE additions and multiplications, in the order
 written here.
-Source: the reduction is that of Cody and Waite, "Software Manual for the Elementary Functions", 1980; the polynomials
+Source: the reduction is from Cody and Waite, "Software Manual for the Elementary Functions", 1980; the polynomials
 minimize the greatest error, and were fitted for this file.
 """
 
@@ -29,9 +29,9 @@ COSINE = np.array([0.04166664555668831, -0.0013887364184483886, 2.44380917138187
 
 
 def sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
-    """Return the sines and cosines of angles from -MOST_ANGLE to MOST_ANGLE: float32 of their shape.
+    """Return the sines and the cosines, float32, of angles from -MOST_ANGLE to MOST_ANGLE, in radians.
 
-    They are within 1e-7 of the exact values, and from -1 to 1.
+    They are from -1 to 1, and within 1e-7 of the exact values.
     """
     number = (angle * TWO_OVER_PI + ROUNDER) - ROUNDER  # of quarter turns
     rest = ((angle - number * PARTS[0]) - number * PARTS[1]) - number * PARTS[2]  # at most pi / 4
@@ -47,7 +47,7 @@ def sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 
 
 def wrapped(angle: Floats) -> Floats:
-    """Map angles from -TWO_PI to 2 * TWO_PI to those from 0 to below TWO_PI, which is 2 pi as a float32."""
+    """Wrap angles from -TWO_PI to 2 * TWO_PI into the range from 0 to below TWO_PI, which is 2 pi as a float32."""
     angle = np.where(angle >= TWO_PI, angle - TWO_PI, angle)
     angle = np.where(angle < 0, angle + TWO_PI, angle)
     return np.where(angle >= TWO_PI, np.float32(0), angle)  # the sum may have been rounded up

@@ -1,15 +1,15 @@
-"""Conformance: checks of an environment for everything that learners and pufferlib rely on.
+"""Conformance checks: test an environment for every property that learners and pufferlib rely on.
 
     report = pufferlib.testing.check_env(make_env)
     print(report)
 
-In pytest, which this module does not need, one test for everything:
+With pytest, which is optional, write one test for all checks:
 
     def test_my_env():
         report = pufferlib.testing.check_env(make_env)
         assert report.passed, str(report)
 
-and one test for each check, from a single run:
+or one test per check, from a single run:
 
     @pytest.fixture(scope="module")
     def report():
@@ -59,16 +59,19 @@ def check_env(
 ) -> Report:
     """Make an environment many times, play it with random actions, and return a report.
 
-    env: a callable that makes one environment, or a name, as in ``pufferlib.make``; env_args, env_kwargs, wrap_kwargs:
-        as there.
-    num_steps: of the one long rollout, which also ends after 5 s; the replays that compare trajectories are shorter.
-    only: names of CHECKS; by default all. The checks that they need run too, but are not in the report.
-    before, after: called around each check, with its name and its result, for live output.
-    noted: called at the start of each call of the environment, with a description, and at its end with "".
+    env: a callable that makes one environment, or a registered name.
+    env_args, env_kwargs, wrap_kwargs: as in ``pufferlib.make``.
+    num_steps: the length of the long rollout, which also stops after 5 s; the replays that compare trajectories are
+        shorter.
+    only: the names of the checks to run, from CHECKS; all by default. The checks that they need run as well, but are
+        not in the report.
+    before, after: called around each check, for live output; before receives its name, after its Result.
+    noted: called with a description at the start of each call of the environment, and with "" at its end.
 
-    env itself never causes an exception. But it plays in this process, which ends with it if it crashes; `puffer check`
-    starts a process and reports the call that ended it or never returned. Raises RegistryError and MissingExtra for
-    names of environments, PlanError for names of checks that do not exist.
+    An exception in the environment becomes a failed check. A crash ends this process, in which the environment runs;
+    `puffer check` starts a separate process and reports the call that crashed or never returned. Raises RegistryError
+    for an unknown environment name, MissingExtra if its package is not installed, and PlanError for an unknown check
+    name.
     """
     maker = creator(env)
     kwargs = dict(env_kwargs or {})
@@ -109,7 +112,7 @@ def _with_needs(names: Iterable[str]) -> set[str]:
 
 
 def _run(check: Check, context: CheckContext, causes: dict[str, str]) -> Result:
-    """Run one check. causes: by name of a check that failed or was not run, the check that caused it; extended."""
+    """Run a check, unless one that it needs failed. causes: the failed check behind each failed or skipped one."""
     cause = next((causes[need] for need in check.needs if need in causes), None)
     if cause is not None:
         causes[check.name] = cause

@@ -1,4 +1,4 @@
-"""The same environments on every backend: the rows must be equal to the bit."""
+"""Trace the rows that environments return on a backend, to compare backends bit for bit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RECV_TIMEOUT_S = 300.0
 
 
 def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **counts: int) -> list[list[str]]:
-    """Play num_steps random actions that masks allow; return the digests of each environment's rows.
+    """Play num_steps steps with random actions that the masks allow; return each environment's list of row digests.
 
-    counts: those of ``pufferlib.make``. Raises what it raises.
+    counts: num_envs, num_workers and batch_size, as in ``pufferlib.make``. Raises the errors of ``make`` and ``recv``.
     """
     with make(
         subject.creator,
@@ -53,7 +53,7 @@ def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **coun
 
 
 class Actor:
-    """Draws the actions of one environment, which do not depend on the batches that its rows come in."""
+    """A random policy for one environment. Its actions do not depend on the batches in which the rows arrive."""
 
     def __init__(self, vec: VecEnv, entropy: list[int]) -> None:
         self._layouts = vec.observation_layouts
@@ -61,7 +61,7 @@ class Actor:
         self._space.seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
     def actions(self, batch: Batch, mine: slice) -> list[Any]:
-        """Return an action for each of these rows."""
+        """Return an action for each of the environment's rows, which are the slice ``mine`` of the batch."""
         masks = {
             info["agent_id"]: info[ACTION_MASK] for info in batch.infos if {"agent_id", ACTION_MASK} <= info.keys()
         }
@@ -77,7 +77,7 @@ class Actor:
 
 
 def _agent_part(layout: Any, row: Any) -> Any:
-    """Return an agent's flat observation from a row that may be larger."""
+    """Return an agent's flat observation from its row, without padding."""
     flat = row.reshape(-1)
     if flat.dtype != layout.dtype:
         flat = flat[: flat.size - flat.size % layout.dtype.itemsize].view(layout.dtype)
@@ -85,7 +85,7 @@ def _agent_part(layout: Any, row: Any) -> Any:
 
 
 def _fitted(space: Space[Any], mask: Any) -> Any:
-    """Return an agent's mask in the form of ``space``, which may have more choices than the agent."""
+    """Convert an agent's mask to the form that ``space.sample`` takes, padded if ``space`` has more actions."""
     if isinstance(space, spaces.Discrete) and np.size(mask) <= space.n:
         return np.pad(np.ravel(mask), (0, int(space.n) - np.size(mask)))
     if isinstance(space, spaces.MultiDiscrete) and not isinstance(mask, tuple) and np.size(mask) == space.nvec.sum():
@@ -94,7 +94,7 @@ def _fitted(space: Space[Any], mask: Any) -> Any:
 
 
 def stacked(space: Space[Any], actions: list[Any]) -> Any:
-    """Return samples of a space as one array with a row per sample; for a Tuple, as a tuple of such arrays."""
+    """Stack samples of a space into one array, a row per sample; samples of a Tuple space into a tuple of arrays."""
     if isinstance(space, spaces.Tuple):
         return tuple(stacked(part, [action[i] for action in actions]) for i, part in enumerate(space.spaces))
     return np.stack(actions).astype(space.dtype)

@@ -1,7 +1,7 @@
-"""The checks, each about one property, in an order in which causes come first.
+"""The conformance checks, one per property, ordered so that each follows the checks that it needs.
 
-A check takes a CheckContext and returns (status, text). It is not applicable if one that it ``needs`` has failed:
-reports name causes, not their consequences.
+A check takes a CheckContext and returns (status, text). It is reported as not applicable if a check that it needs has
+failed, so that reports name causes rather than consequences.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Verdict = tuple[Status, str]
 
 
 class Check(NamedTuple):
-    """One named check."""
+    """A named check. needs: the names of the checks that must not fail before it runs."""
 
     name: str
     needs: tuple[str, ...]
@@ -51,7 +51,7 @@ def _check(*needs: str) -> Callable[[Callable[[CheckContext], Verdict]], Callabl
 
 @_check()
 def make(context: CheckContext) -> Verdict:
-    """The creator makes an environment."""
+    """Check that the creator makes an environment."""
     try:
         env = context.subject.make()
     except Exception as error:
@@ -64,7 +64,7 @@ def make(context: CheckContext) -> Verdict:
 
 @_check("make")
 def wraps(context: CheckContext) -> Verdict:
-    """Its spaces can be flattened and printed."""
+    """Check that the environment can be wrapped, and report its spaces."""
     raw, wrap_kwargs = context.subject.split()
     try:
         with context.subject.noting("wrapping the environment, which may reset it,"):
@@ -93,7 +93,7 @@ def wraps(context: CheckContext) -> Verdict:
 
 @_check("wraps")
 def runs(context: CheckContext) -> Verdict:
-    """Random steps and resets go through without an exception."""
+    """Check that random steps and resets raise no exception."""
     rollout = context.rollout
     if rollout.error is not None:
         return "failed", f"{error_text(rollout.error)}, after {rollout.num_steps:,} random steps"
@@ -103,7 +103,7 @@ def runs(context: CheckContext) -> Verdict:
 
 @_check("wraps", "runs")
 def types(context: CheckContext) -> Verdict:
-    """Observations have the structure, shapes and dtypes of their space."""
+    """Check that observations have the structure, shapes and dtypes of their space."""
     faults = context.rollout.faults
     if "type" in faults:
         return "failed", f"{faults['type']}; return what the space says, or change the space"
@@ -118,7 +118,7 @@ def types(context: CheckContext) -> Verdict:
 
 @_check("types")
 def ranges(context: CheckContext) -> Verdict:
-    """The values of observations lie inside their space."""
+    """Check that the values of observations lie within the bounds of their space."""
     fault = context.rollout.faults.get("range")
     if fault is not None:
         return "failed", f"{fault}; widen the space, or clip the observation"
@@ -127,7 +127,7 @@ def ranges(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def round_trip(context: CheckContext) -> Verdict:
-    """``decode(flatten(observation)) == observation``."""
+    """Check that ``decode(flatten(observation)) == observation``."""
     fault = context.rollout.faults.get("round trip")
     if fault is not None:
         return "failed", f"{fault}; if it is longer than its bound, raise max_length=, else please report it"
@@ -136,14 +136,14 @@ def round_trip(context: CheckContext) -> Verdict:
 
 @_check("runs")
 def outcomes(context: CheckContext) -> Verdict:
-    """Rewards are finite; infos can go to another process."""
+    """Check that rewards are finite and that infos can be sent to another process."""
     fault = context.rollout.faults.get("outcome")
     return ("failed", fault) if fault else ("passed", "rewards are finite, infos can travel")
 
 
 @_check("runs")
 def ends(context: CheckContext) -> Verdict:
-    """Episodes end, and a time limit is a truncation."""
+    """Report the lengths of episodes; suggest a truncation if all of them terminate after the same number of steps."""
     rollout = context.rollout
     lengths = rollout.lengths
     if not rollout.num_steps:
@@ -162,7 +162,7 @@ def ends(context: CheckContext) -> Verdict:
 
 @_check("runs")
 def agents(context: CheckContext) -> Verdict:
-    """Agents come and go by PettingZoo's rules, and their action masks allow an action."""
+    """Check that agents come and go by PettingZoo's rules, and that their masks always allow some agent an action."""
     rollout = context.rollout
     if not rollout.num_alive:
         return "not applicable", "one agent" if rollout.num_steps else "no step was made"
@@ -177,7 +177,7 @@ def agents(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def live_buffers(context: CheckContext) -> Verdict:
-    """Observations do not change while the environment continues."""
+    """Check that the environment does not overwrite observations that it has returned."""
     fault = context.rollout.faults.get("live")
     if fault is not None:
         return "warning", (
@@ -189,7 +189,7 @@ def live_buffers(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def global_generators(context: CheckContext) -> Verdict:
-    """It does not draw from the generators that all code of the process shares."""
+    """Check that the environment does not draw from the process's global random generators."""
     if not context.drawn:
         return "passed", "random, numpy.random and torch are left alone"
     draws = [f"{name} (in {', '.join(sorted(calls))})" for name, calls in sorted(context.drawn.items())]
@@ -201,7 +201,7 @@ def global_generators(context: CheckContext) -> Verdict:
 
 @_check("global_generators")
 def clock(context: CheckContext) -> Verdict:
-    """Trajectories do not depend on the time of day or on the speed of play."""
+    """Check that trajectories depend neither on the time of day nor on the speed of play."""
     traces = context.traces
     if parting(traces["first"], traces["second"]) is not None:
         return "not applicable", "two runs by the same clock differ already: see seeding"
@@ -215,7 +215,7 @@ def clock(context: CheckContext) -> Verdict:
 
 @_check("global_generators", "clock")
 def seeding(context: CheckContext) -> Verdict:
-    """The same seed and actions give the same trajectory."""
+    """Check that the same seed and actions give the same trajectory."""
     traces = context.traces
     where = parting(traces["first"], traces["second"])
     if where is not None:
@@ -229,7 +229,7 @@ def seeding(context: CheckContext) -> Verdict:
 
 @_check("seeding")
 def reseeding(context: CheckContext) -> Verdict:
-    """``reset(seed)`` gives the same trajectory as in a new environment, whatever was played before."""
+    """Check that ``reset(seed)`` gives the same trajectory after other episodes as in a new environment."""
     if context.leftovers is not None:
         return "warning", (
             f"reset(seed) of an environment that has played before differs from that of a new one: "
@@ -240,7 +240,7 @@ def reseeding(context: CheckContext) -> Verdict:
 
 @_check("seeding")
 def other_seeds(context: CheckContext) -> Verdict:
-    """Another seed gives another trajectory."""
+    """Check that a different seed gives a different trajectory."""
     if parting(context.traces["first"], context.traces["other seed"]) is None:
         return "warning", (
             f"seeds {context.seed} and {context.seed + 1} give the same {context.replay_steps} steps; right if "
@@ -251,7 +251,7 @@ def other_seeds(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def rows(context: CheckContext) -> Verdict:
-    """Workers can step it as a fixed number of rows."""
+    """Check that a worker can step the environment as a fixed number of rows."""
     raw, wrap_kwargs = context.subject.split()
     try:
         env = emulate(raw, **wrap_kwargs)
@@ -269,7 +269,7 @@ def rows(context: CheckContext) -> Verdict:
 
 @_check("wraps")
 def pickles(context: CheckContext) -> Verdict:
-    """The creator can be sent to a process that has imported nothing."""
+    """Check that the creator can be pickled, and loaded in a new process."""
     try:
         cloudpickle.dumps(context.subject)
     except Exception as error:
@@ -285,7 +285,7 @@ def pickles(context: CheckContext) -> Verdict:
 
 @_check("pickles", "runs", "seeding")
 def processes(context: CheckContext) -> Verdict:
-    """Other processes, with other hash seeds, play the same trajectory."""
+    """Check that other processes, with other hash seeds, play the same trajectory."""
     traces = []
     for result in context.replays:
         if result.trace is None:
@@ -314,7 +314,7 @@ def processes(context: CheckContext) -> Verdict:
 
 @_check("rows", "processes")
 def backends(context: CheckContext) -> Verdict:
-    """Serial, multiprocessing and pool return the same rows, to the bit."""
+    """Check that the serial, multiprocessing and pool backends return the same rows, bit for bit."""
     num_steps = max(8, context.replay_steps // 4)
     counts = {"serial": {}, "multiprocessing": {"num_workers": 2}, "pool": {"num_workers": 2, "batch_size": 2}}
     traces = {}
@@ -336,7 +336,7 @@ def backends(context: CheckContext) -> Verdict:
 
 @_check("types", "ranges", "outcomes", "agents", "seeding")
 def api(context: CheckContext) -> Verdict:
-    """Wrapped, it passes Gymnasium's check_env, or PettingZoo's parallel_api_test and parallel_seed_test."""
+    """Check that the wrapped environment passes Gymnasium's check_env, or PettingZoo's API and seed tests."""
     if context.leftovers is not None:
         return "not applicable", "these tests reset(seed) an environment that has played: see reseeding"
     if "odd agents" in context.rollout.faults:
@@ -363,7 +363,7 @@ def api(context: CheckContext) -> Verdict:
 
 @_check("processes")
 def step_after_end(context: CheckContext) -> Verdict:
-    """A step after the end of an episode does no harm; pufferlib never makes one."""
+    """Check that a step after an episode's end does no harm; pufferlib never makes such a step."""
     result = context.replays[0]
     if result.stage == "played":
         return "warning", f"a step after an episode's end ends the process ({result.error}); pufferlib never makes one"
@@ -376,7 +376,7 @@ def step_after_end(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def close(context: CheckContext) -> Verdict:
-    """It closes, and a second time too."""
+    """Check that the environment can be closed, and closed a second time."""
     env = _wrapped(context)
     env.reset(seed=context.seed)
     try:
@@ -392,7 +392,7 @@ def close(context: CheckContext) -> Verdict:
 
 @_check("runs")
 def speed(context: CheckContext) -> Verdict:
-    """Steps and resets take this long; for information."""
+    """Report the time that steps and resets take, for information only."""
     step_s, reset_s = np.array(context.rollout.step_s), np.array(context.rollout.reset_s)
     if not step_s.size:
         return "not applicable", "no step was made"

@@ -1,4 +1,4 @@
-"""Fake clocks, which show whether an environment reads the time."""
+"""Fake clocks, to detect environments that read the time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 __all__ = ["fake_clock"]
 
-# Modules that keep the real clocks: they wait by the clock, or measure for us.
+# Modules that keep the real clocks, because they wait with timeouts or measure for the checks.
 _SPARED = {*sys.stdlib_module_names, "numpy", "torch", "gymnasium", "pufferlib", "_pytest", "pytest", "hypothesis"}
 
 
 @contextmanager
 def fake_clock(start_s: float, tick_s: float) -> Iterator[None]:
-    """Replace all of Python's clocks by one that starts at start_s and advances by tick_s at each reading.
+    """Replace Python's clocks with a fake clock that starts at start_s and advances by tick_s at each reading.
 
-    This replaces the functions of ``time`` and the classes of ``datetime``, even in modules that have imported them by
-    name. Clocks read by compiled code do not change.
+    It replaces the functions of ``time`` and the classes of ``datetime``, including those that modules have imported by
+    name, except in the modules of _SPARED. Clocks read by compiled code do not change.
     """
     ticks = itertools.count()
 

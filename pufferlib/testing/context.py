@@ -1,4 +1,4 @@
-"""The data of the checks, computed once, on first use."""
+"""The data that the checks share, each item computed once, on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pufferlib.testing.rollout import Rollout, roll
 
 __all__ = ["CheckContext"]
 
-REPLAY_S = 0.7  # how long one of the many short replays may take
+REPLAY_S = 0.7  # the time limit of each of the many short replays
 MAX_REPLAY_STEPS = 200
 NUM_USES = 8
 HASH_SEEDS = (1, 2)
@@ -23,7 +23,7 @@ CLOCK, OTHER_CLOCK = (1_600_000_000.25, 0.001), (1_700_000_000.5, 1.75)  # (star
 
 
 class CheckContext:
-    """One subject and the results of its plays, which the checks share."""
+    """The environment under test and the cached results of playing it, which the checks share."""
 
     def __init__(self, subject: Subject, num_steps: int, seed: int) -> None:
         self.subject = subject
@@ -32,18 +32,18 @@ class CheckContext:
 
     @functools.cached_property
     def rollout(self) -> Rollout:
-        """The one long rollout."""
+        """The results of the long rollout."""
         return roll(self.subject, self.num_steps, self.seed)
 
     @functools.cached_property
     def replay_steps(self) -> int:
-        """The number of steps of a replay: fewer if steps are slow."""
+        """The number of steps of each replay; fewer if steps are slow."""
         step_s = float(np.mean(self.rollout.step_s)) if self.rollout.step_s else 0.0
         return max(8, min(self.num_steps, MAX_REPLAY_STEPS, int(REPLAY_S / max(step_s, 1e-6))))
 
     @functools.cached_property
     def drawn(self) -> dict[str, set[str]]:
-        """By global generator, the calls that change it, such as {"numpy.random": {"reset", "step"}}."""
+        """The calls that change each global generator, such as {"numpy.random": {"reset", "step"}}."""
         methods: dict[str, set[str]] = {}
         states: dict[str, Any] = {}
 
@@ -63,9 +63,9 @@ class CheckContext:
 
     @functools.cached_property
     def traces(self) -> dict[str, Trace]:
-        """Replays in this process, by name.
+        """Replays in this process, each of a new environment with the same actions.
 
-        "first", "second": of two environments with the same clock; "later": with another clock; "other seed".
+        "first" and "second" have the same seed and clock, "later" has another clock, "other seed" another seed.
         """
         return {
             "first": self._trace(self.seed, CLOCK),
@@ -84,7 +84,7 @@ class CheckContext:
 
     @functools.cached_property
     def leftovers(self) -> str | None:
-        """The first difference between reset(seed) after play and in a new environment, as text; None if equal."""
+        """A description of the first difference between reset(seed) after play and when new; None if there is none."""
         first = self.traces["first"]
         with fake_clock(*CLOCK):
             player = Player(self.subject)
@@ -101,9 +101,9 @@ class CheckContext:
 
     @functools.cached_property
     def replays(self) -> list[ReplayResult]:
-        """Replays in other processes, one for each of HASH_SEEDS."""
+        """The results of replays in other processes, one for each hash seed in HASH_SEEDS."""
         return self.replay_in_processes(HASH_SEEDS)
 
     def replay_in_processes(self, hash_seeds: tuple[int, ...]) -> list[ReplayResult]:
-        """Replay in new processes with these hash seeds."""
+        """Replay in new processes, one per hash seed, and return their results."""
         return replay_in_processes(self.subject, self.seed, self.replay_steps, hash_seeds)

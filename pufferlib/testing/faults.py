@@ -1,4 +1,4 @@
-"""Find the first fault of an observation against its space, and compare observations."""
+"""Find out why an observation does not fit its space, and compare observations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Fault", "find_fault", "same"]
 
 
 class Fault(NamedTuple):
-    """A fault of an observation.
+    """A mismatch between an observation and its space.
 
-    kind: "type" (structure, shape, dtype), "shape" (one that emulation reshapes), "cast" (a dtype that emulation
-    casts), or "range" (a value).
+    kind: "type" (structure, shape or dtype), "shape" (a shape that emulation changes), "cast" (a dtype that emulation
+    casts), or "range" (a value out of bounds).
     """
 
     kind: Literal["type", "shape", "cast", "range"]
@@ -25,7 +25,7 @@ class Fault(NamedTuple):
 
 
 def find_fault(space: Space[Any], value: Any, path: str = "observation") -> Fault | None:
-    """Return the first fault of value against space; None if it fits."""
+    """Return the worst fault of an observation, or None if it fits its space. path: its name in the text."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping):
             return Fault("type", f"{path} should be a dict, and is {_described(value)}")
@@ -48,7 +48,7 @@ def find_fault(space: Space[Any], value: Any, path: str = "observation") -> Faul
 
 
 def _first(parts: list[tuple[Space[Any], Any, str]]) -> Fault | None:
-    """Return the worst fault: types come before ranges."""
+    """Return the worst fault of several parts, in the order type, shape, cast, range; None if all parts fit."""
     faults = [fault for part in parts if (fault := find_fault(*part)) is not None]
     for kind in ("type", "shape", "cast", "range"):
         for fault in faults:

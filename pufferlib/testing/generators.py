@@ -1,4 +1,4 @@
-"""The random generators that all code of a process shares and that environments must not use."""
+"""Detect draws from the global random generators, which environments must not use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["drawn_from", "generator_states"]
 
 
 def generator_states() -> dict[str, Any]:
-    """Return the state of each global generator by its name; torch's only if torch is imported."""
+    """Return the state of each global generator, keyed by name; torch's only if torch has been imported."""
     states: dict[str, Any] = {"random": random.getstate()}
     legacy: Any = np.random.get_state()
     states["numpy.random"] = (legacy[1].tobytes(), *legacy[2:])
@@ -23,5 +23,5 @@ def generator_states() -> dict[str, Any]:
 
 
 def drawn_from(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Return the names of the generators whose state has changed in between, by a draw or a seed."""
+    """Return the names of the generators whose state changed between two calls of ``generator_states``."""
     return {name for name, state in before.items() if after[name] != state}

@@ -1,4 +1,4 @@
-"""Run the checks in a separate process: a call that never returns or that ends the process becomes a result."""
+"""Run the checks in a separate process, so that a call that hangs or crashes becomes a failed check."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ BOARD_NBYTES = 4096
 
 
 class IsolatedReport(NamedTuple):
-    """The result. ended: whether a call did not return or ended the process; stack: the traceback to that call."""
+    """The results of the checks in a separate process.
+
+    ended: whether a call hung or ended the process. stack: the lines of that call's traceback, outermost first, or
+    empty. printed: the environment's output.
+    """
 
     report: Report
     ended: bool
@@ -60,7 +64,7 @@ class IsolatedReport(NamedTuple):
 
 
 class Printed:
-    """The environment's output: the number of lines, and the last few. through: called with all of it."""
+    """The number of lines that the environment has printed, and the last three. through: called with all output."""
 
     def __init__(self, through: Callable[[str], object] | None = None) -> None:
         self.num_lines = 0
@@ -70,7 +74,7 @@ class Printed:
         self._begun = ""  # a line that has not ended yet
 
     def add(self, data: bytes, final: bool = False) -> None:
-        """Add data. final: nothing follows, so that an unfinished line counts."""
+        """Add output. final: no output follows, so count an unfinished last line."""
         text = self._decoder.decode(data, final)
         if self._through is not None and text:
             self._through(text)
@@ -84,7 +88,7 @@ class Printed:
 
 
 class _Board:
-    """A file that two processes map into memory: the call that is in progress in one of them."""
+    """A memory-mapped file in which one process shows another the call that is in progress."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -92,7 +96,7 @@ class _Board:
         self._count = 0
 
     def note(self, call: str) -> None:
-        """Store the name of a call that begins; "" if it has ended."""
+        """Store the name of a call at its start, and "" at its end."""
         name = call.encode("utf-8", "replace")[: BOARD_NBYTES - HEAD.size]
         self._count += 1
         self._memory[HEAD.size : HEAD.size + len(name)] = name
@@ -120,13 +124,13 @@ def check_isolated(
 ) -> IsolatedReport:
     """Run ``check_env`` in a separate process; return its report and its output.
 
-    env: a name. only, before, after and arguments: those of ``check_env``.
-    step_timeout: seconds that one call of the environment may take, including making and resets. A call that takes
-        longer or that ends the process fails its check, and the checks after it are not run.
-    waiting: called now and then while a call takes long, with its description and its seconds so far.
-    through: called with the output as it comes.
+    env: a registered name. only, before, after, arguments: as in ``check_env``.
+    step_timeout: the time limit, in seconds, for each call of the environment, including its creation and resets. If a
+        call takes longer or ends the process, its check fails and later checks do not run.
+    waiting: called repeatedly during a slow call, with its description and the seconds that it has taken so far.
+    through: called with the output as it arrives.
 
-    Raises what ``check_env`` raises.
+    Raises PlanError if step_timeout is not above 0, and the errors of ``check_env``.
     """
     if not step_timeout > 0:
         raise PlanError(f"step_timeout={step_timeout} is impossible; use seconds, more than 0")
@@ -157,7 +161,7 @@ def check_isolated(
 
 
 class _Play:
-    """The process that plays."""
+    """The process that runs the checks, seen from its parent."""
 
     def __init__(self, process: Any, channel: Any, output: Any, board: _Board, stack_path: Path) -> None:
         self.ended = False  # before its last message
@@ -170,7 +174,7 @@ class _Play:
     def messages(
         self, printed: Printed, step_timeout: float, waiting: Callable[[str, float], None] | None
     ) -> Iterator[tuple[str, Any]]:
-        """Yield the process's messages until it ends; ("ended", a sentence) if it ends before its last message."""
+        """Yield the process's messages until it ends; if it crashes or hangs, the last is ("ended", a description)."""
         last_read, since_s = (0, ""), time.monotonic()
         while True:
             ready = multiprocessing.connection.wait([self._channel, self._output, self._process.sentinel], POLL_S)
@@ -238,7 +242,7 @@ class _Play:
         return f"{call} has not returned after {limit_s:g} s{self._where()}; --step-timeout gives it longer"
 
     def _read_stack(self) -> None:
-        """Store the frames of the process's stack: those of the environment, or all if pufferlib's code was running."""
+        """Read the stack that the process wrote; keep the environment's frames, or all if pufferlib's is innermost."""
         text = ESCAPE.sub(lambda match: chr(int(match[1][1:], 16)), self._stack_path.read_text(errors="replace"))
         frames = FRAME.findall(text)  # innermost first
         theirs = list(itertools.takewhile(lambda frame: is_foreign(frame[0]), frames))
@@ -254,7 +258,7 @@ class _Play:
         return "".join(f", in {name} ({Path(file).name}, line {number})" for file, number, name in self._frames[:1])
 
     def end(self, grace_s: float) -> int | None:
-        """Wait for the process for grace_s, kill it, and return its exit code."""
+        """Wait up to grace_s seconds for the process, kill it, and return its exit code; None if that is unknown."""
         if self._death_fd is not None and self._death_fd < 0:
             return None
         exitcode = end_group(self._process, self._death_fd, grace_s)
@@ -268,7 +272,7 @@ class _Play:
 
 @contextlib.contextmanager
 def _playing(folder: Path, env: str, arguments: dict[str, Any]) -> Iterator[_Play]:
-    """Start a process that checks an environment."""
+    """Start a process that checks an environment; end it when the context exits."""
     board_path, stack_path = folder / "board", folder / "stack"
     board_path.write_bytes(bytes(BOARD_NBYTES))
     stack_path.touch()
@@ -309,7 +313,7 @@ def _serve(
     env: str,
     arguments: dict[str, Any],
 ) -> None:
-    """Check an environment and send messages about it. The target of the process."""
+    """Check an environment, as the target of the process, and send its results through ``sender``."""
     if leave is not None:
         leave()
     die_with_parent(life)
@@ -319,7 +323,7 @@ def _serve(
         setattr(sys, name, open(fd, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False))
     board = _Board(board_path)
     with stack_path.open("w") as stack:
-        faulthandler.disable()  # else, if it was enabled, later handlers such as Ray's stay
+        faulthandler.disable()  # if it is enabled already, enable() keeps handlers installed since, such as Ray's
         faulthandler.enable(stack, all_threads=False)
         faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
         try:

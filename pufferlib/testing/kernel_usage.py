@@ -1,4 +1,4 @@
-"""The resources that a kernel needs: registers, memory, concurrent blocks. NVRTC reports them without a device."""
+"""Report the registers, memory and concurrent blocks of a kernel. NVRTC determines them without a device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ HIDDEN = (64, 64)  # outputs of the network's hidden layers
 
 
 class KernelUsage(NamedTuple):
-    """The resources of a launch. shape, cubin, occupancy: of cuda_ext.functions, cuda_ext.nvrtc, cuda_ext.occupancy."""
+    """The resources that a launch needs.
+
+    shape: a ``cuda_ext.functions.Shape``. cubin: a ``cuda_ext.nvrtc.Cubin``. occupancy: a
+    ``cuda_ext.occupancy.Occupancy``.
+    """
 
     num_agents: int
     observation_size: int
@@ -35,9 +39,9 @@ class KernelUsage(NamedTuple):
 
 
 def architectures() -> tuple[str, list[str], list[str]]:
-    """Return NVRTC's version and the reported architectures, such as "sm_90": those it supports, and the others.
+    """Return NVRTC's version, and the architectures to report, such as "sm_90": those that it supports, then the rest.
 
-    Raises MissingExtra without NVRTC.
+    Raises MissingExtra if NVRTC is not installed.
     """
     nvrtc, occupancy = importlib.import_module("cuda_ext.nvrtc"), importlib.import_module("cuda_ext.occupancy")
     supported = {f"sm_{number}" for number in nvrtc.architectures()}
@@ -53,8 +57,8 @@ def architectures() -> tuple[str, list[str], list[str]]:
 def kernel_usage(env: Any, launch: str, architecture: str, env_kwargs: Mapping[str, Any] | None = None) -> KernelUsage:
     """Compile a kernel as backend "cuda" does, and return the resources that it needs.
 
-    env, env_kwargs: those of ``make(backend="cuda")``. launch: one of LAUNCHES. architecture: one of
-    ``architectures``. Raises KernelError if the kernel does not compile, MissingExtra without NVRTC.
+    env, env_kwargs: as in ``make(backend="cuda")``. launch: a key of LAUNCHES. architecture: one that NVRTC supports,
+    such as "sm_90". Raises KernelError if the kernel does not compile, MissingExtra if NVRTC is not installed.
     """
     data, functions, network, nvrtc, occupancy = (
         importlib.import_module(f"cuda_ext.{name}") for name in ("data", "functions", "network", "nvrtc", "occupancy")

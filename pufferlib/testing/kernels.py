@@ -1,7 +1,9 @@
-"""The consistency checker: compare a kernel with its reference, to the bit.
+"""Compare a kernel with its reference, bit for bit.
 
-report = pufferlib.testing.check_kernel("tag/grid", device="host")
-print(report)
+``check_kernel`` returns a report to print:
+
+    report = pufferlib.testing.check_kernel("tag/grid", device="host")
+    print(report)
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ ROWS = ("observations", "rewards", "terminations", "truncations", "masks")
 class Difference:
     """The first difference between a kernel and its reference."""
 
-    mode: str  # of autoreset
+    mode: str  # the autoreset mode
     step: int  # 0 for the first reset
     env_id: int
-    agent: str  # "" for a value of the environment
-    name: str  # of a field of the schema, or a column of the rows
-    index: tuple[int, ...]  # within the agent's part of it
+    agent: str  # "" in a single-agent environment, and for values of a whole environment
+    name: str  # a field of the schema, a column of the rows, or "infos"
+    index: tuple[int, ...]  # within the agent's or environment's values
     expected: Any  # the reference's value
     found: Any  # the kernel's
 
@@ -52,13 +54,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """The result of a comparison. Print it."""
+    """The result of a comparison; ``str(report)`` describes it."""
 
-    name: str  # of the kernel
-    num_env_steps: int  # that were compared
-    num_episodes: int  # that ended in these steps
-    difference: Difference | None  # the first; None if there is none
-    budget: float | None = None  # the seconds after which the comparison stopped early; None if it did not
+    name: str  # the kernel's name
+    num_env_steps: int  # environment steps compared
+    num_episodes: int  # episodes that ended in these steps
+    difference: Difference | None  # the first difference, or None
+    budget: float | None = None  # seconds, if the comparison stopped early because they were over, else None
 
     @property
     def passed(self) -> bool:
@@ -87,16 +89,18 @@ def check_kernel(
 ) -> KernelReport:
     """Compare a kernel with its reference step by step, with the same seeds and random actions; return a report.
 
-    env, device, env_kwargs, backend_kwargs: those of ``make(backend="cuda")``.
+    env, device, env_kwargs, backend_kwargs: as in ``make(backend="cuda")``.
 
-    All rows and all state that the schema declares must be equal, in each autoreset mode that starts episodes by
-    itself, for ``num_steps`` steps of ``num_envs`` environments. In the second half of the steps, half of the actions
-    repeat the previous one, because random walks do not get far. Raises what ``make`` raises.
+    All rows, infos and state fields of the schema must be equal for ``num_steps`` steps of ``num_envs`` environments,
+    in each of the autoreset modes "next_step" and "same_step". In the second half of the steps, half of the actions
+    repeat the previous one, because random walks stay near their start.
 
-    budget: seconds after which the comparison stops early, with at least one step in each mode; each mode has half of
-        it, from its first reset on. None: no limit.
-    after: called after each step with the autoreset mode and its numbers of steps: compared so far, and in all; first
-        with 0, before environments are made and the kernel is compiled.
+    budget: seconds after which the comparison stops early, or None for no limit. Each mode gets half of it, counted
+        from its first reset, and plays at least one step.
+    after: called after each step with the autoreset mode, the number of steps compared in it so far, and num_steps;
+        also with 0 steps at the start of each mode, before environments are made and the kernel is compiled.
+
+    Raises PlanError if num_steps or budget is not positive, and the errors of ``make``.
     """
     if num_steps < 1:
         raise PlanError(f"num_steps={num_steps} is impossible; use 1 or more")
@@ -150,7 +154,10 @@ def _drawn(random: np.random.Generator, vec: VecEnv) -> Array:
 
 
 def _differences(reference: VecEnv, kernel_vec: CUDA) -> Iterator[tuple[str, tuple[int, ...], Any, Any]]:
-    """Yield the first difference of each column or field: its name, (env or row, …), expected and actual value."""
+    """Yield the first difference in each field and column, and in the infos: name, index, expected and actual value.
+
+    An index begins with a row number for columns, and with an environment's number for fields and infos.
+    """
     expected, ours = reference.batch, kernel_vec.host_batch
     assert expected is not None and ours is not None
     for name, field in kernel_vec.data.fields.items():
@@ -171,7 +178,7 @@ def _differences(reference: VecEnv, kernel_vec: CUDA) -> Iterator[tuple[str, tup
 
 
 def _plain(value: Any) -> Any:
-    """Return infos for comparison: without times, and with rounded floats, because sums may have another order."""
+    """Return infos for comparison: without times, and with floats rounded, because sums may add in another order."""
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items() if name != "t"}
     if isinstance(value, np.ndarray):
@@ -191,7 +198,7 @@ def _first(name: str, expected: Array, actual: Array) -> Iterator[tuple[str, tup
 def _difference(
     reference: VecEnv, mode: str, step: int, name: str, index: tuple[int, ...], expected: Any, actual: Any
 ) -> Difference:
-    """Return the Difference at an index: rows are numbered across all environments, fields by environment."""
+    """Return a Difference for an index, as ``_differences`` yields it: convert row numbers to environment and agent."""
     if name in ROWS:
         index = (*divmod(index[0], reference.agents_per_env), *index[1:])
     env_id, agent_index, names = index[0], index[1:2], reference.agent_names

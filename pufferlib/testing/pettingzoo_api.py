@@ -1,4 +1,4 @@
-"""PettingZoo's tests of parallel environments."""
+"""Run PettingZoo's tests of parallel environments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["require_api"]
 
 
 def require_api(make: Callable[[], Any], num_steps: int) -> None:
-    """Run these tests on the environments that ``make`` returns. Raises AssertionError, or what the tests raise."""
+    """Run PettingZoo's API and seed tests, for num_steps cycles each, on the environments that ``make`` returns.
+
+    Raises AssertionError if a test fails, and any exception of the environment.
+    """
     env = make()
     parallel_api_test(env, num_cycles=num_steps)
     env.close()

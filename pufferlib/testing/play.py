@@ -1,4 +1,4 @@
-"""Play one environment of any kind, raw and wrapped at once, with random actions that its masks allow."""
+"""Play an environment with random actions that its masks allow, and return its raw and its wrapped observations."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ADDED = {ACTION_MASK, AGENT_TYPE, STATE}  # keys that emulation adds next to "ob
 
 
 def ignore_call(call: str) -> None:
-    """Ignore a call."""
+    """Do nothing, as the default of ``noted``."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The environment under test: how to make it, and how to wrap it.
+    """The environment under test: its creator, and the arguments for making and wrapping it.
 
-    noted: called with a description of each call of the environment as it begins, and with "" as it ends; not pickled.
+    noted: called with a description at the start of each call of the environment, and with "" at its end; not pickled.
     """
 
     creator: Callable[..., Any]
@@ -53,7 +53,7 @@ class Subject:
 
     @contextlib.contextmanager
     def noting(self, call: str) -> Iterator[None]:
-        """Report a call to ``noted`` while it is in progress."""
+        """Report the start and the end of a call of the environment to ``noted``."""
         self.noted(call)
         try:
             yield
@@ -66,7 +66,7 @@ class Subject:
             return self.creator(*self.env_args, **self.env_kwargs)
 
     def split(self) -> tuple[Any, dict[str, Any]]:
-        """Return a new environment and the arguments of ``wrap`` for it; of a wrapped one, the inner environment."""
+        """Return a new environment, unwrapped if the creator wraps it, and the arguments to ``wrap`` it with."""
         env = self.make()
         if hasattr(type(env), "wrap_kwargs"):
             return env.raw, dict(env.wrap_kwargs)
@@ -74,7 +74,7 @@ class Subject:
 
 
 class Moment(NamedTuple):
-    """The result of one reset or step, by agent; the agent of a single-agent environment is None."""
+    """The result of a reset or step, keyed by agent; the agent of a single-agent environment is None."""
 
     rows: dict[Any, Any]  # flat observations
     raw: dict[Any, Any]  # the environment's observations
@@ -83,7 +83,7 @@ class Moment(NamedTuple):
     truncations: dict[Any, bool]
     infos: dict[Any, Any]
     agents: tuple[Any, ...]  # alive now
-    seconds: float  # that the wrapped environment took
+    seconds: float  # taken by the wrapped environment
 
     @property
     def over(self) -> bool:
@@ -92,9 +92,9 @@ class Moment(NamedTuple):
 
 
 class Player:
-    """One environment. Its actions depend only on ``start_actions(seed)`` and on its masks.
+    """An environment and its random actions, which depend only on ``start_actions(seed)`` and on the action masks.
 
-    before, after: called around each reset and step of the environment, with the name of the method.
+    before, after: called around each reset and step of the environment; after receives the name of the method.
     """
 
     def __init__(
@@ -122,7 +122,10 @@ class Player:
         self._infos: Mapping[Any, Any] = {}
 
     def _watched(self, env: Any) -> Any:
-        """Return env with a reset and a step that also store their results in ``_returned``."""
+        """Replace env's reset and step with versions that also store their results in ``_returned``.
+
+        Return env, or a proxy if its methods cannot be replaced.
+        """
 
         def watch(name: str) -> Callable[..., Any]:
             method = getattr(env, name)
@@ -145,7 +148,7 @@ class Player:
         return env
 
     def start_actions(self, seed: int) -> None:
-        """Start the sequence of actions of this seed."""
+        """Restart the sequence of random actions from a seed."""
         self._seed, self._samplers = seed, {}
 
     def layout(self, agent: Any) -> Layout:
@@ -154,14 +157,14 @@ class Player:
         return layout(agent) if self.multi_agent else layout  # type: ignore[no-any-return]
 
     def raw_space(self, agent: Any) -> Space[Any]:
-        """Return the space of the observations that the environment itself returns for an agent."""
+        """Return the space of an agent's raw observations."""
         if self.native:
             return self.raw.single_observation_space  # type: ignore[no-any-return]
         space = self.raw.observation_space
         return own_space(space(agent) if self.multi_agent else space)
 
     def decoded(self, agent: Any, row: Any) -> Any:
-        """Return the observation in a flat row, without the leaves that emulation has added."""
+        """Decode an agent's flat row, without the leaves that emulation has added to its observation."""
         layout, raw = self.layout(agent), self.raw_space(agent)
         sample = layout.decode(row)
         inner = layout.space
@@ -182,7 +185,7 @@ class Player:
         return self._moment(observations, {}, {}, {}, infos, seconds)
 
     def step(self, agents: Sequence[Any] | None = None) -> Moment:
-        """Play one step. agents: those that act; by default those alive, so that the episode must not be over."""
+        """Play one step. agents: the agents that act; by default all alive, and then the episode must not be over."""
         actions = {agent: self._action(agent) for agent in (self._alive if agents is None else agents)}
         action = actions if self.multi_agent else actions[None]
         self._num_steps += 1
@@ -196,7 +199,7 @@ class Player:
         return self._moment({None: observation}, {None: float(reward)}, *flags, {None: info}, seconds)
 
     def close(self) -> None:
-        """Close the environment and ignore errors; a separate check covers closing."""
+        """Close the environment, ignoring errors, because a separate check covers closing."""
         with contextlib.suppress(Exception), self._subject.noting("close()"):
             self.env.close()
 
@@ -265,7 +268,7 @@ class _Delegate:
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Return a sample of space that mask allows, if there is a mask and the space supports it."""
+    """Draw a sample of a space that mask allows; ignore the mask if it is None or the space does not support it."""
     if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):
@@ -274,7 +277,7 @@ def sampled(space: Space[Any], mask: Any) -> Any:
 
 
 class Tick(NamedTuple):
-    """One row of a trace: values that must be equal in every replay."""
+    """A row of a trace, with the values that must be equal in every replay."""
 
     call: str  # "reset" or "step"
     agents: str
@@ -287,7 +290,10 @@ Trace = list[Tick]
 
 
 def replay(player: Player, seed: int, num_steps: int, action_seed: int | None = None) -> Trace:
-    """Return the trace of num_steps: a reset with seed, then steps, with unseeded resets at ends and halfway."""
+    """Return a trace of num_steps rows: a seeded reset, then steps, with unseeded resets at episode ends and halfway.
+
+    action_seed: the seed of the actions; by default seed.
+    """
     player.start_actions(seed if action_seed is None else action_seed)
     moment = player.reset(seed)
     trace = [_tick("reset", moment)]
@@ -304,13 +310,13 @@ def _tick(call: str, moment: Moment) -> Tick:
         digest.update(np.asarray(row).tobytes())
     flags = [(bool(moment.terminations[agent]), bool(moment.truncations[agent])) for agent in moment.terminations]
     rewards = [float(reward) for reward in moment.rewards.values()]
-    # An id may be any object, and what it prints as may hold its address.
+    # An agent's id may be any object, and its text may contain its address.
     agents = [agent if isinstance(agent, (str, int)) else type(agent).__name__ for agent in moment.rows]
     return Tick(call, str(agents), digest.hexdigest(), str(rewards), str(flags))
 
 
 def parting(one: Trace, other: Trace) -> str | None:
-    """Return the first difference between two traces, as text; None if they are equal."""
+    """Describe the first difference between two traces; return None if they are equal."""
     for index, (first, second) in enumerate(zip(one, other, strict=True)):
         for name in Tick._fields[1:]:
             if getattr(first, name) != getattr(second, name):

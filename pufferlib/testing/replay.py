@@ -1,4 +1,4 @@
-"""Play in another process: a new interpreter with a chosen hash seed."""
+"""Replay an environment in new interpreters with chosen hash seeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ReplayResult", "replay_in_processes", "serve"]
 
 TIMEOUT_S = 300.0
 
-# Objects that are pickled by reference must be importable there, so the search path comes first.
+# Objects pickled by reference must be importable in the new process, so it first receives the search path.
 _PROGRAM = """
 import pickle, sys
 with open(sys.argv[1], "rb") as file:
@@ -30,10 +30,10 @@ with open(sys.argv[1], "rb") as file:
 
 
 class ReplayResult(NamedTuple):
-    """The result of a process: the last stage that it reached, its trace, and the error if it ended early.
+    """The result of a replay in another process.
 
-    stage: "started", "loaded" (the creator), "played" (trace is set), "stepped" (a step after an episode's end;
-    ``after_end`` is its effect), "finished".
+    stage: the last stage that it reached: "started", "loaded" (the creator), "played" (trace is set), "stepped" (a step
+    after an episode's end; after_end describes its effect) or "finished". error: why it ended early, or "".
     """
 
     stage: str
@@ -43,7 +43,7 @@ class ReplayResult(NamedTuple):
 
 
 def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds: Sequence[int]) -> list[ReplayResult]:
-    """Run a replay and a step after an episode's end in one process per hash seed, all at once; return the results."""
+    """Start a process per hash seed, all at once, to replay and to step after an episode's end; return the results."""
     payload = transfer.dumps((subject, seed, num_steps))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         task = os.path.join(folder, "task")
@@ -110,7 +110,7 @@ def serve(payload: bytes, result: str) -> None:
 
 
 def _step_after_end(player: Player, num_steps: int) -> str | None:
-    """Step once more after an episode's end; return the effect as text, None if no episode ended."""
+    """Play to an episode's end, step once more, and describe the effect; return None if no episode ended."""
     moment = player.reset()
     for _ in range(num_steps):
         last, moment = moment, player.step()

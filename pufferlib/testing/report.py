@@ -1,4 +1,4 @@
-"""The results of a conformance check, one per check."""
+"""The results of the conformance checks, and their report."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ Status = Literal["passed", "failed", "warning", "not applicable"]
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one check. text: a sentence, with the way out if the check did not pass; may be "".
+    """The result of one check.
 
-    status: "passed"; "failed"; "warning": pufferlib copes, other libraries may not; "not applicable".
+    status: "passed", "failed", "warning" (pufferlib copes, but other libraries may not) or "not applicable".
+    text: an explanation, with the remedy if the check did not pass; may be "".
     """
 
-    name: str  # of the check
+    name: str  # the check's name
     status: Status
     text: str
-    seconds: float = 0.0  # the time that it took
+    seconds: float = 0.0  # the time that the check took
     waits_for: str = ""  # the failed check that this one needs
 
 
 @dataclass(frozen=True)
 class Report:
-    """All results, in the order of ``pufferlib.testing.CHECKS``. Print it, or ``assert report.passed, str(report)``."""
+    """The results of all checks, in the order of ``pufferlib.testing.CHECKS``.
+
+    Show them with ``print(report)``, or in a test with ``assert report.passed, str(report)``.
+    """
 
     results: tuple[Result, ...]
 
@@ -54,7 +58,7 @@ class Report:
         return sum(result.seconds for result in self)
 
     def __getitem__(self, name: str) -> Result:
-        """Return the result of one check. Raises KeyError."""
+        """Return the result of the check with this name. Raises KeyError if it was not run."""
         for result in self:
             if result.name == name:
                 return result
@@ -65,7 +69,7 @@ class Report:
 
     @property
     def waiting(self) -> dict[str, list[str]]:
-        """The names of the checks that were not run, by the failed check that they need."""
+        """The names of the checks that were not run, keyed by the failed check that they need."""
         waiting: dict[str, list[str]] = {}
         for result in self:
             if result.waits_for:
@@ -74,7 +78,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """The number of checks by status, such as "18 passed, 1 failed, 2 not applicable"."""
+        """The number of checks per status, such as "18 passed, 1 failed, 2 not applicable"."""
         counts = Counter(result.status for result in self)
         statuses: tuple[Status, ...] = ("passed", "warning", "failed", "not applicable")
         return ", ".join(f"{counts[status]} {status}" for status in statuses if counts[status])

@@ -1,4 +1,4 @@
-"""The one long rollout: random steps with episode ends, with a check of everything that the environment returns."""
+"""The long rollout: play random steps across episodes, and check everything that the environment returns."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ MAX_PICKLED = 100  # pickling infos may cost more than the steps
 class Rollout:
     """The results of a rollout.
 
-    faults: by kind, a sentence about the first: "type", "shape", "cast" and "range" of observations as in
-    ``find_fault``; "round trip"; "outcome" (rewards, infos); "live" (views of buffers that the next step overwrites);
-    "agents", and "odd agents" for faults that emulation corrects.
+    faults: a sentence about the first fault of each kind. The kinds are "type", "shape", "cast" and "range" of
+    observations, as in ``find_fault``; "round trip"; "outcome" (rewards, infos); "live" (observations that the next
+    step overwrites); "agents"; and "odd agents" for faults in agents that emulation corrects.
     """
 
     num_steps: int = 0
     faults: dict[str, str] = field(default_factory=dict)
     error: Exception | SystemExit | None = None  # raised by the environment
     lengths: list[int] = field(default_factory=list)  # of the episodes that ended
-    num_truncated: int = 0  # of those episodes
+    num_truncated: int = 0  # episodes that ended by truncation
     reset_s: list[float] = field(default_factory=list)
     step_s: list[float] = field(default_factory=list)
     num_alive: set[int] = field(default_factory=set)  # the numbers of agents alive at once
@@ -43,12 +43,12 @@ class Rollout:
     masked: bool = False  # whether there are action masks
 
     def note(self, kind: str, text: str) -> None:
-        """Store a sentence if it is the first of its kind."""
+        """Record a fault, unless one of its kind has been recorded."""
         self.faults.setdefault(kind, text)
 
 
 def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
-    """Play num_steps, or fewer within TIME_LIMIT_S, and return the results."""
+    """Play num_steps steps, or as many as TIME_LIMIT_S allows, and return the results."""
     rollout = Rollout()
     player = Player(subject)
     try:
@@ -116,7 +116,7 @@ def _look_at(rollout: Rollout, player: Player, moment: Moment, where: str) -> No
 
 
 def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observation: Any, where: str) -> bool:
-    """Note the fault of one observation; return whether it has one."""
+    """Record the fault of an observation; return whether it has one."""
     if observation is None:
         return False
     fault = find_fault(player.raw_space(agent), observation, f"{_of(agent)}observation")
@@ -126,20 +126,20 @@ def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observati
 
 
 class _OverwriteCheck:
-    """The observations before the last step, each with its copy of then."""
+    """A detector of overwritten observations, which keeps a copy of each of the last ones."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Any, Any]] = []
 
     def compare(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Note whether they have changed since, and store those of this moment."""
+        """Record a fault if the last observations have changed; then keep those of this moment."""
         if not all(same(observation, copied) for observation, copied in self._pairs):
             rollout.note("live", f"the observation before was overwritten{where}")
         self._pairs = [(observation, copy_value(observation)) for observation in moment.raw.values()]
 
 
 class _Population:
-    """The agents of one episode."""
+    """A check of the agents of one episode."""
 
     def __init__(self, player: Player, moment: Moment) -> None:
         self._player = player
@@ -148,7 +148,7 @@ class _Population:
         self._ended: set[Any] = set()
 
     def look_at(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Note faults of the agents that are alive, of those that ended, and of their masks."""
+        """Record the faults of agents that are alive or have ended, and of their action masks."""
         alive, raw = set(moment.agents), self._player.raw
         if alive:
             rollout.num_alive.add(len(alive))
@@ -189,7 +189,7 @@ class _Population:
             rollout.note("agents", f"agent {agent!r} is alive and was given no observation{where}")
 
     def _is_able(self, rollout: Rollout, moment: Moment, agent: Any, where: str) -> bool:
-        """Return whether an agent's mask, if it has one, allows any action; note a mask of a wrong shape."""
+        """Return whether an agent's mask allows an action; True without a mask. Record a mask of the wrong shape."""
         info = moment.infos.get(agent)
         mask = info.get(ACTION_MASK) if isinstance(info, dict) else None
         space = self._player.env.action_space(agent)

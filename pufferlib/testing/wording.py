@@ -1,4 +1,4 @@
-"""The text of errors, spaces and durations in reports."""
+"""Format errors, spaces and durations for reports."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def shown_space(space: Any) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's message, without the traceback in that of a WorkerError."""
+    """Return the first line of an error's message; a WorkerError's other lines are a traceback."""
     return str(error).strip().partition("\n")[0]
 
 
 def error_text(error: BaseException) -> str:
-    """Return the text of an exception, with the last line outside of pufferlib in its traceback."""
+    """Return an exception as text, with the innermost line outside pufferlib from its traceback."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_foreign(frame.filename)]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     message = first_line(error)
@@ -37,12 +37,12 @@ def error_text(error: BaseException) -> str:
 
 
 def is_foreign(filename: str) -> bool:
-    """Return whether a file is not part of pufferlib."""
+    """Return whether a file lies outside pufferlib."""
     return Path(pufferlib.__file__).parent not in Path(filename).parents
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as text: 3.2 µs, 15 ms, 2 s."""
+    """Return a duration as text, such as 3.2 µs, 15 ms or 2.0 s."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale:
             value = seconds / scale
