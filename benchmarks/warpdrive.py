@@ -129,6 +129,8 @@ def main() -> None:
     settings, device = request["settings"], torch.device(request["device"])
     import numba.cuda
 
+    if not hasattr(np, "row_stack"):  # NumPy 2.5 has removed it, and WarpDrive 2.7.1 calls it
+        np.row_stack = np.vstack  # type: ignore[attr-defined]
     torch.cuda.set_device(device)
     numba.cuda.select_device(device.index or 0)
     logging.getLogger().setLevel(logging.ERROR)
