@@ -22,8 +22,8 @@ FUZZ_TESTS := $(call files_of,fuzz_api fuzz_pack)
 # What starts processes by the hundred and imports little runs first, as it forks many times faster where torch is not
 # imported. Those that import it come last.
 LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(call files_of,faults \
-	gymnasium_defects orphans peer_defects plain platform infos recording real_envs ring leaks pettingzoo frames \
-	frames_agents registry host_threads vectorized_envs outcomes autotune testing telemetry gymnasium_vector sharing)
+	gymnasium_defects orphans peer_defects portable platform infos recording real_envs ring leaks pettingzoo frames \
+	frames_agents registry host_threads vectorized_envs reward_processing autotune testing telemetry gymnasium_vector sharing)
 
 # What takes long comes next, so that no process is left alone with it.
 DEAR_TESTS := $(call files_of,ray_cluster appo session ppo dqn cli pages ppo_processes project \

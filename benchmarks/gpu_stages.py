@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -350,6 +351,9 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def pytest_configure(config: Any) -> None:
+    # Without this a package of that name elsewhere on the path would hide ours, which has no __init__.py.
+    tests = sys.modules.setdefault("tests", types.ModuleType("tests"))
+    tests.__path__ = [str(ROOT / "tests")]
     config.pluginmanager.register(Reporter(config.getoption("--lines")))
 
 

@@ -237,8 +237,7 @@ class League:
 def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
     """Return the learner's margin in each seat over random play and over its oldest version, by name.
 
-    A margin is the learner's mean return less the opponent's in the same seat, where the opponent also plays all other
-    seats. Each mean is over ``VERSUS_EPISODES`` episodes.
+    A margin is its mean return, over ``VERSUS_EPISODES``, less the opponent's, who also plays all other seats.
     """
     pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
     chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}

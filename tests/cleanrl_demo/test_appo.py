@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import conftest
 import numpy as np
 import psutil
 import pytest
@@ -32,7 +33,6 @@ from cleanrl_demo.session import environments
 from cleanrl_demo.settings import family_settings
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.models import Actor, Origin
-from tests import conftest
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.beside]
 

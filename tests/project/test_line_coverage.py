@@ -7,8 +7,7 @@ import venv
 from pathlib import Path
 
 import pytest
-
-from tests.line_coverage import ROOT, Lines, by_package, lines_of, measure, missing
+from line_coverage import ROOT, Lines, by_package, lines_of, measure, missing
 
 pytestmark = pytest.mark.beside
 

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests import sanitize
+import sanitize
 
 try:
     sanitize.libraries()
