@@ -1,6 +1,6 @@
-"""Emulation simplifies one environment: flat spaces, a fixed number of rows, unambiguous ends of episodes.
+"""Emulation gives one environment flat spaces, a fixed number of rows and unambiguous ends of episodes.
 
-``wrap`` returns an environment of the same kind with flat spaces; ``emulate`` returns the rows that workers step.
+``wrap`` returns an environment of the same kind with flat spaces; ``emulate`` returns a RowEnv, which workers step.
 """
 
 from __future__ import annotations
@@ -43,30 +43,35 @@ def wrap(
     agent_type: bool | Callable[[Any], str] = False,
     check: Literal["first", "always"] = "first",
 ) -> Any:
-    """Return env with flat spaces: a Gymnasium environment as one, a PettingZoo environment as a parallel one.
+    """Wrap an environment so that its observation and action spaces are flat.
 
-    env: a Gymnasium environment (also one of old gym, or of the same interface), a PettingZoo parallel or AEC
-    environment, or a PufferEnv (one agent: Gymnasium; several: parallel). A wrapped one is returned unchanged. Also a
-    name, as in ``pufferlib.make``: its environment is made without arguments, a Gymnasium id by ``gymnasium.make``.
-    Rewards that are a list (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
-    max_length, max_nodes, max_edges: sizes that the spaces leave open (Text, Sequence, Graph); bounds: the same for
-    single leaves, {"path.to.leaf": {"max_length": 5}}.
-    max_agents: the most agents that are alive at once; rows need it where an environment has neither possible_agents
-        nor PettingZoo's max_num_agents.
-    observation_space, action_space: as large as any agent's, for rows of environments that do not know all agents'
-    spaces at the start.
+    A Gymnasium environment stays one; a PettingZoo environment, AEC or parallel, becomes a parallel one.
+
+    env: a Gymnasium environment (one of old gym, or one with the same interface, works as well), a PettingZoo parallel
+        or AEC environment, or a PufferEnv, which becomes a Gymnasium environment if it has one agent, else a parallel
+        one. A wrapped environment is returned unchanged. env may also be a name, as in ``pufferlib.make``: the
+        environment is then created without arguments, a Gymnasium id by ``gymnasium.make``. Rewards that are a list
+        (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
+    max_length, max_nodes, max_edges: bounds for spaces of variable size (Text, Sequence, Graph). bounds: the same for
+        single leaves, {"path.to.leaf": {"max_length": 5}}.
+    max_agents: the most agents that are alive at once; ``emulate`` needs it for an environment that has neither
+        possible_agents nor PettingZoo's max_num_agents.
+    observation_space, action_space: spaces as large as any agent's, for the rows of an environment that does not know
+        all agents' spaces at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation"; int8, one
-    element a discrete action. By default PettingZoo environments are reset once to look for it; others are not.
-    state: whether a PettingZoo environment's state(), after each reset and step, becomes the leaf "state" of each
-    agent's observation, of its state_space, for centralized critics; it is zeros in the rows of absent agents.
+        element per option of the discrete actions. By default PettingZoo environments are reset once to look for a
+        mask, and other environments have none.
+    state: whether a PettingZoo environment's state(), read after each reset and step, becomes the leaf "state" of each
+        agent's observation, with its state_space, for centralized critics; it is zeros in the rows of absent agents.
     agent_type: whether the number of an agent's type becomes the leaf "agent_type", a Discrete. The type is the agent's
-    name without "_" and a number at its end, or the str that a function of the agent returns; types are numbered in
-    order of appearance in possible_agents. Both leaves lie next to "action_mask" in an observation that has it at its
-    top, else next to "observation".
-    check: "first" fully checks the results of the first reset and the first step, then shapes and dtypes; "always" all.
+        name without a trailing "_" and number, or the str that agent_type, if it is a function, returns for the agent;
+        types are numbered by first appearance in possible_agents. The leaves "state" and "agent_type" lie next to
+        "action_mask" if an observation has it at the top, else next to "observation".
+    check: "first" fully checks the first reset and the first step, then only shapes and dtypes; "always" fully checks
+        all.
 
-    Raises SpaceError for an env that is no environment or whose spaces cannot be flattened; PlanError for arguments
-    that do not apply to env; RegistryError for unknown names; MissingExtra if a needed package is not installed.
+    Raises SpaceError if env is not an environment or its spaces cannot be flattened; PlanError for arguments that do
+    not apply to env; RegistryError for an unknown name; MissingExtra if a required package is not installed.
     """
     arguments = _explicit_arguments(locals())
     if isinstance(env, str):
@@ -74,7 +79,7 @@ def wrap(
         try:
             return wrap(env, **arguments)
         except BaseException:
-            env.close()  # no one else has it
+            env.close()  # the caller has no reference to it
             raise
     if _wrapped(env, arguments):
         return env
@@ -108,13 +113,14 @@ def emulate(
     agent_type: bool | Callable[[Any], str] = False,
     check: Literal["first", "always"] = "first",
 ) -> RowEnv:
-    """Return env, of any kind that ``wrap`` takes, as a fixed number of rows.
+    """Return a RowEnv: env, any environment (but not a name) that ``wrap`` accepts, as a fixed number of rows.
 
     max_length, max_nodes, max_edges, bounds, max_agents, observation_space, action_space, action_mask, state,
-    agent_type, check: as in ``wrap``.
+    agent_type, check: as for ``wrap``.
 
-    A wrapped environment keeps the arguments of its ``wrap``. A vector environment (Gymnasium's, ALE's, EnvPool's) also
-    works: each of its copies is a row. Raises as ``wrap``, and PlanError where the number of rows is unknown.
+    A wrapped environment keeps the arguments of its ``wrap``. Vector environments (Gymnasium's, ALE's, EnvPool's) are
+    accepted as well: each of their copies is a row. Raises the errors of ``wrap``, and PlanError if the number of rows
+    is unknown.
     """
     arguments = _explicit_arguments(locals())
     if _wrapped(env, arguments):
@@ -151,7 +157,7 @@ def _wrapped(env: object, arguments: dict[str, Any]) -> bool:
 
 
 def is_wrapped(env: object) -> bool:
-    """Return whether the user has wrapped an environment, directly or below other wrappers."""
+    """Return whether the user has wrapped an environment, at the top or below other wrappers."""
     while env is not None and not hasattr(type(env), "wrap_kwargs"):
         env = own_attribute(env, "env")
     return env is not None
@@ -160,7 +166,7 @@ def is_wrapped(env: object) -> bool:
 def _kind(env: object) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"]:
     if isinstance(env, PufferEnv):
         return "native"
-    if is_vectorized(env):  # first, because EnvPool's and Gymnasium 0.29's are also gymnasium.Env
+    if is_vectorized(env):  # first, because EnvPool's and those of Gymnasium 0.29 are also gymnasium.Env
         return "vectorized"
     if isinstance(env, gymnasium.Env):
         return "gymnasium"

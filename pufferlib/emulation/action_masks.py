@@ -1,4 +1,4 @@
-"""info["action_mask"] as a leaf of the observation, where policies read all their inputs."""
+"""Action masks: make info["action_mask"] a leaf of the observation, where policies read all their inputs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ Array = np.ndarray[Any, Any]
 
 
 def has_mask(space: object) -> bool:
-    """Return whether observations of this space have a leaf "action_mask" at the top."""
+    """Return whether a space is a Dict with a leaf "action_mask" at the top."""
     return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
 
 
 def mask_size(action_space: gymnasium.Space[Any]) -> int | None:
-    """Return the number of elements in a mask of action_space, one a logit; None if nothing can be masked.
+    """Return the number of elements in a mask of action_space, one per logit; None if nothing can be masked.
 
-    A Discrete has n, a MultiDiscrete the sum of nvec, a MultiBinary two an element, a Box none.
+    A Discrete has n, a MultiDiscrete the sum of nvec, a MultiBinary two per element, a Box none. A space with a part of
+    any other kind cannot be masked.
     """
     sizes = _sizes(action_space)
     return None if sizes is None or sizes == 0 else sizes
@@ -46,22 +47,24 @@ def _sizes(space: gymnasium.Space[Any]) -> int | None:
 
 
 def masked_space(observation_space: gymnasium.Space[Any], size: int) -> spaces.Dict:
-    """Return the Dict of an observation space and its mask, like that of environments that mask in observations."""
+    """Return a Dict of "observation" and "action_mask", like the spaces of environments that observe their masks."""
     return spaces.Dict({"observation": observation_space, ACTION_MASK: spaces.MultiBinary(size)})
 
 
 def pack_mask(action_space: gymnasium.Space[Any], mask: Any) -> Array:
-    """Return a mask in Gymnasium's form (arrays in the structure of the space) as one int8 array, 1 where allowed.
+    """Flatten a mask in Gymnasium's form (arrays in the structure of the space) into one int8 array, 1 where allowed.
 
-    None, as the mask or a part of it, allows everything.
+    None, for the whole mask or for a part, allows everything. Raises SpaceError if a part has the wrong number of
+    elements.
     """
     return np.concatenate([np.ones(0, np.int8), *_pieces(action_space, mask)])
 
 
 def mask_plan(space: gymnasium.Space[Any]) -> tuple[str, int, dict[Any, Any]]:
-    """Return the plan of a space's masks for the compiled ``pack_mask``: their form, size and parts.
+    """Return (form, size, parts), with which the compiled ``pack_mask`` packs the masks of a space.
 
-    The form is "flat", "parts" where a tuple may hold arrays, "nested" for parts by key, or "unread": all is allowed.
+    form: "flat" for one array; "parts" for one array or a tuple of arrays; "nested" for a part per key; "unread" for
+    masks that are ignored, so that everything is allowed.
     """
     size = _sizes(space) or 0
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -73,7 +76,7 @@ def mask_plan(space: gymnasium.Space[Any]) -> tuple[str, int, dict[Any, Any]]:
 
 def _pieces(space: gymnasium.Space[Any], mask: Any) -> list[Array]:
     size = _sizes(space) or 0
-    if mask is None or isinstance(space, spaces.MultiBinary):  # whose masks in Gymnasium do not match the logits
+    if mask is None or isinstance(space, spaces.MultiBinary):  # Gymnasium's MultiBinary masks do not match the logits
         return [np.ones(size, np.int8)]
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         return [piece for key, part in _parts(space).items() for piece in _pieces(part, mask[key])]

@@ -1,4 +1,4 @@
-"""The assignment of agents that come and go to a fixed number of rows."""
+"""Assign a fixed number of rows to agents that come and go."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["AgentIndices"]
 
 
 class AgentIndices:
-    """The agent indices of one environment: the row of each agent.
+    """A map from the agents of one environment to their indices, which are their rows.
 
-    With ``possible_agents`` and no smaller ``max_agents``, agent i of the list always has index i. Else each agent
-    takes the lowest free index when it appears; the index of an agent that ends is free from the next step on.
+    With ``possible_agents`` and no smaller ``max_agents``, agent i of the list always has index i. Otherwise an agent
+    takes the lowest free index when it appears, and the index of an agent that ends is free from the next step on.
     """
 
     def __init__(self, name: str, possible_agents: Sequence[AgentId] | None, max_agents: int | None) -> None:
@@ -36,7 +36,7 @@ class AgentIndices:
             self._fixed = {agent: agent_index for agent_index, agent in enumerate(possible_agents)}
         self.count = max_agents if self._fixed is None and max_agents is not None else len(possible_agents or ())
         self.living: dict[AgentId, int] = {}  # agent → index, in the environment's order
-        self.last: dict[AgentId, int] = {}  # the same, with ended agents until their index is reused
+        self.last: dict[AgentId, int] = {}  # the living, and ended agents whose index is not yet reused
         self._last_agents: list[tuple[AgentId] | None] = []
         self._free: list[int] = []
         self.ended: set[AgentId] = set()
@@ -48,7 +48,7 @@ class AgentIndices:
         return self._fixed is not None
 
     def knows(self, agent: AgentId) -> bool:
-        """Return whether a name is an agent's: a possible one, or one that has lived in this episode."""
+        """Return whether a name is that of a possible agent, or of an agent that has lived in this episode."""
         return agent in self.last or agent in self._possible or agent in self.ended
 
     def restart(self, agents: Sequence[AgentId]) -> None:
@@ -64,7 +64,7 @@ class AgentIndices:
     def take(
         self, living: Sequence[AgentId], last: dict[AgentId, int], ended: set[AgentId], lingering: set[AgentId]
     ) -> None:
-        """Take over an assignment that another caller made by the same rules, and ownership of the arguments."""
+        """Adopt an assignment that other code made by the same rules, and take ownership of the arguments."""
         self.living = {agent: last[agent] for agent in living}
         self.last, self.ended, self.lingering = last, ended, lingering
         self._last_agents = [None] * self.count
@@ -75,11 +75,11 @@ class AgentIndices:
     def advance(
         self, listed: Sequence[AgentId], ended: Sequence[AgentId], stillborn: Sequence[AgentId]
     ) -> list[AgentId]:
-        """Advance one step: remove ``ended``, assign indices to agents that are new in ``listed``, and return those.
+        """Remove the agents that ended in a step, assign indices to new agents in ``listed``, and return the new ones.
 
-        listed: the environment's agents after the step. stillborn: those of them that ended in the step in which they
-        appeared; they never act and get no index. Raises PopulationError if there are more agents than indices, or if
-        an agent is listed again after it ended and left.
+        listed: the environment's agents after the step. ended: the living agents that ended in it. stillborn: the
+        agents in ``listed`` that ended in the step in which they appeared; they never act and get no index. Raises
+        PopulationError if there are more agents than indices, or if an agent is listed again after it ended and left.
         """
         present = set(listed)
         freed = [self.living.pop(agent) for agent in ended]
@@ -100,7 +100,7 @@ class AgentIndices:
                     )
                 self._assign(agent)
                 spawned.append(agent)
-            # the environment's order, in which actions are passed
+            # in the environment's order, in which actions are passed
             self.living = {agent: self.living[agent] for agent in listed if agent in self.living}
         if self._fixed is None:
             for agent_index in freed:

@@ -1,4 +1,4 @@
-"""Each agent of a PettingZoo environment: its spaces, their layouts, and the leaves added to both."""
+"""The agents of a PettingZoo environment: their spaces, the layouts of these, and the leaves added to observations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Agent", "Agents"]
 
 
 class Agent:
-    """One agent's layouts, and the checks of its first observations."""
+    """An agent's layouts, with the checks of its first observations."""
 
     def __init__(
         self,
@@ -32,7 +32,12 @@ class Agent:
         spaces: tuple[object, object],
         checked: set[int] | None,
     ) -> None:
-        """spaces: the environment's own objects. checked: ids of layouts whose observations need no more checks."""
+        """Describe an agent by its layouts and spaces.
+
+        raw_action_space: before flattening. masked: whether info["action_mask"] is added to observations. check: as for
+        ``wrap``. spaces: the environment's own observation and action space. checked: ids of the layouts whose
+        observations need no further full checks; None gives each agent its own checks.
+        """
         self.spaces = spaces
         self.raw_action_space = raw_action_space
         self.observation_layout = observation_layout
@@ -47,11 +52,14 @@ class Agent:
         self.plain = self._is_plain()
 
     def _is_plain(self) -> bool:
-        """Return whether observations are packed unchanged: nothing to add, no check left."""
+        """Return whether observations are packed unchanged: there is nothing to add and no full check left."""
         return self.settled and not (self.masked or self._extra_leaves)
 
     def observed(self, name: AgentId, observation: object, info: object) -> object:
-        """Return the observation with its extra leaves, as ``observation_layout`` packs it. Raises SpaceError."""
+        """Return an observation with its extra leaves, in the structure of ``observation_layout``.
+
+        Raises SpaceError if the observation, or the mask in the info, does not fit its space.
+        """
         if self.masked:
             mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
             observation = {"observation": observation, ACTION_MASK: pack_mask(self.raw_action_space, mask)}
@@ -76,9 +84,9 @@ class Agent:
 
 
 class Agents:
-    """The agents of one parallel environment, each described on first access.
+    """The agents of one parallel environment, by name; each is described on first access.
 
-    keeps_spaces: False where ``new_episode`` is called at each reset; then a space is checked for one agent only.
+    keeps_spaces: False if ``new_episode`` is called at each reset; a space is then fully checked for one agent only.
     """
 
     def __init__(
@@ -96,14 +104,14 @@ class Agents:
         self._extra_leaves = extra_leaves
         self._check = check
         self._by_name: dict[AgentId, Agent] = {}
-        # Layouts by the identity of the space (stored with it, so that it stays alive), so that agents with one space
-        # share them; of this episode and of the last one, because some environments make new spaces in each.
+        # Layouts by the id of their space (stored as well, so that it stays alive): agents that share a space share its
+        # layout. Those of the last episode are kept as older, because some environments make new spaces in each.
         self._layouts: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self._older: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self._checked: set[int] | None = None if keeps_spaces else set()
 
     def new_episode(self) -> None:
-        """Read the spaces again, for an environment whose agents may have other spaces in each episode."""
+        """Make the next accesses read the spaces again, for an environment whose spaces may differ between episodes."""
         self._by_name = {}
         self._older, self._layouts = self._layouts, {}
         if self._checked is not None:
@@ -117,7 +125,7 @@ class Agents:
         return agent
 
     def describe(self, observation_space: object, action_space: object) -> Agent:
-        """Return an Agent with these two spaces."""
+        """Return a new Agent with these two spaces."""
         raw_action_space = own_space(action_space)
         size = mask_size(raw_action_space) if self._action_mask and not has_mask(observation_space) else None
         return Agent(
@@ -132,7 +140,7 @@ class Agents:
         )
 
     def _layout(self, space: object, size: int | None) -> Any:
-        """Return the layout of a space. size: of the mask to add to an observation space; -1: an action space."""
+        """Return the layout of a space. size: the size of a mask to add, or None; -1 for an action space."""
         key = (id(space), size)
         entry = self._layouts.get(key) or self._older.get(key)
         if entry is None:

@@ -1,4 +1,4 @@
-"""Checks of the dicts by agent that an environment of several agents returns: no agent missing, none unknown."""
+"""Check the dicts by agent that a multi-agent environment returns: no agent is missing, and none is unknown."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pufferlib.util.annotations import AgentId
 
 __all__ = ["COMMON", "checked_info", "checked_step", "lacking", "require_known", "split_reset"]
 
-COMMON = frozenset(("common", "__common__"))  # in infos: PettingZoo's and RLlib's key for values about no single agent
+COMMON = frozenset(("common", "__common__"))  # PettingZoo's and RLlib's keys in infos for values of no single agent
 STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 
 
 def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
-    """Return observations and infos of a reset; infos are {} if it returns only observations. Raises SpaceError."""
+    """Split a reset's result into observations and infos, by default {}. Raises SpaceError unless both are mappings."""
     observations, infos = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     infos = {} if infos is None else infos
     _require_dicts((observations, infos), ("observations", "infos"), f"{name}.reset")
@@ -23,10 +23,11 @@ def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any,
 
 
 def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[AgentId] = ()) -> Any:
-    """Return the five dicts that a parallel environment's step returned; infos may be None. Raises SpaceError.
+    """Return the five mappings that a parallel environment's step returned, with infos of None as {}.
 
-    Where rewards or flags are a defaultdict, or another mapping with ``__missing__``, this fills in the agents that
-    ``acted`` and still live or end in this step.
+    If rewards or flags are a defaultdict, or another mapping with ``__missing__``, this fills in the agents in
+    ``acted`` that are still in ``parallel.agents`` or ended in this step. Raises SpaceError unless result holds five
+    mappings.
     """
     if not isinstance(result, (tuple, list)) or len(result) != 5:
         got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
@@ -72,7 +73,7 @@ def checked_info(info: object, agent: AgentId, call: str) -> dict[Any, Any]:
 
 
 def lacking(name: str, what: str, agent: AgentId, values: Mapping[Any, Any]) -> SpaceError:
-    """Return the error for an agent that acted and is missing from one of the dicts."""
+    """Return the SpaceError for an agent that acted but is missing from one of a step's dicts."""
     return SpaceError(
         f"{name}.step gave no {what} for agent {agent!r}, which acted; it gave those of {list(values)}: give one to "
         "each agent that acted"
@@ -80,10 +81,10 @@ def lacking(name: str, what: str, agent: AgentId, values: Mapping[Any, Any]) -> 
 
 
 def require_known(call: str, knows: Callable[[AgentId], bool], **dicts: Mapping[Any, Any]) -> None:
-    """Raise SpaceError for rewards, flags or infos under a key that is not an agent's name.
+    """Raise SpaceError if rewards, flags or infos have a key that is not an agent's name.
 
-    PettingZoo allows other keys in infos. So an info that is a dict, like those of agents, must have the key of an
-    agent or "common"; any other value is the environment's.
+    PettingZoo allows other keys in infos: any value that is neither a mapping nor None may have one. A mapping or None,
+    which looks like an agent's info, must have an agent's name or a key in COMMON.
     """
     for what, values in dicts.items():
         foreign = [agent for agent in values if not knows(agent)]

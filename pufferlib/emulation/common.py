@@ -1,4 +1,4 @@
-"""One row format for agents with different spaces: as large as the largest, with a writer and a reader an agent."""
+"""One row format for agents with different spaces, as large as the largest, with a writer and a reader per agent."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ __all__ = ["Clip", "action_reader", "clip_of", "common_action_space", "common_ob
 
 
 def common_observation_space(layouts: Sequence[Layout]) -> gymnasium.Space[Any]:
-    """Return the space of a row that holds any of these agents' flat observations.
+    """Return the space of rows that can hold any of these agents' flat observations.
 
-    Equal flat spaces: that space. One dtype: a 1-D Box of it of the largest size, smaller observations raveled and
-    zero-padded at the end. Several dtypes: a uint8 Box of the bytes of the largest, padded likewise.
+    If the flat spaces are equal, it is that space. If they share a dtype, it is a 1-D Box of that dtype with the
+    largest size; smaller observations are raveled and zero-padded at the end. Otherwise it is a uint8 Box for the bytes
+    of the largest observation, padded in the same way.
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):
@@ -41,9 +42,10 @@ def common_observation_space(layouts: Sequence[Layout]) -> gymnasium.Space[Any]:
 def observation_writer(
     layout: Layout, row_space: gymnasium.Space[Any], num_agents: int = 1
 ) -> Callable[[Any, Array], None]:
-    """Return write(observation, row) for an agent of this layout; row: a view of one row of row_space.
+    """Return a function ``write(observation, row)`` that copies observations of this layout into rows.
 
-    Raises SpaceError if the agent's flat observation does not fit.
+    row: a view of one row of row_space. num_agents: the number of agents in an environment, which limits the cached
+    views. Raises SpaceError if the layout's flat observations do not fit row_space.
     """
     write_by_views = _view_writer(layout, row_space, num_agents)
     if layout.packer is None:
@@ -59,10 +61,10 @@ def observation_writer(
 
 
 def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: int) -> Callable[[Any, Array], None]:
-    """Return the same in plain Python.
+    """Return the pure-Python equivalent of the function that ``observation_writer`` returns.
 
-    Callers should pass few different rows, again and again, because their leaves' views are stored: making a view costs
-    more than writing through it.
+    Callers should use the same few rows again and again: the views of their leaves are cached, because making a view
+    costs more than writing through it.
     """
     flat, pack_into, shape, dtype = layout.flat_space, layout.pack_into, layout.shape, layout.dtype
     if flat is row_space or (shape == row_space.shape and flat.dtype == row_space.dtype):
@@ -94,13 +96,13 @@ def _too_small(what: str, flat: gymnasium.Space[Any], row_space: gymnasium.Space
 def _cached(
     views: Callable[[Array], tuple[Any, Array]], pack_into: Callable[[Any, Any], None], num_agents: int
 ) -> Callable[[Any, Array], None]:
-    """Return a writer that caches the views of rows, and of the padding after them, by the rows' identity."""
+    """Return a writer that caches, by the row's id, the views of a row's leaves and of the padding after them."""
     cache: dict[int, tuple[Array, Any, Array]] = {}
 
     def write(observation: object, row: Array) -> None:
         entry = cache.get(id(row))
         if entry is None:
-            if len(cache) >= 16 * num_agents:  # a caller passes new rows each time; the cache holds their memory
+            if len(cache) >= 16 * num_agents:  # a caller passes new rows each time, and the cache keeps them alive
                 cache.clear()
             entry = cache[id(row)] = (row, *views(row))
         _, leaves, rest = entry
@@ -116,7 +118,7 @@ def _nbytes(layout: Layout) -> int:
 
 
 def _range(flat: gymnasium.Space[Any]) -> tuple[Array, Array]:
-    """Return the least and greatest value of each element of a flat space, raveled."""
+    """Return the lowest and the highest value of each element of a flat space, raveled."""
     if isinstance(flat, spaces.Box):
         return flat.low.ravel(), flat.high.ravel()
     parts = _parts(flat)
@@ -124,7 +126,7 @@ def _range(flat: gymnasium.Space[Any]) -> tuple[Array, Array]:
 
 
 class _Parts(NamedTuple):
-    """A flat action space as discrete and continuous actions, either of which may be empty."""
+    """The discrete and continuous actions of a flat action space; either may be empty."""
 
     nvec: Array  # (num_discrete,) int64
     start: Array  # (num_discrete,) int64
@@ -154,10 +156,11 @@ def _parts(flat: gymnasium.Space[Any]) -> _Parts:
 
 
 def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]:
-    """Return the space of an action row for any of these agents.
+    """Return the space of rows that can hold any of these agents' flat actions.
 
-    Equal flat spaces: that space. Else the largest number of discrete and of continuous actions of any agent, each as
-    wide as the widest: a Discrete, a MultiDiscrete, a 1-D Box, or a Tuple(MultiDiscrete, Box).
+    If the flat spaces are equal, it is that space. Otherwise it has the largest number of discrete and of continuous
+    actions of any agent, each with the widest range: a Discrete, a MultiDiscrete, a 1-D Box, or a Tuple(MultiDiscrete,
+    Box).
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):
@@ -183,7 +186,7 @@ def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]
 
 
 class Clip(NamedTuple):
-    """The map from discrete actions of a larger row to an agent's: clip(row - row_start, 0, last) + shift."""
+    """The map from the discrete actions of a larger row to an agent's: clip(row - row_start, 0, last) + shift."""
 
     row_start: Array  # (num_discrete,) int64
     last: Array  # (num_discrete,) int64
@@ -191,7 +194,7 @@ class Clip(NamedTuple):
 
 
 def clip_of(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Clip | None:
-    """Return the Clip of ``action_reader``'s discrete actions; None if it does more, as for integer Boxes."""
+    """Return the Clip that ``action_reader`` applies; None if a Clip is not enough, as for integer Boxes."""
     flat = layout.flat_space
     parts = flat.spaces if isinstance(flat, spaces.Tuple) else (flat,)
     rows = row_space.spaces if isinstance(row_space, spaces.Tuple) else (row_space,)
@@ -202,11 +205,12 @@ def clip_of(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Clip | Non
 
 
 def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Callable[[Any], Any]:
-    """Return read(row), which returns the agent's raw action; row: an array, or a pair where row_space is a Tuple.
+    """Return a function ``read(row)`` that converts an action row to the agent's raw action.
 
-    From a larger row an agent reads its first elements; a discrete action beyond its range becomes its last. Numbers of
-    an integer Box are rounded and clipped to it, those of a float Box may lie beyond its bounds. Raises SpaceError if
-    row_space has fewer discrete or continuous actions than the agent.
+    row: an array, or a pair of arrays if row_space is a Tuple. From a larger row an agent reads the first elements. A
+    discrete action beyond the agent's range becomes the last in it. Values for an integer Box are rounded and clipped
+    to it; values for a float Box may lie beyond its bounds. Raises SpaceError if row_space has fewer discrete or
+    continuous actions than the agent, or fewer options in one of them.
     """
     flat, unpack = layout.flat_space, layout.unpack
     if flat is row_space or flat == row_space:

@@ -1,4 +1,4 @@
-"""Leaves next to an agent's observation: the environment's state, the agent's type, its action mask."""
+"""Leaves added to an agent's observation: the environment's state, the agent's type and its action mask."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ TypeOf = Callable[[Any], str]
 
 
 class ExtraLeaves:
-    """The leaves "state" and "agent_type" of one PettingZoo environment's agents.
+    """The leaves "state" and "agent_type" for the agents of one PettingZoo environment.
 
-    spaces: of the requested leaves, by name. Raises PlanError for an environment without a state, or without
-    possible_agents, which give the number of types.
+    spaces: the space of each requested leaf, by name. Raises PlanError if the environment lacks what a requested leaf
+    needs: state_space and state(), or possible_agents, which determine the number of types.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class ExtraLeaves:
             self.spaces[AGENT_TYPE] = spaces.Discrete(max(self._types.values()) + 1)
 
     def hold(self, state: object) -> None:
-        """Take the state from a caller that has read it already; the next ``look`` keeps it."""
+        """Store a state that the caller has already read; the next ``look`` keeps it."""
         self._state, self._is_held = state, True
 
     def forget(self) -> None:
-        """Drop a state taken by ``hold``."""
+        """Make the next ``look`` read the state, even after ``hold``."""
         self._is_held = False
 
     def look(self) -> None:
-        """Read the state; call this after each reset and step. Raises SpaceError if the environment has none."""
+        """Read the state; call this after each reset and step. Raises SpaceError if state() is not implemented."""
         if self._is_held:
             self._is_held = False
         elif STATE in self.spaces:
@@ -78,11 +78,14 @@ class ExtraLeaves:
                 ) from error
 
     def leaves(self, agent: AgentId) -> dict[str, object]:
-        """Return an agent's leaves, with the state of the last ``look``."""
+        """Return an agent's leaves, with the state from the last ``look``."""
         return ({STATE: self._state} if STATE in self.spaces else {}) | self.fixed_leaves(agent)
 
     def fixed_leaves(self, agent: AgentId) -> dict[str, object]:
-        """Return an agent's leaves that never change."""
+        """Return the leaves of an agent that never change, which excludes the state.
+
+        Raises PopulationError if the type of the agent is requested and the agent is not in possible_agents.
+        """
         leaves: dict[str, object] = {}
         if AGENT_TYPE in self.spaces:
             if agent not in self._types:
@@ -96,7 +99,8 @@ class ExtraLeaves:
     def take_from_info(self, info: object) -> bool:
         """Take the state from an agent's info, where a caller that plays a raw environment may put it.
 
-        Return whether the info has it; if not, the state is a sample, which the caller must zero in the row.
+        Return False if the state is requested but not in the info; it is then a random sample, and the caller must zero
+        it in the row.
         """
         if STATE not in self.spaces:
             return True
@@ -108,9 +112,11 @@ class ExtraLeaves:
 
 
 def agent_types(name: str, possible_agents: Sequence[AgentId] | None, agent_type: bool | TypeOf) -> dict[AgentId, int]:
-    """Return the number of each agent's type; types are numbered as they first appear in possible_agents.
+    """Return the number of each agent's type; types are numbered by first appearance in possible_agents.
 
-    agent_type: returns an agent's type; True: the agent's name without "_" and a number at its end.
+    agent_type: a function from an agent to its type, a str; True stands for the agent's name without a trailing "_" and
+    number. Raises PlanError if possible_agents is empty or missing, or if a type, or for True an agent's name, is not a
+    str.
     """
     if not possible_agents:
         raise PlanError(
@@ -138,10 +144,11 @@ def agent_types(name: str, possible_agents: Sequence[AgentId] | None, agent_type
 def extended_space(
     space: gymnasium.Space[Any], mask_size: int | None, added: Mapping[str, gymnasium.Space[Any]]
 ) -> spaces.Dict:
-    """Return an observation space with these leaves in front, so that they have the same offset for all agents.
+    """Return an observation space with the added leaves in front, at the same offsets for all agents.
 
-    They are added to a space that contains its action mask; any other space becomes the leaf "observation". mask_size:
-    of a mask to add as well. Raises SpaceError for a name that the space already has.
+    A space with an action mask at the top gets them next to it; any other space becomes the leaf "observation".
+    mask_size: the size of a mask to add as well, or None. Raises SpaceError if the space already has a leaf of that
+    name.
     """
     parts: dict[Any, gymnasium.Space[Any]] = {OBSERVATION: space}
     if mask_size is not None:
@@ -159,10 +166,11 @@ def extended_space(
 
 
 def row_layout(layouts: Sequence[Layout], bounds: Mapping[str, Any], *, masks: bool) -> Layout:
-    """Return the layout by which policies read a row of any of these agents, whose extended spaces differ.
+    """Return the layout with which policies read the rows of agents whose extended spaces differ.
 
-    The leaves in front that all have stay unchanged; the rest is "observation", with ``common_observation_space``: a
-    Box if it has one dtype, else bytes. masks: whether to keep an action mask of equal size in front, too.
+    The leaves in front that are equal for all agents stay unchanged; the rest becomes "observation", a
+    ``common_observation_space``: a Box if it has one dtype, else bytes. masks: whether an action mask of equal size
+    also stays in front.
     """
     extended: list[dict[Any, Any]] = [dict(layout.space.spaces) for layout in layouts]  # type: ignore[attr-defined]
     front: OrderedDict[Any, Any] = OrderedDict()

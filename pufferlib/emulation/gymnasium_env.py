@@ -1,4 +1,4 @@
-"""Gymnasium environments: as rows for workers, and as Gymnasium environments with flat spaces for users."""
+"""Adapt Gymnasium environments: to rows for workers, and to Gymnasium environments with flat spaces for users."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["EmulatedEnv", "GymnasiumRows"]
 class GymnasiumRows(RowEnv):
     """A single-agent environment as one row.
 
-    Between ``step`` and ``write_observations`` it holds the environment's own observation, so that this is copied only
-    once, into the row. With ``action_mask`` the mask is in the observation and no longer in the infos.
+    Between ``step`` and ``write_observations`` it holds the environment's own observation, so that the only copy is the
+    one into the row. With ``action_mask``, the mask moves from the infos to the observation.
     """
 
     def __init__(self, env: Any, *, action_mask: bool = False, check: str = "first", **bounds: Any) -> None:
@@ -117,9 +117,9 @@ class GymnasiumRows(RowEnv):
 
 
 class ForeignEnv(gymnasium.Env[Any, Any]):
-    """A gymnasium.Env around an environment of another class, such as one of old gym.
+    """A gymnasium.Env around an environment of another class, such as an environment of old gym.
 
-    ``env`` is the raw environment; attributes that Gymnasium does not define are looked up there.
+    ``env`` is the raw environment; attributes that Gymnasium does not define are looked up in it.
     """
 
     def __init__(self, env: Any, caller: Caller) -> None:
@@ -153,12 +153,13 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A Gymnasium environment with flat spaces around any single-agent environment.
 
     observation_space, action_space: ``observation_layout.flat_space`` and ``action_layout.flat_space``; the layouts
-    convert to the original structure and back. ``env`` and ``unwrapped`` reach the raw environment (through a
-    ForeignEnv unless it is a gymnasium.Env). The caller owns returned observations and infos. Where observations have
-    an "action_mask", info["action_mask"] repeats it.
+    convert to the original structure and back. ``env`` and ``unwrapped`` lead to the raw environment, through a
+    ForeignEnv unless it is a gymnasium.Env. The caller owns returned observations and infos. If observations have an
+    "action_mask", info["action_mask"] repeats it.
 
-    Raises SpaceError for spaces that cannot be flattened and for returned values that do not fit them (full checks on
-    the first reset and the first step, or always with check="always"); CallError for a step before reset.
+    Raises SpaceError for spaces that cannot be flattened, for returned values that do not fit them (fully checked in
+    the first reset and the first step, or always with check="always") and for an action of the wrong shape or kind;
+    ActionError for an action outside its space; CallError for a step before the first reset.
     """
 
     def __init__(self, env: Any, *, action_mask: bool = False, check: str = "first", **bounds: Any) -> None:
@@ -172,7 +173,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.action_space = self.action_layout.flat_space
         self._masks = has_mask(caller.raw_observation_space)
         self._was_reset = False
-        self._is_plain = False  # the compiled path may read steps
+        self._is_plain = False  # whether the compiled path may read steps
 
     @property
     def raw(self) -> Any:
@@ -181,7 +182,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @property
     def wrap_kwargs(self) -> dict[str, Any]:
-        """The arguments with which it was wrapped."""
+        """The arguments that were passed to ``wrap``."""
         return dict(self._kwargs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Infos for the user: copies, with the episode entries that Gymnasium's recorder would add."""
+"""Copy infos for the user, and add the episode statistics that Gymnasium's recorder would add."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _UNCHANGING = frozenset({float, int, bool, str, bytes, type(None), np.float64, n
 
 
 def copy_value(value: Any) -> Any:
-    """Return a copy of value that shares no dict, list, tuple or array with it; other objects are shared.
+    """Copy a value so that it shares no dict, list, tuple or array with the original; other objects are shared.
 
-    Backends in this process pass infos to the user directly, others pickle them: later writes of an environment into
-    its buffers must show in neither.
+    Backends in this process pass infos to the user directly, and others pickle them later. In either case, what an
+    environment then writes to its buffers must not change them.
     """
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, dict):
-        # Most are numbers: testing for them here costs a quarter of a call.
+        # Most values are numbers: testing for them here costs a quarter of a call.
         return {key: item if type(item) in _UNCHANGING else copy_value(item) for key, item in value.items()}
     if type(value) is list:
         return [copy_value(item) for item in value]
@@ -31,7 +31,7 @@ def copy_value(value: Any) -> Any:
 
 
 def add_episode(info: dict[str, Any], episode_return: float, length: int, start_s: float) -> None:
-    """Add {"episode": {"r": return, "l": steps, "t": seconds since start_s}}, unless the environment has added one.
+    """Add {"episode": {"r": return, "l": steps, "t": seconds since start_s}} unless the info already has an "episode".
 
     start_s: perf_counter() at the episode's first row.
     """

@@ -1,4 +1,4 @@
-"""A PufferEnv as rows: its buffers have the shape of a batch, so that writing is one copy."""
+"""PufferEnvs as rows: their buffers have the shape of a batch, so that writing rows is one copy."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Check = Literal["first", "always"]
 
 
 def native_rows(env: PufferEnv, *, check: Check = "first") -> RowEnv:
-    """Return env as rows. Raises SpaceError for spaces or a number of agents that rows cannot represent."""
+    """Return a PufferEnv as a RowEnv. Raises SpaceError if rows cannot represent its spaces or number of agents."""
     validate(env)
     return NativeRow(env, check) if env.num_agents == 1 else NativeRows(env, check)
 
 
 def validate(env: PufferEnv) -> None:
-    """Raise SpaceError unless env has two spaces of fixed shape and at least one agent."""
+    """Raise SpaceError unless env has observation and action spaces of fixed shape and at least one agent."""
     name = type(env).__name__
     for attribute in ("single_observation_space", "single_action_space"):
         space = getattr(env, attribute, None)
@@ -45,13 +45,13 @@ def validate(env: PufferEnv) -> None:
 
 def zero_outcome(env: PufferEnv) -> None:
     """Zero rewards and flags, as PufferEnv promises before each call."""
-    env.rewards.fill(0)  # half the time of [...] = 0
+    env.rewards.fill(0)  # takes half the time of [...] = 0
     env.terminations.fill(False)
     env.truncations.fill(False)
 
 
 def validate_buffers(env: PufferEnv) -> None:
-    """Raise SpaceError if env has replaced a buffer by an object of another shape or dtype."""
+    """Raise SpaceError if env has replaced a buffer with an object of another shape or dtype."""
     space, agents = env.single_observation_space, env.num_agents
     assert space.shape is not None
     expected = {
@@ -72,9 +72,10 @@ def validate_buffers(env: PufferEnv) -> None:
 
 
 def infos_by_agent(env: PufferEnv, infos: object) -> list[tuple[int | None, dict[str, Any]]]:
-    """Return the infos of reset or step as pairs of an agent index and a copy, without empty ones.
+    """Return the infos of a reset or step as pairs of an agent index and a copy, without empty ones.
 
-    The index is None for a dict about a whole environment of several agents.
+    The index is None for a dict about a multi-agent environment as a whole. Raises SpaceError unless infos are None,
+    one mapping, or a sequence with one mapping per agent.
     """
     if not infos:
         return []
@@ -89,7 +90,7 @@ def infos_by_agent(env: PufferEnv, infos: object) -> list[tuple[int | None, dict
 
 
 class _Native(RowEnv):
-    """The common part of rows for one agent and for several."""
+    """The base class of NativeRow and NativeRows."""
 
     env: PufferEnv
 
@@ -133,7 +134,7 @@ class _Native(RowEnv):
 
 
 class NativeRow(_Native):
-    """A PufferEnv of one agent: scalars instead of arrays of length one, which cost 0.4 us an operation."""
+    """A single-agent PufferEnv as one row, with scalars: arrays of length one would cost 0.4 us per operation."""
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
         super().__init__(env, check)
@@ -156,7 +157,10 @@ class NativeRow(_Native):
         return self._hold(result, True)  # the fast path does not step absent agents
 
     def _hold(self, infos: object, acted: bool) -> bool:
-        """Hold the row of a step that returned infos. acted: whether its action counted."""
+        """Hold the row of a step that returned infos; return whether the episode is over.
+
+        acted: whether the step's action counted.
+        """
         env = self.env
         self._acted = acted
         if self._check_step:
@@ -209,10 +213,10 @@ class NativeRow(_Native):
 
 
 class NativeRows(_Native, HeldRows):
-    """A PufferEnv of several agents, whose rows may be absent for a while.
+    """A multi-agent PufferEnv as rows, which may have no agent for a while.
 
-    In most steps no agent comes or goes, which a few counts show; then it holds the environment's arrays themselves. A
-    step costs the same dozen NumPy calls for four agents as for four thousand.
+    In most steps no agent comes or goes, which a few counts detect; the environment's own arrays are then held. A step
+    takes the same dozen NumPy calls for four agents as for four thousand.
     """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
@@ -225,7 +229,7 @@ class NativeRows(_Native, HeldRows):
         self._first_ticks = np.zeros(agents, np.int64)  # the tick of each agent's first row
         self._starts_s = np.zeros(agents, np.float64)
         self._tick = 0
-        self._past_return = 0.0  # the return of agents whose row another has now
+        self._past_return = 0.0  # the return of agents whose row another agent has now
         self.before: Array | None = None  # the agents that act in this step; None: all
         self.fast = FastRows(env, self._returns, self._first_ticks, self._starts_s)
 
@@ -275,7 +279,10 @@ class NativeRows(_Native, HeldRows):
         self._past_return, self._tick, self._start_s = totals
 
     def _come_and_go(self, masks: Array) -> bool:
-        """Hold the rows of a step in which agents are absent, end or appear. masks: whose actions counted."""
+        """Hold the rows of a step in which agents are absent, end or appear; return whether the episode is over.
+
+        masks: (num_agents,) bool, the agents whose actions counted.
+        """
         env = self.env
         alive = env.alive
         # Drop flags and rewards of agents whose action did not count.
@@ -326,9 +333,10 @@ class NativeRows(_Native, HeldRows):
 
 
 class NativeEnv(gymnasium.Env[Any, Any]):
-    """A PufferEnv of one agent as a Gymnasium environment. ``env`` is the PufferEnv; the caller owns returned values.
+    """A single-agent PufferEnv as a Gymnasium environment. ``env`` is the PufferEnv; the caller owns returned values.
 
-    Raises SpaceError for an action of another shape or kind, CallError for a step before reset.
+    Raises SpaceError for an environment of several agents and for an action of the wrong shape or kind; ActionError for
+    an action outside its space; CallError for a step before the first reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:
@@ -354,7 +362,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
 
     @property
     def wrap_kwargs(self) -> dict[str, Any]:
-        """The arguments with which it was wrapped: none."""
+        """The arguments that were passed to ``wrap``: none, because a PufferEnv takes none."""
         return {}
 
     @property

@@ -1,4 +1,4 @@
-"""PettingZoo environments with flat spaces around PettingZoo environments and PufferEnvs."""
+"""PettingZoo parallel environments with flat spaces around PettingZoo environments and PufferEnvs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ __all__ = ["EmulatedParallelEnv", "NativeParallelEnv"]
 
 
 class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
-    """A PettingZoo parallel environment with flat spaces around a parallel or an AEC one.
+    """A PettingZoo parallel environment with flat spaces around a parallel or AEC environment.
 
-    Agents come and go as in the raw environment, in dicts keyed by agent; each has its own spaces, and
+    Agents come and go as in the raw environment, in dicts keyed by agent. Each agent has its own spaces, and its own
     ``observation_layout(agent)`` and ``action_layout(agent)``. ``possible_agents`` exists if the raw environment has
-    it. ``env`` is the raw environment; other attributes are looked up there. The caller owns returned observations and
-    infos; infos have the agent's "action_mask" wherever the environment returns one.
+    it. ``env`` is the raw environment; attributes that are not defined here are looked up in it. The caller owns
+    returned observations and infos. An agent's info has its "action_mask" if the environment returns one, in the info
+    or the observation.
 
-    Raises SpaceError for spaces that cannot be flattened and for observations that do not fit them; CallError for a
-    step before reset.
+    Raises SpaceError for spaces that cannot be flattened, for observations that do not fit them and for an action of
+    the wrong shape or kind; ActionError for an action outside its space; CallError for a step before the first reset.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self._reset = Resetter(parallel, name)
         self._was_reset = False
         self._known: set[AgentId] = set()  # the agents of this episode
-        self._ended: set[AgentId] = set()  # those of them that have ended
+        self._ended: set[AgentId] = set()  # the agents that have ended in this episode
 
     @property
     def raw(self) -> Any:
@@ -85,7 +86,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     @property
     def wrap_kwargs(self) -> dict[str, Any]:
-        """The arguments with which it was wrapped."""
+        """The arguments that were passed to ``wrap``."""
         return dict(self._kwargs)
 
     @property
@@ -94,7 +95,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     @property
     def agents(self) -> list[AgentId]:
-        """The living agents; none before the first reset."""
+        """The living agents; empty before the first reset."""
         return list(self._parallel.agents) if self._was_reset else []
 
     def __getattr__(self, name: str) -> Any:
@@ -152,7 +153,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         terminations: Mapping[Any, Any],
         truncations: Mapping[Any, Any],
     ) -> tuple[dict[Any, float], dict[Any, bool], dict[Any, bool]]:
-        """Return rewards and flags as numbers and bools. Raises SpaceError for a missing or unknown agent."""
+        """Return rewards as floats and flags as bools. Raises SpaceError for a missing or unknown agent."""
         name = self._name
         require_known(f"{name}.step", self._knows, rewards=rewards, terminations=terminations, truncations=truncations)
         terminated = {agent: checked_flag(flag, "termination", name) for agent, flag in terminations.items()}
@@ -172,7 +173,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         return {agent: scalar_reward(reward, name) for agent, reward in rewards.items()}, terminated, truncated
 
     def _raw_action(self, agent: AgentId, action: object) -> object:
-        if action is None:  # AEC environments take it from dead agents
+        if action is None:  # AEC environments expect None from dead agents
             return None
         return self._agents[agent].action_layout.unpack_checked(action, f" of agent {agent!r}")
 
@@ -215,10 +216,11 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
 
 class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """A PufferEnv as a PettingZoo parallel environment of agents "agent_0", "agent_1" … in the order of its rows.
+    """A PufferEnv as a PettingZoo parallel environment, whose rows are the agents "agent_0", "agent_1", … in order.
 
-    An agent is listed while it is alive; ``env`` is the PufferEnv; the caller owns returned values. Raises SpaceError
-    for an action of another shape or kind, CallError for a step before reset.
+    ``agents`` lists the living agents; ``env`` is the PufferEnv; the caller owns returned values. Raises SpaceError for
+    an action of the wrong shape or kind, ActionError for an action outside its space, CallError for a step before the
+    first reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:
@@ -248,7 +250,7 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     @property
     def wrap_kwargs(self) -> dict[str, Any]:
-        """The arguments with which it was wrapped: none."""
+        """The arguments that were passed to ``wrap``: none, because a PufferEnv takes none."""
         return {}
 
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
@@ -314,7 +316,7 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         by_agent = dict(infos_by_agent(self.env, infos))
         owned = {agent: by_agent.get(self._agent_index(agent), {}) for agent in agents}
         if None in by_agent:
-            owned["common"] = by_agent[None]  # PettingZoo's key for values about no single agent
+            owned["common"] = by_agent[None]  # PettingZoo's key for values of no single agent
         return owned
 
     def render(self) -> Any:

@@ -1,4 +1,4 @@
-"""A PettingZoo environment as rows: agents that spawn and die in a fixed number of rows, with a mask."""
+"""PettingZoo environments as a fixed number of rows, in which agents spawn and die; masks mark the rows that count."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ FALSE = np.False_  # a singleton, like False
 
 
 def as_parallel(env: Any) -> Any:
-    """Return env if it is a parallel environment, or an AEC environment through PettingZoo's own conversion.
+    """Return a parallel environment unchanged, or an AEC environment converted by PettingZoo's own wrappers.
 
-    One that is not parallelizable is converted turn by turn: each step plays the action of the active agent, named in
-    infos[agent]["active_agent"], and ignores the other actions.
+    An AEC environment that is not parallelizable is converted turn by turn: each step plays the action of the active
+    agent, named in infos[agent]["active_agent"], and ignores the other actions.
     """
     if not hasattr(env, "agent_iter"):
         return env
@@ -53,10 +53,11 @@ def as_parallel(env: Any) -> Any:
 def probe(
     parallel: Any, possible_agents: list[AgentId] | None, action_mask: bool | None, spaces_known: bool
 ) -> tuple[bool, list[AgentId]]:
-    """Return whether infos have action masks, and the agents known before the first episode.
+    """Return whether infos have action masks, and the agents that are known before the first episode.
 
-    Resets the environment once, without a seed, if it must; the reset that starts the first episode comes later.
-    spaces_known: True where the agents of an environment without possible_agents need not be known.
+    Resets the environment once, without a seed, if it does not know these otherwise; the first episode starts with a
+    later reset. action_mask: the user's choice; None looks for masks. spaces_known: True if the agents of an
+    environment without possible_agents need not be known.
     """
     known = list(possible_agents or ())
     if action_mask is None and known and all(has_mask(parallel.observation_space(agent)) for agent in known):
@@ -70,7 +71,7 @@ def probe(
 
 
 def _most_agents(parallel: Any) -> int | None:
-    """Return the ``max_num_agents`` of an environment without ``possible_agents``; None if it has none."""
+    """Return the ``max_num_agents`` of an environment without ``possible_agents``; None if it is unknown."""
     try:
         return parallel.max_num_agents or None
     except (AttributeError, TypeError):  # PettingZoo's default counts possible_agents, which are missing or None
@@ -82,16 +83,18 @@ def _equal(space: object, other: object) -> bool:
 
 
 class PettingZooRows(HeldRows):
-    """A parallel or AEC environment as one row for each index of its ``AgentIndices``.
+    """A parallel or AEC environment as rows, one per index of its ``AgentIndices``.
 
-    max_agents: the most agents alive at once, for environments without ``possible_agents``; by default PettingZoo's
-    ``max_num_agents``.
-    observation_space, action_space: spaces as large as any agent's, where those of agents that appear later are not
-    known at the start; they set the space of the rows. action_mask: whether info["action_mask"] becomes a leaf of the
-    observation; None inspects the infos of one reset. state, agent_type: as in ``wrap``. Agents with different spaces
-    share rows by ``common`` and, with these leaves, by ``row_layout``.
+    max_agents: the most agents that are alive at once, for environments without ``possible_agents``; by default
+        PettingZoo's ``max_num_agents``.
+    observation_space, action_space: spaces as large as any agent's, which determine the spaces of the rows; for
+        environments that do not know the spaces of later agents at the start.
+    action_mask: whether info["action_mask"] becomes a leaf of the observation; None inspects the infos of one reset.
+        state, agent_type: as for ``wrap``. Agents with different spaces share the row spaces that ``common`` and, with
+        these leaves, ``row_layout`` define.
 
-    observation_layouts, action_layouts: one an agent index; the layout of the rows until an agent has that index.
+    observation_layouts, action_layouts: one per agent index; an index that no agent has had yet has the layout of the
+    rows.
     """
 
     _rewards: Array
@@ -143,7 +146,7 @@ class PettingZooRows(HeldRows):
         else:
             self.observation_layouts = (self.observation_layout,) * self.num_agents
             self.action_layouts = (self.action_layout,) * self.num_agents
-        for agent in agents:  # raises at once if one does not fit
+        for agent in agents:  # raises now if an agent does not fit the rows
             self._writer(agent.observation_layout)
             self._reader(agent.action_layout)
         self._reset = Resetter(parallel, self.name)
@@ -160,7 +163,7 @@ class PettingZooRows(HeldRows):
         self._lengths = np.zeros(num, np.int64)
         self._starts_s = np.zeros(num, np.float64)
         self._listed: list[AgentId] = []  # the environment's agents after the last call
-        self.changes = 0  # the number of changes of ``seating``
+        self.changes = 0  # the number of times that ``seating`` has changed
         has_state = self._extra_leaves is not None and STATE in self._extra_leaves.spaces
         arrays = self._returns, self._lengths, self._starts_s
         keeps_indices = self._indices.is_fixed
@@ -193,7 +196,7 @@ class PettingZooRows(HeldRows):
                     f"{written(observation_space='', action_space='')}, each as large as any agent's"
                 ),
             )
-        # One layout fits all rows only if all agents have one space; else rows are arrays of the common space.
+        # One layout fits all rows only if all agents share a space; else rows are arrays of the common space.
         same = bool(observation_layouts) and all(
             _equal(layout.space, observation_layouts[0].space) for layout in observation_layouts
         )
@@ -263,7 +266,7 @@ class PettingZooRows(HeldRows):
         self.infos = self._infos_by_agent(infos, "reset")
 
     def _forget_spaces(self) -> None:
-        """Read the spaces again in this episode, unless agents keep theirs."""
+        """Make this episode read the spaces again, unless agents keep theirs."""
         if not self._fixed:
             self._agents.new_episode()
             self._readers, self._writers = {}, {}  # or those of each episode's new spaces would accumulate
@@ -295,10 +298,10 @@ class PettingZooRows(HeldRows):
         lingering: set[AgentId],
         begun: bool,
     ) -> None:
-        """Take the agents back from code that has stepped the environment directly, with ownership of the arguments.
+        """Take the agents back from code that stepped the environment directly, and take ownership of the arguments.
 
-        living: their names, in the environment's order; the others as in ``Seating``. begun: whether they are of a
-        new episode.
+        living: the names of the living agents, in the environment's order. listed, last, ended, lingering: as in
+        ``Seating``. begun: whether a new episode has begun.
         """
         if begun:
             self._forget_spaces()
@@ -329,7 +332,7 @@ class PettingZooRows(HeldRows):
             column[:] = 0
 
     def _add_agents(self, names: list[AgentId], observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
-        """Add agents that have just got an index, with their first observations."""
+        """Set up agents that have just received an index, and hold their first observations."""
         self._set_up(names)
         for name in names:
             agent_index = self._indices.living[name]
@@ -339,7 +342,7 @@ class PettingZooRows(HeldRows):
             self._observations[agent_index] = agent.observed(name, observations[name], infos.get(name))
 
     def _set_up(self, names: list[AgentId]) -> None:
-        """Set up the converters and layouts of agents at their indices."""
+        """Install the converters and layouts of agents at their indices."""
         observation_layouts, action_layouts = list(self.observation_layouts), list(self.action_layouts)
         for name in names:
             agent_index, agent = self._indices.living[name], self._agents[name]
@@ -377,7 +380,7 @@ class PettingZooRows(HeldRows):
         present = set(listed)
         self._clear()
         held_observations, agent_at = self._observations, self._agent_at
-        masks, values = [False] * self.num_agents, [0.0] * self.num_agents  # storing costs a third of that in an array
+        masks, values = [False] * self.num_agents, [0.0] * self.num_agents  # a store takes a third of an array's
         ended: dict[AgentId, int] = {}
         is_complete = len(rewards) == len(terminations) == len(truncations) == len(living)
         for name, agent_index in living.items():
@@ -443,7 +446,10 @@ class PettingZooRows(HeldRows):
         return over
 
     def _infos_by_agent(self, infos: Mapping[Any, Any], call: str) -> AgentInfos:
-        """Return the non-empty infos by agent index; those of no agent form one info of the environment, by key."""
+        """Return copies of the non-empty infos as pairs of an agent index and an info.
+
+        Values that belong to no agent form one info, keyed as in the environment, with the index None.
+        """
         last = self._indices.last
         if not infos.keys() <= last.keys():
             require_known(f"{self.name}.{call}", self._indices.knows, infos=infos)

@@ -1,4 +1,4 @@
-"""Ocean's environments for ``gymnasium.make``: the entry points that ``import ocean`` registers, by name."""
+"""The entry points for ``gymnasium.make`` that ``import ocean`` registers for Ocean's environments, by name."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__: list[str] = []
 
 
 def __getattr__(name: str) -> Callable[..., gymnasium.Env[Any, Any]]:
-    """Return the entry point of ``ocean/<name>``, called with the arguments of the environment's class."""
+    """Return the entry point of ``ocean/<name>``, which takes the arguments of the environment's class."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return partial(_single_agent_env, f"ocean/{name}")
 
 
 def _single_agent_env(name: str, /, **kwargs: object) -> gymnasium.Env[Any, Any]:
-    """Return the environment, a PufferEnv wrapped. Raises SpaceError if it has several agents."""
+    """Create an environment, and wrap it if it is a PufferEnv. Raises SpaceError if it has several agents."""
     env = registry.creator(name)(**kwargs)
     if isinstance(env, PufferEnv) and env.num_agents == 1:
         env = wrap(env)

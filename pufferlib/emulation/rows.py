@@ -23,76 +23,76 @@ __all__ = ["FastAgents", "FastRows", "FastStep", "HeldRows", "RowEnv", "Rows", "
 
 
 class Rows(NamedTuple):
-    """The arrays that one environment writes: views of its slot in a block, one row an agent."""
+    """The arrays that one environment writes: views of its slot in a block, one row per agent."""
 
     observations: Array  # (num_agents, *single_observation_space.shape)
     rewards: Array  # (num_agents,) float32 or float64
     terminations: Array  # (num_agents,) bool
     truncations: Array  # (num_agents,) bool
     masks: Array  # (num_agents,) bool: the transition into this row counts
-    places: tuple[Array, ...]  # observations[i, ...] of each agent, made once: a view costs 0.1 us
+    places: tuple[Array, ...]  # observations[i, ...] per agent, made once: a view costs 0.1 us
 
 
 MaskPlan = tuple[str, int, dict[Any, Any]]  # see action_masks.mask_plan
 
 
 class FastStep(NamedTuple):
-    """What the compiled loop needs to step an environment of one agent without its RowEnv in usual steps."""
+    """The data with which the compiled loop makes a single-agent environment's usual steps without its RowEnv."""
 
     env: object  # the raw environment
     step: Callable[[Any], Any]  # the environment's ``step``
     packer: Packer  # of the observation layout
-    unpacker: Unpacker | None  # of the action layout; None for an action that is one leaf
-    native: bool  # a PufferEnv, which writes into its own buffers; others return five values
-    resets: bool  # its ``reset`` may be called, too: one that returns values returns an observation and an info
-    masks: MaskPlan | None = None  # the ``mask_plan`` of the masks in its infos, leaves of its observations
+    unpacker: Unpacker | None  # of the action layout; None if an action is one leaf
+    native: bool  # it is a PufferEnv, which writes to its own buffers; others return five values
+    resets: bool  # its ``reset`` may be called too: a pair that it returns is (observation, info)
+    masks: MaskPlan | None = None  # the ``mask_plan`` of masks that move from infos to observations
 
 
 class FastAgents(NamedTuple):
-    """What the compiled loop needs to step a parallel environment without its RowEnv, with agents checked by it.
+    """The data with which the compiled loop steps a parallel environment, whose agents its RowEnv has checked.
 
-    The loop takes the agents from the RowEnv's ``seating()`` whenever ``changes`` has changed, and returns them by
-    ``take_seating``. Both share the arrays, one value an agent index.
+    The loop gets the agents from the RowEnv's ``seating()`` whenever ``changes`` has changed, and hands them back with
+    ``take_seating``. The loop and the RowEnv share the arrays, which have one value per agent index.
     """
 
     env: object  # the parallel environment
     returns: Array  # float64
     lengths: Array  # int64
     starts_s: Array  # float64
-    keeps_spaces: bool  # an agent has the same spaces in each episode; else the environment is asked for each new agent
-    keeps_indices: bool  # an agent has the same index in each episode
-    extra_leaves: ExtraLeaves | None  # those in the observations
+    keeps_spaces: bool  # agents have the same spaces in each episode; else each new agent's are read again
+    keeps_indices: bool  # agents have the same index in each episode
+    extra_leaves: ExtraLeaves | None  # the leaves added to observations
     has_state: bool  # they include the environment's state
     mask_in_info: bool
 
 
 class Seat(NamedTuple):
-    """An agent and its index, with the converters of its actions and observations."""
+    """An agent, its index, and the converters of its actions and observations."""
 
     name: AgentId
     agent_index: int
     packer: Packer | None  # of its observation layout
-    unpacker: Unpacker | None  # of its action layout; None where only ``read`` can convert its action
-    read: Callable[[Any], Any]  # converts its row of actions
-    clip: Clip | None  # of its discrete actions; None where the row's need none
-    masks: MaskPlan | None  # the ``mask_plan`` of the masks in its infos, a leaf of its observations
-    merges_leaves: bool  # leaves go into the observation, which is a dict
-    leaves: dict[str, object] | None  # of ExtraLeaves, without the state; or None
-    spaces: tuple[Any, Any]  # of its observations and actions, the environment's own objects
+    unpacker: Unpacker | None  # of its action layout; None if only ``read`` can convert its action
+    read: Callable[[Any], Any]  # converts its action row
+    clip: Clip | None  # of its discrete actions; None if the row's actions need none
+    masks: MaskPlan | None  # the ``mask_plan`` of masks that move from infos to observations
+    merges_leaves: bool  # extra leaves go into the observation itself, which is a dict
+    leaves: dict[str, object] | None  # the ``fixed_leaves`` of ExtraLeaves, if any
+    spaces: tuple[Any, Any]  # the environment's own observation and action space
 
 
 class Seating(NamedTuple):
-    """The agents of a parallel environment."""
+    """The agents of a parallel environment, for code that steps it without its RowEnv."""
 
-    seats: list[Seat]  # of the living, in the environment's order
+    seats: list[Seat]  # of the living agents, in the environment's order
     listed: list[AgentId]  # its ``agents`` after the last call
-    last: dict[AgentId, int]  # this and the others as in AgentIndices
+    last: dict[AgentId, int]  # this and the next two as in AgentIndices
     ended: set[AgentId]
     lingering: set[AgentId]
 
 
 class FastRows(NamedTuple):
-    """What the compiled loop needs to step a PufferEnv of several agents without its RowEnv. Both share the arrays."""
+    """The data with which the compiled loop steps a multi-agent PufferEnv; loop and RowEnv share the arrays."""
 
     env: object
     returns: Array  # float64
@@ -101,43 +101,46 @@ class FastRows(NamedTuple):
 
 
 class RowEnv(ABC):
-    """One environment as ``num_agents`` rows: step it, then write the rows that it holds.
+    """An environment as ``num_agents`` rows: step it, then write the rows that it holds.
 
     ``step`` and ``reset`` advance the environment and hold the outcome; ``write_observations`` and ``write_outcome``
     copy it into rows. They are separate because a pool knows the slot only after the step, and because a same-step
-    autoreset writes the last observation and the first of the next episode to different arrays.
+    autoreset writes the last observation and the first one of the next episode to different arrays.
     """
 
     env: object  # the target of render, call, get_attr and set_attr
-    num_agents: int  # rows
-    multi_agent: bool  # True where infos are by agent
+    num_agents: int  # the number of rows
+    multi_agent: bool  # whether infos are by agent
     observation_space: gymnasium.Space[Any]  # of one row, as learners see it
     action_space: gymnasium.Space[Any]  # of one row, as learners see it
     observation_layout: Layout  # of a row
     action_layout: ActionLayout  # of a row
     observation_layouts: tuple[Layout, ...]  # of each row's agent, which may be smaller than the row
     action_layouts: tuple[ActionLayout, ...]  # of each row's agent
-    agent_names: tuple[str, ...] = ()  # by agent index; () for one agent, or where agents change their indices
-    autoreset_mode: str | None = None  # of an environment that resets its agents by itself
+    agent_names: tuple[str, ...] = ()  # by agent index; () for one agent, or if agents change their indices
+    autoreset_mode: str | None = None  # set if the environment resets its agents by itself
     infos: AgentInfos
     # of the last reset or step: (agent index, or None for the environment; a non-empty dict that the caller owns)
 
-    # Used only where an environment has a fast step:
+    # Used only if an environment has a fast step:
     fast: FastStep | FastAgents | FastRows | None = None  # for the compiled path
     totals: tuple[float, int, float]  # return and length of the episode so far, perf_counter() when it began; a
-    # PufferEnv of several agents has, instead of the return, that of agents whose row another has now
+    # multi-agent PufferEnv counts in the return only agents whose row another agent has now
 
     @property
     def settled(self) -> bool:
-        """Whether all one-time checks are done, so that the next step may be a fast one."""
+        """Whether all one-time checks are done, so that the next step may take the fast path."""
         return False
 
     def take(self, result: object) -> bool:
-        """Hold the rows of a step already played, as ``step`` does. result: of the raw environment's step."""
+        """Hold the rows of a step that was already played; return whether the episode is over.
+
+        result: the result of the raw environment's step.
+        """
         raise NotImplementedError
 
     def take_reset(self, result: object) -> None:
-        """Hold the first rows of an episode, as ``reset`` does. result: of the raw environment's reset."""
+        """Hold the first rows of an episode. result: the result of the raw environment's reset."""
         raise NotImplementedError
 
     @abstractmethod
@@ -146,7 +149,10 @@ class RowEnv(ABC):
 
     @abstractmethod
     def step(self, actions: RowActions) -> bool:
-        """Play one step and hold its rows; True if the episode is over. actions: (num_agents, …) or a pair of such."""
+        """Play one step and hold its rows; return whether the episode is over.
+
+        actions: an array (num_agents, …), or a pair of such arrays.
+        """
 
     @abstractmethod
     def write_observations(self, rows: Rows) -> None:
@@ -157,29 +163,30 @@ class RowEnv(ABC):
         """Copy the held rewards, terminations, truncations and masks into rows."""
 
     def row_of(self, observation: object, info: object = None, agent: AgentId = None) -> Array:
-        """Return a raw observation as one flat row, a new array. agent: its name, in an environment of several.
+        """Return a raw observation as one flat row, a new array. agent: its name in a multi-agent environment.
 
-        info: holds the masks and, if rows contain the environment's state, the state under "state". Without it the leaf
-        is zeros, because the played environment may be another one, whose state the actor may not know.
+        info: holds the action mask and, if rows contain the environment's state, the state under "state". Without the
+        state, that leaf is zeros, because the environment may differ from the one that is played, whose state the actor
+        may not know.
         """
         return np.asarray(self.observation_layout.flatten(observation))
 
     def action_of(self, row: RowActions, agent: AgentId = None) -> object:
-        """Return the raw action in a row of actions, an array or a pair of them.
+        """Convert one action row, an array or a pair of arrays, to the raw action.
 
-        agent: its name, in an environment of several.
+        agent: its name in a multi-agent environment.
         """
         return self.action_layout.unpack(row)
 
     def close(self) -> None:
-        """Close the environment. Safe on an environment that has no ``close``."""
+        """Close the environment if it has a ``close``."""
         close = getattr(self.env, "close", None)
         if close is not None:
             close()
 
 
 class HeldRows(RowEnv):
-    """Rows that hold their outcome as arrays (num_agents,), or as one value for all."""
+    """A RowEnv that holds its outcome as arrays (num_agents,), or as one value for all rows."""
 
     _rewards: Array | float
     _terminations: Array | bool

@@ -1,4 +1,4 @@
-"""One interface to single-agent environments of many conventions: their results become Gymnasium's five values."""
+"""One interface to single-agent environments of different conventions: all return Gymnasium's five values."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ __all__ = ["Caller", "Resetter", "checked_flag", "own_attribute", "own_space", "
 
 
 class Caller:
-    """The reset and step of one environment, converted to Gymnasium's API and checked.
+    """A caller of one environment's reset and step, which converts the results to Gymnasium's API and checks them.
 
-    Beyond Gymnasium's API it accepts: reset that returns only the observation; 4-tuple steps, whose
-    info["TimeLimit.truncated"] marks a truncation; reset without ``seed`` (calls ``env.seed`` if it exists, else warns
-    once) or ``options``; infos that are None; flags and rewards of any numeric type. Rewards that are a
-    list become their sum, with the list in info["rewards"]; flags that are a list end the episode when all are set.
+    It also accepts: a reset that returns only the observation; a step that returns four values, with a truncation
+    marked by info["TimeLimit.truncated"]; a reset without the argument ``seed`` (then ``env.seed`` is called if it
+    exists) or ``options``, with one warning about each that is lost; infos that are None; flags and rewards of any
+    numeric type. Rewards that are a list are summed, and info["rewards"] keeps the list; flags that are a list are True
+    if all of them are.
 
-    Observations are passed on uncopied, possibly views of the environment's live buffers.
+    Observations are not copied; they may be views of the environment's live buffers.
     """
 
     def __init__(self, env: Any, bounds: Mapping[str, Any], action_mask: bool, check: str) -> None:
@@ -54,28 +55,28 @@ class Caller:
         self._unseeded = base if isinstance(base, gymnasium.Env) and base._np_random is None else None
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode. Return the observation, as ``observation_layout`` packs it, and the info."""
+        """Start an episode; return the observation, in the structure of ``observation_layout``, and the info."""
         return self.regular_reset(self.raw_reset(seed, options))
 
     def raw_reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        """Return the result of the environment's reset."""
+        """Reset the environment and return its result unchanged."""
         if seed is not None and self._unseeded is not None:
             self._unseeded._np_random, _ = seeding.np_random(seed)
         return self._reset(seed, options)
 
     def regular_reset(self, result: object) -> tuple[Any, dict[str, Any]]:
-        """Return the checked observation and info in a result of the environment's reset."""
+        """Check the result of the environment's reset; return the observation and the info."""
         observation, info = self._split(result)
         observation = self.observed(observation, info, self._check_reset)
         self._check_reset = self._always
         return observation, info
 
     def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Play one step with an action of the raw action space. Return Gymnasium's five values."""
+        """Play one step with an action of the raw action space; return Gymnasium's five values."""
         return self.regular_step(self.raw_step(action))
 
     def regular_step(self, result: tuple[Any, ...]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return Gymnasium's five values, checked, for a result of the environment's step."""
+        """Check the result of the environment's step; return Gymnasium's five values."""
         if len(result) == 5:
             observation, reward, terminated, truncated, info = result
             if not (type(reward) is float and type(terminated) is bool and type(truncated) is bool):
@@ -103,17 +104,20 @@ class Caller:
 
     @property
     def settled(self) -> bool:
-        """Whether only the shape and dtype of observations are checked from now on."""
+        """Whether the full checks are done, so that only the shape and dtype of observations are still checked."""
         return not self._check_step
 
     def close(self) -> None:
-        """Close the environment if it can be closed."""
+        """Close the environment if it has a ``close``."""
         close = getattr(self.env, "close", None)
         if close is not None:
             close()
 
     def observed(self, observation: object, info: dict[str, Any], check: bool = False) -> object:
-        """Return the observation as ``observation_layout`` packs it: with the mask from the info, if any."""
+        """Return an observation in the structure of ``observation_layout``, which may include the mask from the info.
+
+        check: whether to check it fully.
+        """
         if self.action_mask:
             mask = pack_mask(self.raw_action_space, info.get(ACTION_MASK))
             observation = {"observation": observation, ACTION_MASK: mask}
@@ -138,10 +142,10 @@ class Caller:
 
 
 def _is_observation(pair: tuple[Any, Any], space: spaces.Space[Any]) -> bool:
-    """Return whether a pair that looks like an observation and its info is an observation, of a Tuple of two.
+    """Return whether a pair that looks like (observation, info) is itself an observation, of a Tuple of two spaces.
 
-    A value that needs a cast, such as float64 to float32, is not contained in its space; so the structure decides where
-    it can: an observation and its info would have another pair in front.
+    A value that needs a cast, such as float64 to float32, is not contained in its space, so the structure decides where
+    it can: in (observation, info), the first item would also be a pair that ends in a mapping.
     """
     if not isinstance(space, spaces.Tuple) or len(space.spaces) != 2:
         return False
@@ -158,7 +162,7 @@ def _ends_in_mapping(value: Any) -> bool:
 
 
 class Resetter:
-    """A call of env.reset with those of seed and options that it takes; warns once about the others."""
+    """A callable that passes to env.reset whichever of seed and options it accepts, and warns once about the others."""
 
     def __init__(self, env: Any, name: str) -> None:
         self._env = env
@@ -189,7 +193,10 @@ class Resetter:
 
 
 def scalar_reward(reward: Any, name: str) -> float:
-    """Return a reward of any numeric type, including an array of one element, as a float. Raises SpaceError."""
+    """Convert a reward, of any numeric type or an array of one element, to a float.
+
+    Raises SpaceError if it is not a number.
+    """
     if type(reward) is float:
         return reward
     try:
@@ -199,7 +206,10 @@ def scalar_reward(reward: Any, name: str) -> float:
 
 
 def checked_flag(value: object, what: str, name: str) -> bool:
-    """Return a flag as a bool: any type that is 0 or 1; several values count as True if all are. Raises SpaceError."""
+    """Convert a flag, 0 or 1 of any numeric type, to a bool; several flags are True if all of them are.
+
+    Raises SpaceError for any other value.
+    """
     if type(value) is bool:
         return value
     if type(value) is np.bool_:
@@ -215,7 +225,7 @@ def checked_flag(value: object, what: str, name: str) -> bool:
 
 
 def _accepted_arguments(env: Any) -> set[str]:
-    """Return those of ``seed`` and ``options`` that pass through the environment's wrappers to its reset."""
+    """Return which of ``seed`` and ``options`` the environment's wrappers and its own reset all accept."""
     accepted = {"seed", "options"}
     while True:
         try:
@@ -230,10 +240,9 @@ def _accepted_arguments(env: Any) -> set[str]:
 
 
 def own_attribute(env: object, name: str) -> Any:
-    """Return an attribute of the environment instance, without running code of its class; None if missing.
+    """Return an attribute of the environment instance without running code of its class; None if it has none.
 
-    Reading ``__dict__`` would create a dict of the attributes, and CPython 3.11 and 3.12 would then read them more
-    slowly from then on.
+    Reading ``__dict__`` would create a dict of the attributes, after which CPython 3.11 and 3.12 read them more slowly.
     """
     of_class = inspect.getattr_static(type(env), name, None)
     if hasattr(type(of_class), "__get__") and not inspect.ismemberdescriptor(of_class):
@@ -245,7 +254,7 @@ def own_attribute(env: object, name: str) -> Any:
 
 
 def own_space(space: object) -> gymnasium.Space[Any]:
-    """Return a Gymnasium space unchanged, or a space of old gym converted. Raises SpaceError for others."""
+    """Return a Gymnasium space unchanged, or convert a space of old gym. Raises SpaceError for any other object."""
     if isinstance(space, gymnasium.Space):
         return space
     kind = next((base.__name__ for base in type(space).__mro__ if base.__name__ in _CONVERSIONS), None)

@@ -1,4 +1,4 @@
-"""Vector environments of Gymnasium, ALE and EnvPool: each is one environment whose copies are rows."""
+"""Vector environments of Gymnasium, ALE and EnvPool: each becomes one environment whose copies are rows."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ __all__ = ["VectorRows", "is_vectorized"]
 Infos = dict[str, Any]
 
 MODES = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}
-FINAL_OBS = ("final_obs", "final_observation")  # Gymnasium's name, and that of 0.29
-# Keys left out of infos: the copies of a batch, which are all of them in order, and values handled separately.
+FINAL_OBS = ("final_obs", "final_observation")  # Gymnasium's name since 1.0, and the one in 0.29
+# Keys left out of infos: the ids in a batch, which are always all in order, and values handled separately.
 SKIPPED = {"env_id", "agent_id", "final_info", *FINAL_OBS}
-LARGEST_SEED = 2**31 - 1  # that ALE's copies take
+LARGEST_SEED = 2**31 - 1  # the largest seed that ALE's copies accept
 ENVPOOL_SEED = 42  # the default of envpool.make
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def is_vectorized(env: object) -> bool:
-    """Return whether env is a vector environment, by its class or its attributes."""
+    """Return whether env is a vector environment, judged by its class or its attributes."""
     if isinstance(env, type):
         return False
     if isinstance(env, gymnasium.Wrapper):  # Gymnasium 0.29 warns about attributes read through one
@@ -49,24 +49,28 @@ def is_vectorized(env: object) -> bool:
 
 
 class VectorRows(HeldRows):
-    """A vector environment as one environment of ``num_envs`` rows, one a copy.
+    """A vector environment as one environment with ``num_envs`` rows, one per copy.
 
-    Each copy starts again by itself, so that the environment as a whole is never over. The copies decide how:
-    ``autoreset_mode`` is ``metadata["autoreset_mode"]`` or, without one, next_step; same_step before Gymnasium 1.0.
+    Each copy starts its next episode by itself, so the environment as a whole is never over. ``autoreset_mode``
+    determines how: it is ``metadata["autoreset_mode"]`` or, if that is missing, same_step before Gymnasium 1.0 and
+    next_step otherwise (for EnvPool always next_step).
 
-    - next_step: the row after a copy's last one is its first: mask False, reward 0, no flags, its action ignored.
-    - same_step: the row of the last transition shows the next episode's first observation, its info has ``final_obs``
-      (a flat row) and ``final_info``.
-    - disabled: copies that end are reset at once, by ``reset(options={"reset_mask": …})``, with infos as in same_step.
+    - next_step: the row after a copy's last one is the first of its next episode: mask False, reward 0, no flags, its
+      action ignored.
+    - same_step: the row of the last transition holds the next episode's first observation, and its info has
+      ``final_obs`` (a flat row) and ``final_info``.
+    - disabled: copies whose episodes end are reset at once, by ``reset(options={"reset_mask": …})``, with infos as in
+      same_step.
 
-    Infos: a copy's end adds ``{"env": True, "episode": {"r", "l", "t"}}`` to its info. Values with a mask in
-    Gymnasium's infos ("x" with "_x") go to the infos of the copies in the mask. Arrays without a mask, which ALE
-    and EnvPool return in every step, stay together: one dict of the environment, {"lives": (num_envs,) int32, …}.
+    Infos: the end of an episode adds ``{"env": True, "episode": {"r", "l", "t"}}`` to the copy's info. Values with a
+    mask in Gymnasium's infos ("x" with "_x") go to the infos of the copies in the mask. Arrays without a mask, which
+    ALE and EnvPool return in every step, stay together: one dict of the environment, {"lives": (num_envs,) int32, …}.
 
     The vector environment distributes a seed to its copies: seed, seed + 1, …; EnvPool's seeds are fixed when it is
-    made. ``reset(options={"reset_mask": …})`` leaves the episodes of the other copies unchanged.
+    created. ``reset(options={"reset_mask": …})`` leaves the episodes of the copies outside the mask unchanged.
 
-    Raises SpaceError where a batch does not hold all copies (a ``batch_size`` of EnvPool or ALE) or fit the spaces.
+    Raises SpaceError if a batch does not hold all copies (EnvPool or ALE with a ``batch_size``) or does not fit the
+    spaces.
     """
 
     def __init__(self, env: Any, *, check: str = "first", **bounds: Any) -> None:
@@ -179,15 +183,16 @@ class VectorRows(HeldRows):
         self._frames = infos.get("episode_frame_number")
 
     def _begin(self, copies: Array) -> None:
-        """Start the statistics of the episodes of these copies, whose first rows are in this tick. copies: a mask."""
+        """Reset the statistics of copies whose episodes begin in this tick. copies: (num_envs,) bool."""
         self._returns[copies] = 0.0
         self._first_ticks[copies] = self._tick
         self._starts_s[copies] = perf_counter()
 
     def _started(self, due: Array, infos: Infos) -> Array:
-        """Return those of the copies that ended in the last step that have started again in this one.
+        """Return which of the copies that ended in the last step have started again in this one, (num_envs,) bool.
 
-        All, except with ALE's ``life_loss_info``, which flags the end of a life and then plays on.
+        All of them have, except with ALE's ``life_loss_info``, which flags the loss of a life although the episode
+        continues.
         """
         self._due = None
         self._begin(due)
@@ -200,7 +205,7 @@ class VectorRows(HeldRows):
         return started
 
     def _end(self, ended: Array, infos: Infos) -> None:
-        """Add the ends of this step to the infos, and reset those copies in mode disabled."""
+        """Add the ends of episodes to the infos; in mode disabled, also reset these copies. ended: (num_envs,) bool."""
         common, by_copy = _split(infos)
         copies = np.flatnonzero(ended).tolist()
         if self.autoreset_mode == "next_step":
@@ -226,7 +231,7 @@ class VectorRows(HeldRows):
             by_copy = {**by_copy, **{index: firsts[index] for index in copies if index in firsts}}
         for index in copies:
             info, last = by_copy.setdefault(index, {}), lasts[index]
-            if "episode" in info:  # of a recorder around the vector environment
+            if "episode" in info:  # from a recorder around the vector environment
                 last.setdefault("episode", info["episode"])
             self._add_end(last, index)
             info.update({key: last[key] for key in ("env", "episode")}, final_info=last)
@@ -241,7 +246,10 @@ class VectorRows(HeldRows):
 
 
 class _EnvPoolReset:
-    """The reset of an EnvPool environment, whose seeds are fixed; warns once if they are the default."""
+    """A callable that resets an EnvPool environment, whose seeds were fixed when it was created.
+
+    It ignores a seed, and warns once if EnvPool uses its default seed.
+    """
 
     def __init__(self, env: Any) -> None:
         self._env = env
@@ -278,7 +286,7 @@ def _autoreset_mode(env: object) -> str:
 
 
 def _writer(layout: Layout, batched: gymnasium.Space[Any], num: int) -> Callable[[Any, Rows], None]:
-    """Return write(observations, rows) for batches of a vector environment."""
+    """Return a function ``write(observations, rows)`` that copies a batch of a vector environment into rows."""
     if layout.is_leaf:
         return lambda observations, rows: np.copyto(rows.observations, observations)
     if not _fixed(layout.space):
@@ -295,7 +303,7 @@ def _writer(layout: Layout, batched: gymnasium.Space[Any], num: int) -> Callable
     def write_leaves(observations: Any, rows: Rows) -> None:
         entry = cache.get(id(rows))
         if entry is None:
-            if len(cache) >= 16:  # a caller passes new rows each time; the cache holds their memory
+            if len(cache) >= 16:  # a caller passes new rows each time, and the cache keeps them alive
                 cache.clear()
             entry = cache[id(rows)] = (rows, list(_leaves(layout.unflatten(rows.observations))))
         if padded:
@@ -315,7 +323,7 @@ def _writer(layout: Layout, batched: gymnasium.Space[Any], num: int) -> Callable
 
 
 def _reader(layout: ActionLayout, num: int) -> Callable[[Any], Any]:
-    """Return read(rows), which returns a copy of the actions as a vector environment takes them."""
+    """Return a function ``read(rows)`` that copies actions from rows into the form that a vector environment takes."""
     if layout.is_leaf:
         return lambda rows: rows.copy()
     space, unpack = layout.space, layout.unpack
@@ -329,7 +337,7 @@ def _reader(layout: ActionLayout, num: int) -> Callable[[Any], Any]:
 
 
 def _fixed(space: gymnasium.Space[Any]) -> bool:
-    """Return whether all leaves of a space have a fixed size, so that a batch holds one array a leaf."""
+    """Return whether all leaves of a space have a fixed size, so that a batch holds one array per leaf."""
     if isinstance(space, spaces.Dict):
         return all(map(_fixed, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
@@ -346,7 +354,7 @@ def _leaves(nested: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 
 
 def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
-    """Split a vector environment's infos into one for all copies and those of single copies; all values are copied."""
+    """Split a vector environment's infos into one for all copies and one per copy, by index; all values are copied."""
     common: Infos = {}
     by_copy: dict[int, Infos] = {}
     for key, value in infos.items():
@@ -368,7 +376,7 @@ def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
 
 
 def _picked(value: Any, index: int) -> Any:
-    """Return a copy of one environment's part of a batched value."""
+    """Extract one copy's part of a batched value. The result shares no array with it."""
     if isinstance(value, dict):
         return {
             key: _picked(item, index)
