@@ -37,7 +37,7 @@ MaskPlan = tuple[str, int, dict[Any, Any]]  # see action_masks.mask_plan
 
 
 class FastStep(NamedTuple):
-    """The data with which the compiled loop makes a single-agent environment's usual steps without its RowEnv."""
+    """The data with which the compiled loop plays a single-agent environment's ordinary steps without its RowEnv."""
 
     env: object  # the raw environment
     step: Callable[[Any], Any]  # the environment's ``step``
@@ -165,9 +165,9 @@ class RowEnv(ABC):
     def row_of(self, observation: object, info: object = None, agent: AgentId = None) -> Array:
         """Return a raw observation as one flat row, a new array. agent: its name in a multi-agent environment.
 
-        info: holds the action mask and, if rows contain the environment's state, the state under "state". Without the
-        state, that leaf is zeros, because the environment may differ from the one that is played, whose state the actor
-        may not know.
+        info: holds the action mask and, if rows contain the environment's state, the state under "state". Without it,
+        that leaf is zeros, because the environment being played may be a different one, whose state the actor may not
+        know.
         """
         return np.asarray(self.observation_layout.flatten(observation))
 

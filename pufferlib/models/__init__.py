@@ -1,36 +1,40 @@
-"""Policies: the interface that trainers need of a network, and the library's networks.
+"""Policies: the interface that trainers require of a network, and the networks that the library provides.
 
-A policy is any ``torch.nn.Module`` that can be made as ``Class(observation_layout, action_space, **kwargs)``, with a
+A policy is any ``torch.nn.Module`` that can be created as ``Class(observation_layout, action_space, **kwargs)``, with a
 VecEnv's ``observation_layout`` and ``single_action_space``, and that has
 
     forward(observations, state, action_mask) -> outputs, values, state
 
-observations: flat rows of a VecEnv, (rows, *layout.shape) of ``layout.dtype``; ``layout.unflatten`` views them as the
+observations: flat rows of a VecEnv, (rows, *layout.shape) of ``layout.dtype``; ``layout.unflatten`` views them in the
     environment's structure.
-state: the state that the policy returned with these agents' last rows, a tuple of tensors (rows, …); at the start of an
-    episode that of ``initial_state(num_rows)``. A policy without that method has no state: it is always None.
-action_mask: bool (rows, num_options), the allowed options; None if the environment masks none. The caller applies it to
-    the outputs, so a policy may ignore it.
-outputs: logits, (rows, num_options), for Discrete, MultiDiscrete and MultiBinary spaces, all options one after another;
-    (mean, std), each (rows, num_aims), for Box spaces, where -1 to 1 spans the bounds; (logits, mean, std) for both.
+state: the state that the policy returned with these agents' previous rows, a tuple of tensors (rows, …); at the start
+    of an episode, the result of ``initial_state(num_rows)``. A policy without that method has no state: it is always
+    None.
+action_mask: bool (rows, num_options), the allowed options; None if the environment has no masks. The caller applies it
+    to the outputs, so a policy may ignore it.
+outputs: for Discrete, MultiDiscrete and MultiBinary spaces, logits, (rows, num_options), the options of all parts one
+    after another; for Box spaces, (mean, std), each (rows, num_aims), where -1 to 1 spans the bounds; for spaces with
+    both, (logits, mean, std).
 values: the expected discounted returns, (rows,) float32.
 
-A policy that depends on the agents' indices in their environment has ``num_places``, their number, and is called as
+A policy that depends on the agents' indices in their environment has ``num_places``, the number of indices, and is
+called as
 
     forward(observations, state, action_mask, places)
 
-places: int64 (rows,), the index of each row's agent; may be omitted if rows are those of complete environments, in
+places: int64 (rows,), the index of each row's agent; may be omitted if the rows are those of complete environments, in
     order.
 
-A policy with a state may have ``unroll``, which returns the results of successive calls of ``forward`` faster:
+A policy with a state may define ``unroll``, which computes the results of successive calls of ``forward`` faster:
 
     unroll(observations, state, starts, action_mask) -> outputs, values
 
-observations: (steps, rows, *layout.shape); action_mask likewise. state: before the first step. starts: bool (steps,
-    rows), True where an episode begins with the state of ``initial_state``. The results have steps * rows rows.
+observations: (steps, rows, *layout.shape). action_mask: bool (steps, rows, num_options), or None. state: the state
+    before the first step. starts: bool (steps, rows), True where an episode begins, with the state of
+    ``initial_state``. The results have steps * rows rows.
 
 ``Decisions`` (distributions.py) counts the options, turns outputs into a distribution, and its samples into actions.
-``save_policy`` saves a policy to a file; ``load_policy`` loads it to play on a raw environment.
+``save_policy`` saves a policy to a file; ``load_policy`` loads it to play a raw environment.
 """
 
 from pufferlib.models.distributions import Decisions, Distribution

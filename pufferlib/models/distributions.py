@@ -1,4 +1,4 @@
-"""The parts of an action space, and the distribution over it that a policy's outputs describe.
+"""The parts of an action space, and the distribution of actions that a policy's outputs define.
 
 An action is two tensors: ``discrete_actions``, int64 (rows, len(nvec)), one per discrete part, and
 ``continuous_actions``, float32 (rows, num_aims), for the continuous parts, where -1 to 1 spans a part's bounds. Either
@@ -28,10 +28,10 @@ Outputs = Tensor | tuple[Tensor, ...]
 
 
 class Decisions:
-    """The discrete and the continuous parts of a flat action space, a VecEnv's ``single_action_space``.
+    """The discrete and continuous parts of a flat action space, a VecEnv's ``single_action_space``.
 
     nvec: the number of options of each discrete part. num_options: their sum, the number of logits. num_aims: the
-    number of continuous parts. Raises SpaceError for parts other than Discrete, MultiDiscrete, MultiBinary and Box.
+    number of continuous parts. Raises SpaceError if the space has no Discrete, MultiDiscrete, MultiBinary or Box part.
     """
 
     def __init__(self, action_space: gymnasium.Space[Any]) -> None:
@@ -45,11 +45,11 @@ class Decisions:
 
     @property
     def num_outputs(self) -> int:
-        """The number of a network's outputs per row: a logit per option, a mean per continuous part."""
+        """The number of a network's outputs per row: one logit per option and one mean per continuous part."""
         return self.num_options + self.num_aims
 
     def outputs(self, numbers: Tensor, log_std: Tensor) -> Outputs:
-        """Return a network's numbers, (rows, num_outputs), in the form that a policy's ``forward`` returns.
+        """Convert a network's numbers, (rows, num_outputs), to the outputs that a policy's ``forward`` returns.
 
         log_std: (num_aims,), the same for all rows, or (rows, num_aims).
         """
@@ -60,10 +60,11 @@ class Decisions:
         return (numbers[:, : self.num_options], mean, std) if self.nvec else (mean, std)
 
     def distribution(self, outputs: Outputs, action_mask: Tensor | None = None) -> Distribution:
-        """Return the distribution that a policy's outputs describe.
+        """Return the distribution of actions that a policy's outputs define.
 
-        action_mask: bool (rows, num_options), the allowed options; None allows all. Other options are never drawn,
-        whatever their logits. If a part has no allowed option, as in the rows of absent agents, any may be drawn.
+        action_mask: bool (rows, num_options), the allowed options; None allows all. Masked options are never drawn,
+        whatever their logits. If a part has no allowed option, as in the rows of absent agents, any of its options may
+        be drawn.
         """
         logits, mean, std = self._split(outputs)
         if action_mask is not None and self.nvec:
@@ -85,7 +86,7 @@ class Decisions:
 
     @renamed_arguments(choices="discrete_actions", aims="continuous_actions")
     def actions(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Any:
-        """Return flat actions for ``VecEnv.send``: an array, or a pair of arrays for a Tuple."""
+        """Convert actions to flat ones for ``VecEnv.send``: an array, or a pair of arrays for a Tuple."""
         discrete_actions, continuous_actions = discrete_actions.cpu(), continuous_actions.cpu()
         if isinstance(self.space, Tuple):
             return tuple(_flat_actions(part, discrete_actions, continuous_actions) for part in self.space)
@@ -93,14 +94,17 @@ class Decisions:
 
 
 class Distribution:
-    """Independent parts: categorical for each discrete part, normal for each continuous part."""
+    """A distribution of independent parts: categorical for discrete parts, normal for continuous ones."""
 
     def __init__(self, logits: Sequence[Tensor], mean: Tensor, std: Tensor) -> None:
         self.log_probs = [part.log_softmax(1) for part in logits]  # each (rows, n)
         self.mean, self.std = mean, std  # (rows, num_aims)
 
     def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Draw (discrete_actions, continuous_actions) without gradients. generator: on their device; None: torch's."""
+        """Draw (discrete_actions, continuous_actions) without gradients.
+
+        generator: one on the device of the logits; by default torch's global generator.
+        """
         # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
         log_probs, mean = [part.detach() for part in self.log_probs], self.mean.detach()
         clocks = [torch.empty_like(part).exponential_(generator=generator) for part in log_probs]
@@ -127,7 +131,7 @@ class Distribution:
         return reduce(torch.add, terms)
 
     def entropy(self) -> Tensor:
-        """Return the entropy of actions, (rows,): the sum over their parts."""
+        """Return the entropy of each row's distribution, (rows,): the sum over its parts."""
         terms = [-(part.exp() * part).sum(1) for part in self.log_probs]
         if self.mean.shape[1]:
             terms.append((self.std.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(1))
@@ -140,7 +144,7 @@ class Distribution:
 
 
 def num_options(space: gymnasium.Space[Any] | None) -> list[int]:
-    """Return the number of options of each discrete part of a space; [] for other spaces."""
+    """Return the number of options of each discrete part of a space; [] if it has none."""
     if isinstance(space, Discrete):
         return [int(space.n)]
     if isinstance(space, MultiDiscrete):
@@ -158,7 +162,7 @@ def _flat_actions(
         flat: np.ndarray[Any, Any] = discrete_actions.numpy().reshape(shape) + getattr(space, "start", 0)
         return flat.astype(space.dtype)
     low, high = np.isfinite(space.low), np.isfinite(space.high)
-    # Without one bound, or both, -1 to 1 spans two units: from the other bound, or around 0.
+    # If a bound is missing, -1 to 1 spans two units: from the other bound, or around 0 if both are.
     least = np.where(low, space.low, np.where(high, space.high - 2.0, -1.0))
     most = np.where(high, space.high, np.where(low, space.low + 2.0, 1.0))
     low, high = least / 2, most / 2

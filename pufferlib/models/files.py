@@ -1,4 +1,4 @@
-"""Policies in files: the weights, the policy's arguments and its environment; no code."""
+"""Save policies to files and load them: weights, and the arguments of policy and environment, but no code."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ __all__ = [
 
 VERSION = 1
 POLICY = "pufferlib policy"
-POLICY_FILE = "policy.pt"  # a trainer's, in its run's folder
-OURS = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "__main__"}  # modules that a file may name in any location
+POLICY_FILE = "policy.pt"  # the policy that a trainer saves in its run's folder
+OURS = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "__main__"}  # a file may name these anywhere
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The arguments of a policy and of its environment.
+    """The arguments from which a policy and its environment are created.
 
-    policy, policy_kwargs, frame_stack: those of ``Actor``, the policy by name. env: a name; None if it has none.
-    Raises PlanError for arguments of the policy that a file cannot hold. If a file cannot hold those of the
-    environment, it has neither them nor the name, and ``load_policy`` needs the environment.
+    policy, policy_kwargs, frame_stack: as for ``Actor``, with the policy given by name. env: the environment's name,
+    None if it has none. Raises PlanError if a file cannot hold policy_kwargs. If it cannot hold the environment's
+    arguments, they and the name are dropped, and ``load_policy`` needs the environment.
     """
 
     policy: str = "default"
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
     env: str | None = None
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # those of ``make``
-    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)  # those of ``make``
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # as for ``make``
+    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)  # as for ``make``
     frame_stack: int = 1
 
     def actor(self, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Return such a policy for these observations and actions. Raises what ``Actor`` raises."""
+        """Create an Actor with these arguments. Raises the errors of ``Actor``."""
         return Actor(self.policy, layout, action_space, self.frame_stack, **self.policy_kwargs)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Origin:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value consists of numbers, texts, lists and dicts, which files can hold without code."""
+    """Return whether files can hold a value without code: None, numbers, strings, and lists, tuples and dicts of these."""
     if type(value) is dict:
         return all(map(is_plain, value)) and all(map(is_plain, value.values()))
     if type(value) in (list, tuple):
@@ -81,16 +81,16 @@ def is_plain(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """The content of a policy's file."""
+    """The contents of a policy file."""
 
     path: str  # of the file
     origin: Origin  # the arguments of the policy and its environment
     weights: Mapping[str, Tensor]  # by name
 
     def actor(self, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Return the policy, for a VecEnv's ``observation_layout`` and ``single_action_space``.
+        """Create the policy for a VecEnv's ``observation_layout`` and ``single_action_space``.
 
-        Raises CheckpointError if it was trained on others.
+        Raises CheckpointError if the saved weights do not fit, and the errors of ``Actor``.
         """
         actor = self.origin.actor(layout, action_space)
         try:
@@ -102,7 +102,10 @@ class SavedPolicy:
 
 
 def misfit(description: str, error: Exception) -> CheckpointError:
-    """Return the error for weights that do not fit a network. description: of the weights."""
+    """Return the CheckpointError for weights that do not fit a network.
+
+    description: the beginning of the message, such as "policy.pt holds a policy".
+    """
     return CheckpointError(
         f"{description} for other observations or actions, or of a pufferlib whose networks were made otherwise, as "
         f"those for images among other leaves were; train it again: {error}"
@@ -110,7 +113,7 @@ def misfit(description: str, error: Exception) -> CheckpointError:
 
 
 def save_policy(path: str | os.PathLike[str], policy: nn.Module, origin: Origin) -> None:
-    """Write a policy's weights, and its origin, to a file that ``torch.load(weights_only=True)`` reads.
+    """Save a policy's weights and its origin to a file that ``torch.load(weights_only=True)`` can read.
 
     An existing file is replaced atomically.
     """
@@ -118,16 +121,16 @@ def save_policy(path: str | os.PathLike[str], policy: nn.Module, origin: Origin)
 
 
 def save_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor], origin: Origin) -> None:
-    """Write a policy's file from its weights alone."""
+    """Save a policy file from a mapping of weights rather than a policy."""
     save_checkpoint(path, POLICY, {**vars(origin), "weights": dict(weights)})
 
 
 def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = False) -> SavedPolicy:
-    """Return the content of a policy's file, or of the one in a run's folder. Raises CheckpointError for other files.
+    """Read a policy file, or the one in a run's folder. Raises CheckpointError if it is missing, incomplete or invalid.
 
-    A file has no code, but may name some: the environment and the policy may be the user's module:name. Such code is
-    going to be imported and called, so it needs ``trust`` unless it is in the current folder. env: the caller's, in
-    place of the file's.
+    A file has no code, but may name some: the environment and the policy may be given as module:name. That code will be
+    imported and called, so CheckpointError is raised unless it is in the current folder or ``trust`` is True. env: an
+    environment that the caller uses in place of the file's, whose name then needs no trust.
     """
     if Path(path).is_dir():
         path = Path(path) / POLICY_FILE
@@ -147,7 +150,10 @@ def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = 
 
 
 def require_trust(path: str | os.PathLike[str], named: Any, trust: bool) -> None:
-    """Raise CheckpointError if a file's values name code outside of the current folder, unless ``trust``."""
+    """Raise CheckpointError if named, a file's values, contains the name of code outside the current folder.
+
+    trust: True skips this check.
+    """
     for name in () if trust else _names(named):
         module = name.partition(":")[0]
         if ":" in name and not _is_local(module):
@@ -194,12 +200,12 @@ def load_policy(
     seed: int | None = None,
     trust: bool = False,
 ) -> Player:
-    """Return a Player of the policy in a file, or in a run's folder.
+    """Load the policy in a file, or in a run's folder, as a Player.
 
-    env: a raw environment like that of the training, which the caller has to close; or a callable or name that makes
-    one. By default the file's environment is made. greedy, seed: those of ``BatchPlayer``; trust: that of
-    ``read_policy``. Raises CheckpointError for other files and for a policy that does not fit env, and what making the
-    environment raises.
+    env: a raw environment like the one in training, which the caller has to close; or a callable or name that creates
+    one. By default the file's environment is created. greedy, seed: as for ``BatchPlayer``. trust: as for
+    ``read_policy``. Raises CheckpointError for an invalid file, for a policy that does not fit env, and if neither env
+    nor the file names an environment; also the errors of creating the environment.
     """
     saved = read_policy(path, env=env, trust=trust)
     origin = saved.origin
@@ -218,16 +224,20 @@ def load_policy(
 
 
 def save_checkpoint(path: str | os.PathLike[str], kind: str, content: Mapping[str, Any]) -> None:
-    """Write plain values and tensors atomically to a file that ``read_checkpoint`` reads. kind: of file."""
+    """Write plain values and tensors atomically to a file that ``read_checkpoint`` can read.
+
+    kind: the kind of file, which ``read_checkpoint`` checks.
+    """
     with written_whole(path) as part:
         torch.save({"format": kind, "version": VERSION, "pufferlib": __version__, **content}, part)
 
 
 def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[str, Any]:
-    """Return the content of a file of ``save_checkpoint``, tensors on the CPU, read on use; no code in it is run.
+    """Read a file written by ``save_checkpoint``, without running any code in it.
 
-    name: of such files in a run's folder, for the errors. Raises CheckpointError for a file that is missing,
-    incomplete, of another kind, or of another version.
+    Tensors are on the CPU, and memory-mapped, so that they are read on use. name: the name of such files in a run's
+    folder, for error messages. Raises CheckpointError if the file is missing, incomplete, of another kind, or of
+    another version.
     """
     if not Path(path).is_file():
         raise CheckpointError(f"there is no file {path}; a trainer's run folder has {name}")
@@ -235,7 +245,7 @@ def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # damaged files make torch raise any exception
         reason = str(error).partition("\n")[0]
-        if "mmap" in reason:  # torch's message for files of others, and for truncated ones
+        if "mmap" in reason:  # torch's message for truncated files and those that it did not write
             reason = f"torch did not write it, or not to its end; those are called {name}"
         if "weights only" in reason.lower():  # torch would explain how to run such code
             reason = "there is code in it, which is not run"

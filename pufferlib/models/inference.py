@@ -1,4 +1,4 @@
-"""Inference with policies: the distribution of actions, actions for batches, and actions for one raw environment."""
+"""Inference with policies: distributions of actions, actions for batches, and actions for one raw environment."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ __all__ = ["Actor", "BatchPlayer", "Player"]
 
 
 class Actor:
-    """A policy with the distribution of actions that the masks allow.
+    """A policy that returns the distribution of the actions that masks allow.
 
-    policy, kwargs: those of ``make_policy``. layout, action_space: of the environments. frame_stack: the number of
-    frames in ``observations``, made by ``FrameStack``. Raises what ``make_policy`` and ``FrameStack`` raise.
+    policy, kwargs: as for ``make_policy``. layout, action_space: those of the environments. frame_stack: the number of
+    frames that ``FrameStack`` joins in each of the ``observations``. Raises the errors of ``make_policy`` and
+    ``FrameStack``.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Actor:
 
     @property
     def recurrent(self) -> bool:
-        """Whether the policy has a memory."""
+        """Whether the policy has a state."""
         return hasattr(self.policy, "initial_state")
 
     @property
@@ -59,7 +60,7 @@ class Actor:
         return self._num_places is not None
 
     def require_places(self, agents_per_env: int) -> None:
-        """Raise SpaceError if the policy depends on agents' indices and was made for another number of agents."""
+        """Raise SpaceError if the policy depends on agents' indices and its number of agents is not agents_per_env."""
         if self._num_places is not None and self._num_places != agents_per_env:
             raise SpaceError(
                 f"the policy goes by the places of {self._num_places} agents, and these environments have "
@@ -67,12 +68,12 @@ class Actor:
             )
 
     def initial_state(self, num_rows: int) -> State | None:
-        """Return the state at the beginning of an episode; None if the policy has no memory."""
+        """Return the state at the beginning of an episode; None if the policy has no state."""
         first: Callable[[int], State] | None = getattr(self.policy, "initial_state", None)
         return None if first is None else first(num_rows)
 
     def mask(self, observations: Tensor) -> Tensor | None:
-        """Return the allowed options, bool (rows, num_options); None if the environment masks none."""
+        """Return the allowed options, bool (rows, num_options); None if the environment has no masks."""
         if self._read_mask is None:
             return None
         return self._read_mask(newest(self.layout, self.frame_stack, observations))
@@ -82,8 +83,9 @@ class Actor:
     ) -> tuple[Distribution, Tensor, State | None]:
         """Return the distribution of allowed actions, the values, (rows,) float32, and the next state.
 
-        observations: flat rows of ``seen_layout``. state: the one returned with these agents' last rows. agent_ids: of
-        the rows, for policies that depend on agents' indices; None: rows are those of complete environments, in order.
+        observations: flat rows of ``seen_layout``. state: the state returned with these agents' previous rows.
+        agent_ids: the rows' agents, for policies that depend on agents' indices; None if the rows are those of complete
+        environments, in order.
         """
         mask = self.mask(observations)
         outputs, values, state = self.outputs(observations, state, mask, agent_ids)
@@ -96,7 +98,10 @@ class Actor:
         mask: Tensor | None = None,
         agent_ids: Tensor | None = None,
     ) -> tuple[Outputs, Tensor, State | None]:
-        """Return the result of the policy's ``forward``, float32. mask: that of ``mask`` for these observations."""
+        """Return the checked result of the policy's ``forward``, as float32.
+
+        mask: the result of ``mask`` for these observations.
+        """
         places = () if self._num_places is None or agent_ids is None else (agent_ids % self._num_places,)
         result = self._computed(self.policy, observations, state, mask, *places)
         if not self._checked:
@@ -106,7 +111,7 @@ class Actor:
         return outputs, values, state
 
     def _check(self, result: Any, num_rows: int) -> None:
-        """Raise SpaceError unless this is a valid result of ``forward``: wrong numbers of logits would go unnoticed."""
+        """Raise SpaceError unless result is valid for ``forward``: a wrong number of logits might go unnoticed."""
         name = f"{type(self.policy).__name__}.forward"
         if not isinstance(result, tuple) or len(result) != 3:
             raise SpaceError(f"{name} returned {_shape(result)}; it has to return (outputs, values, state)")
@@ -129,8 +134,8 @@ class Actor:
     def unroll(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Distribution, Tensor]:
         """Return the distributions and values of many steps, (steps * rows, …), equal to those of successive calls.
 
-        observations: (steps, rows, *seen_layout.shape). state: before the first step. starts: bool (steps, rows), True
-        where an episode begins, which resets the state.
+        observations: (steps, rows, *seen_layout.shape). state: the state before the first step. starts: bool (steps,
+        rows), True where an episode begins, which resets the state.
         """
         mask = self.mask(observations.flatten(0, 1))
         at_once = getattr(self.policy, "unroll", None)
@@ -164,7 +169,7 @@ class Actor:
 
 
 def _as_float(results: Any, precision: torch.dtype) -> Any:
-    """Return the results with tensors of this precision as float32. A state may have others, such as counts."""
+    """Convert tensors of this precision to float32; others, such as counts in a state, stay unchanged."""
     if isinstance(results, tuple):
         return tuple(_as_float(part, precision) for part in results)
     return results.float() if isinstance(results, Tensor) and results.dtype == precision else results
@@ -175,10 +180,10 @@ def _shape(value: Any) -> Any:
 
 
 class BatchPlayer:
-    """An actor that plays in a VecEnv: it returns flat actions for batches of any agents.
+    """A player for a VecEnv: it returns flat actions for batches of any of its agents.
 
-    It stores the frames and the memory of each of ``num_agents`` between its rows. greedy: the most likely actions
-    instead of sampled ones. seed: of the samples; None for any.
+    It stores the frames and the state of each of ``num_agents`` agents between their rows. greedy: take the most likely
+    actions instead of sampling. seed: the seed for sampling; None for a random one.
     """
 
     def __init__(
@@ -190,7 +195,10 @@ class BatchPlayer:
         greedy: bool = False,
         seed: int | None = None,
     ) -> None:
-        """agents_per_env: by default all agents. Raises SpaceError if the policy needs another number of them."""
+        """Prepare to play num_agents agents. agents_per_env: by default num_agents.
+
+        Raises SpaceError if the policy depends on agents' indices and needs another number of agents per environment.
+        """
         actor.require_places(num_agents if agents_per_env is None else agents_per_env)
         self.actor, self.greedy = actor, greedy
         device = next((weights.device for weights in actor.policy.parameters()), torch.device("cpu"))
@@ -207,7 +215,7 @@ class BatchPlayer:
 
     @torch.inference_mode()
     def act(self, observations: Any, agent_ids: Any, masks: Any) -> Any:
-        """Return flat actions. All three are arrays or tensors, as in a Batch."""
+        """Return flat actions for observations, agent_ids and masks, which are arrays or tensors as in a Batch."""
         ids, lives = self._tensor(agent_ids), self._tensor(masks)
         rows = self._frames(self._tensor(observations), ids, lives)
         state = None if self._memory is None else self._memory.of(ids, lives)
@@ -219,7 +227,7 @@ class BatchPlayer:
 
     def _tensor(self, values: Any) -> Tensor:
         if isinstance(values, np.ndarray):
-            # A batch's ids may be read-only, and torch would warn; they are only read.
+            # A batch's ids may be read-only, about which torch would warn.
             values = torch.from_numpy(values if values.flags.writeable else values.copy())
         return cast(Tensor, values.to(self._device))
 
@@ -238,24 +246,28 @@ class Player:
             player.reset()
 
     actor: the policy. For a PettingZoo parallel environment, observations, infos and actions are dicts by agent.
-    greedy, seed: those of ``BatchPlayer``.
+    greedy, seed: as for ``BatchPlayer``.
     """
 
     def __init__(
         self, actor: Actor, rows: RowEnv, *, owned: bool = True, greedy: bool = False, seed: int | None = None
     ) -> None:
-        """rows: the emulated environment, used for its spaces and not stepped. owned: whether ``close`` closes it."""
+        """Prepare to play the environment of rows, which is used for its spaces and never stepped.
+
+        owned: whether ``close`` closes it.
+        """
         self.policy, self._owned, self._rows = actor.policy, owned, rows
         self._alone = rows.num_agents == 1 and not rows.multi_agent
         self._player = BatchPlayer(actor, rows.num_agents, greedy=greedy, seed=seed)
-        self._ids: dict[Any, int] = {}  # of the agents whose last row was seen
+        self._ids: dict[Any, int] = {}  # of the agents in the last call of ``act``
 
     def act(self, observations: Any, infos: Any = None) -> Any:
-        """Return the action for an observation; for several agents, a dict of actions for a dict of observations.
+        """Return the action for an observation; with several agents, a dict of actions for a dict of observations.
 
-        infos: those that came with the observations, needed if they hold action masks. A policy that was trained with
-        the environment's state reads it from an agent's info["state"], if you put it there, else zeros: actors of
-        "central" policies do not use it. Raises SpaceError for an observation that is not in the environment's space.
+        infos: those returned with the observations, needed if they hold action masks. A policy that was trained with
+        the environment's state reads it from an agent's info["state"] if you put it there, else it reads zeros; the
+        actors of "central" policies do not use it. Raises SpaceError for an observation outside the environment's
+        space, and CallError if observations, with several agents, are not a dict or have too many agents.
         """
         if self._alone:
             return self._act({None: observations}, {None: infos})[None]
@@ -266,7 +278,7 @@ class Player:
         return self._act(observations, infos or {})
 
     def reset(self) -> None:
-        """Clear frames and memory; call it at the end of an episode."""
+        """Clear the frames and the state; call this at the end of an episode."""
         self._ids.clear()
 
     def _act(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -286,7 +298,7 @@ class Player:
         return {agent: self._rows.action_of(row, agent) for agent, row in zip(agents, pairs, strict=True)}
 
     def close(self) -> None:
-        """Close the environment that was made for its spaces. Safe to call again."""
+        """Close the environment if the Player owns it. Safe to call again."""
         if self._owned:
             self._rows.close()
 

@@ -1,4 +1,4 @@
-"""Make a policy by its name, and read the action masks in observations."""
+"""Create policies by name, and read action masks from observations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def _separate(
     policy: str | Sequence[str] = "default",
     **kwargs: Any,
 ) -> Separate:
-    """Return a policy for each type of agents. policy: its name, or a list with one per type; kwargs: of all."""
+    """Create a Separate: one policy per agent type.
+
+    policy: a name, or a list with one name per type. kwargs: arguments of every policy.
+    """
     count = num_types(observation_layout)
     names: Sequence[Any] = policy if isinstance(policy, (list, tuple)) else [policy] * count
     if len(names) != count:
@@ -49,7 +52,11 @@ def _teams(
     policy: str = "default",
     **kwargs: Any,
 ) -> Teams:
-    """Return a policy for each team. places: its agents' indices, by the team's name; policy, kwargs: of all teams."""
+    """Create a Teams: one policy per team.
+
+    places: the indices of each team's agents, by the team's name. policy, kwargs: as for ``make_policy``, for every
+    team.
+    """
     return Teams({team: make_policy(policy, observation_layout, action_space, **kwargs) for team in places}, places)
 
 
@@ -72,14 +79,16 @@ def make_policy(
     /,
     **kwargs: Any,
 ) -> nn.Module:
-    """Return a policy for these observations and actions.
+    """Create a policy for these observations and actions.
 
-    policy: "default" (a CNN if observations are images or have some among their leaves, else an MLP), "mlp", "cnn",
-    "nature" (a CNN whose encoder actor and critic share), "lstm", "central" (its critic sees the leaf "state"),
-    "separate" (a policy for each type of agents, by the leaf "agent_type"; it takes ``policy``, a name or a list of
-    names, one per type, and the arguments of these), "teams" (a policy for each team, by ``places``: the indices of its
-    agents in an environment, by the team's name), the name of your class as "module:Class", or the class.
-    kwargs: its further arguments; "default" accepts those of both classes and ignores those of the other.
+    policy: "default" (a CNN if observations are images or contain some, else an MLP), "mlp", "cnn", "nature" (a CNN
+        whose actor and critic share an encoder), "lstm", "central" (its critic sees the leaf "state"), "separate" (one
+        policy per agent type, chosen by the leaf "agent_type"; its arguments are ``policy``, a name or a list of names,
+        one per type, and the arguments of these policies), "teams" (one policy per team; its argument ``places`` maps a
+        team's name to the indices of its agents in an environment), the name of your class as "module:Class", or the
+        class itself.
+    kwargs: further arguments of the policy; "default" accepts those of both classes and ignores those of the other.
+
     Raises PlanError for an unknown name or argument, SpaceError for spaces that the policy does not support.
     """
     if policy == "default":
@@ -105,15 +114,15 @@ def make_policy(
 
 
 def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> None:
-    """Raise PlanError unless ``make_policy(name, …, **kwargs)`` makes a policy like this one, as far as that is known.
+    """Raise PlanError if ``make_policy(name, …, **kwargs)`` is known to create a policy unlike this one.
 
-    This compares the class. If the policy stores its observations and actions, as those of ``make_policy`` and of this
-    package do, it also compares the names and shapes of the weights. Raises what ``make_policy`` raises, too.
+    This compares the class and, if the policy stores its layout and action space, the names and shapes of the weights;
+    policies from ``make_policy`` and those of this package store them. Also raises the errors of ``make_policy``.
     """
     factories: Any = (CNN, MLP) if name == "default" else (_class_of(name),)
     classes = [_MADE_BY.get(factory, factory) for factory in factories]
     if all(isinstance(kind, type) for kind in classes):
-        # By name, because a script's class is another object if its module is imported.
+        # By name, because a script's class becomes another object when the script is imported as a module.
         class_names = {base.__qualname__ for base in type(policy).__mro__}
         if not class_names & {kind.__qualname__ for kind in classes}:
             raise PlanError(
@@ -129,7 +138,10 @@ def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> 
 
 
 def require_shapes(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> None:
-    """Raise PlanError if names or shapes of weights differ from the expected. source: that of the expected."""
+    """Raise PlanError unless weights have the names and shapes of the expected ones.
+
+    source: subject and verb for the message, such as "policy='mlp' makes".
+    """
     for name in dict.fromkeys((*expected, *weights)):
         actual, wanted_shape = (tuple(part[name].shape) if name in part else None for part in (weights, expected))
         if actual != wanted_shape:
@@ -141,7 +153,7 @@ def require_shapes(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 
 
 def _made_for(policy: nn.Module) -> tuple[Layout, gymnasium.Space[Any]] | None:
-    """Return the observations and actions that a policy was made for, if it stores them."""
+    """Return the layout and action space that a policy was created for; None if it does not store them."""
     made_for: Any = getattr(policy, "_made_for", None)
     if made_for is not None:
         return made_for  # type: ignore[no-any-return]
@@ -152,13 +164,13 @@ def _made_for(policy: nn.Module) -> tuple[Layout, gymnasium.Space[Any]] | None:
 
 
 def require_known(name: str) -> None:
-    """Raise PlanError for an unknown policy name. Does not import module:Class."""
+    """Raise PlanError for an unknown policy name. Any module:Class is accepted without being imported."""
     if name != "default" and ":" not in name:
         _class_of(name)
 
 
 def _class_of(policy: str | Callable[..., nn.Module]) -> Callable[..., Any]:
-    """Return the class or function of a policy's name, other than "default"."""
+    """Return the class or function that a policy name other than "default" stands for. Raises PlanError if unknown."""
     if not isinstance(policy, str):
         return policy
     if policy in POLICIES:
@@ -169,10 +181,10 @@ def _class_of(policy: str | Callable[..., nn.Module]) -> Callable[..., Any]:
 
 
 def action_mask_reader(layout: Layout, action_space: gymnasium.Space[Any]) -> Callable[[Tensor], Tensor] | None:
-    """Return a function that reads the action mask, bool (rows, num_options), from flat observations; None without one.
+    """Return a function that reads action masks, bool (rows, num_options), from flat rows; None if rows have no mask.
 
-    A mask is the leaf "action_mask" at the top of the observation, where ``wrap(action_mask=True)`` puts that of infos.
-    Raises SpaceError if its size differs from the number of options.
+    A mask is the leaf "action_mask" at the top of the observation, where ``wrap(action_mask=True)`` puts the masks of
+    infos. Raises SpaceError if its size differs from the number of options.
     """
     if not has_mask(layout.space):
         return None

@@ -1,8 +1,8 @@
-"""Policies for several agents: a critic that sees the environment's state, and a policy for each type or team of them.
+"""Multi-agent policies: a critic that sees the environment's state, and one policy per agent type or team.
 
-The first two read leaves of the observation, which ``wrap(state=True)`` and ``wrap(agent_type=True)`` add, so that they
-are trained, saved and played like any policy. Teams use the agents' indices: for environments whose rows cannot get
-further leaves, such as kernels.
+``Central`` and ``Separate`` read the leaves that ``wrap(state=True)`` and ``wrap(agent_type=True)`` add to
+observations, so they are trained, saved and played like any other policy. ``Teams`` uses the agents' indices, for
+environments whose rows cannot have extra leaves, such as kernels.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ __all__ = ["Central", "RecurrentSeparate", "Separate", "Teams", "num_types", "se
 
 
 class Central(ActorCritic):
-    """A centralised critic: the actor sees all of an observation except the leaf "state", the critic sees all.
+    """An actor-critic whose critic sees the whole observation, and whose actor sees all of it except the leaf "state".
 
-    So the critic learns from information that no agent has, and an agent acts on its own. Two tanh layers each, as in
-    ``MLP``. Raises SpaceError if there is no such leaf.
+    The critic thus learns from information that no agent has, and each agent still acts on its own observation. Both
+    have two tanh layers, as in ``MLP``, which also explains the arguments. Raises SpaceError if there is no leaf
+    "state".
+
     Source: Lowe et al., arXiv:1706.02275; with PPO, Yu et al., arXiv:2103.01955.
     """
 
@@ -50,7 +52,7 @@ class Central(ActorCritic):
 
 
 class Columns(nn.Module):
-    """Some columns of features."""
+    """A layer that selects some columns of features."""
 
     columns: Tensor
 
@@ -59,16 +61,16 @@ class Columns(nn.Module):
         self.register_buffer("columns", torch.tensor(columns, dtype=torch.int64), persistent=False)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return (rows, len(columns))."""
+        """Return the selected columns, (rows, len(columns))."""
         return features[:, self.columns]
 
 
 class Separate(nn.Module):
-    """A policy for each type of agents; each row goes to that of its leaf "agent_type", and trains only that one.
+    """One policy per agent type: each row goes to the policy of its leaf "agent_type", and trains only that policy.
 
-    policies: one per type, in the order in which ``wrap(agent_type=True)`` numbers them, all for the same layout and
-    actions. Rows of absent agents, which are zeros, go to the first. On a GPU each call synchronizes once, to count the
-    rows of each type.
+    policies: one per type, in the order in which ``wrap(agent_type=True)`` numbers the types, all for the same layout
+    and actions. Rows of absent agents, which are zeros, go to the first. On a GPU each call synchronizes once, to count
+    the rows of each type.
     """
 
     def __init__(self, observation_layout: Layout, policies: Sequence[nn.Module]) -> None:
@@ -98,7 +100,7 @@ class Separate(nn.Module):
 
 
 class RecurrentSeparate(Separate):
-    """A Separate whose policies have a memory, of the same shape for all types."""
+    """A Separate of recurrent policies, whose states have the same shape for all types."""
 
     def initial_state(self, num_rows: int) -> State:
         """Return the state at the beginning of an episode, a tuple of tensors (num_rows, …)."""
@@ -106,10 +108,11 @@ class RecurrentSeparate(Separate):
 
 
 class Teams(nn.Module):
-    """A policy for each team, by the indices of its agents in an environment.
+    """One policy per team: an agent's index in its environment determines its team.
 
-    policies: one per team, without memories, all for the same layout and actions. places: the indices of each team's
-    agents, by its name. Raises PlanError for indices that belong to no team, or to two, and for memories.
+    policies: one per team, by the team's name, without a state, all for the same layout and actions. places: the
+    indices of each team's agents, by the team's name. Raises PlanError if an index belongs to no team or to two, if a
+    team has no agent, if policies and places name different teams, and for a policy with a state.
     """
 
     def __init__(self, policies: Mapping[str, nn.Module], places: Mapping[str, Sequence[int]]) -> None:
@@ -123,7 +126,7 @@ class Teams(nn.Module):
         if any(hasattr(policy, "initial_state") for policy in policies.values()):
             raise PlanError("a team's policy cannot have a memory; use one without")
         self.num_places = len(listed)
-        # A team may have a name that a module may not have: "train".
+        # With a prefix, because a team may have a name that a module may not have, such as "train".
         self.policies = nn.ModuleDict({f"team_{name}".replace(".", "_"): policy for name, policy in policies.items()})
         team_of = [next(team for team, indices in enumerate(places.values()) if index in indices) for index in listed]
         self.register_buffer("team_of", torch.tensor(team_of), persistent=False)
@@ -162,7 +165,7 @@ class Teams(nn.Module):
 
 
 def separate(observation_layout: Layout, policies: Sequence[nn.Module]) -> Separate:
-    """Return one policy that combines these, one per type. Raises SpaceError if their states differ in shape."""
+    """Combine policies, one per agent type, into a Separate. Raises SpaceError if their states differ in shape."""
     shapes = [_state_shapes(policy) for policy in policies]
     for number, shape in enumerate(shapes):
         if shape != shapes[0]:
@@ -175,7 +178,7 @@ def separate(observation_layout: Layout, policies: Sequence[nn.Module]) -> Separ
 
 
 def num_types(layout: Layout) -> int:
-    """Return the number of types of agents. Raises SpaceError if the observation has no "agent_type"."""
+    """Return the number of agent types. Raises SpaceError if the observation has no Discrete leaf "agent_type"."""
     return int(_types(layout).n)
 
 
@@ -199,7 +202,7 @@ def _leaf(layout: Layout, name: str, policy: str, flag: str) -> gymnasium.Space[
 
 
 def _joined(parts: Sequence[Any], back: Tensor) -> Any:
-    """Join tensors, or tuples of them, of all types into those of all rows; None for None."""
+    """Concatenate the tensors, or tuples of tensors, of all types, and restore the order of the rows; None for None."""
     if parts[0] is None:
         return None
     if isinstance(parts[0], Tensor):

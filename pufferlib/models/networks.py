@@ -22,10 +22,10 @@ State = tuple[Tensor, ...]
 
 
 class ActorCritic(nn.Module):
-    """An actor and a critic without shared weights: with large returns the critic's gradients would dominate.
+    """An actor and a critic that share no weights, because with large returns the critic's gradients would dominate.
 
-    read: computes features of observations. network(num_outputs, gain): makes each of the two, from features to
-    outputs.
+    read: a function from observations to features. network: a function of (num_outputs, gain) that creates the actor or
+    the critic, a module from features to outputs.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class ActorCritic(nn.Module):
 
 
 class MLP(ActorCritic):
-    """An actor and a critic of two tanh layers each, on the numbers of observations of any structure.
+    """An actor and a critic with two tanh layers each, for observations of any structure, read as numbers.
 
-    hidden_size: of each layer. normalize: that of ``Features``.
+    hidden_size: the size of each layer. normalize: as for ``Features``.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class MLP(ActorCritic):
 
 
 class CNN(ActorCritic):
-    """An MLP on observations of any structure with images, which first pass three convolutions.
+    """An MLP for observations of any structure that contain images, which pass through three convolutions first.
 
-    hidden_size: of each later layer. channels: of the convolutions. normalize: that of ``Features``, for the numbers
-    that are not images.
+    hidden_size: the size of each later layer. channels: the numbers of channels of the convolutions. normalize: as for
+    ``Features``, for the numbers that are not images.
     """
 
     def __init__(
@@ -92,9 +92,11 @@ class CNN(ActorCritic):
 
 
 class Nature(nn.Module):
-    """One encoder of images that actor and critic share: half of a CNN's work, and usual for Atari.
+    """An actor and a critic that share an encoder of images: half of a CNN's work, and usual for Atari.
 
-    hidden_size: of its last layer. normalize: that of ``Features``, for the numbers that are not images.
+    hidden_size: the size of the encoder's last layer. normalize: as for ``Features``, for the numbers that are not
+    images.
+
     Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015.
     """
 
@@ -122,10 +124,10 @@ class Nature(nn.Module):
 
 
 class LSTM(nn.Module):
-    """An LSTM on the features of any encoder; its state is the policy's.
+    """A recurrent policy: an LSTM on the features of any encoder, with an actor and a critic that read its output.
 
     encoder: a module from observations to features, (rows, num_features); by default the default policy's first layers.
-    hidden_size: of the LSTM, which actor and critic read. normalize: that of ``Features``, in the default encoder.
+    hidden_size: the size of the LSTM's output. normalize: as for ``Features``, in the default encoder.
     """
 
     def __init__(
@@ -164,7 +166,7 @@ class LSTM(nn.Module):
     def unroll(
         self, observations: Tensor, state: State, starts: Tensor, action_mask: Tensor | None = None
     ) -> tuple[Outputs, Tensor]:
-        """Return (outputs, values) of many steps; all layers but the LSTM compute them at once."""
+        """Return (outputs, values) of many steps; all layers except the LSTM process the steps at once."""
         num_steps, rows = starts.shape
         features = self.encoder(observations.flatten(0, 1)).unflatten(0, (num_steps, rows))
         hidden, cell = state
@@ -182,7 +184,7 @@ class LSTM(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A reader of observations followed by layers."""
+    """A reader of observations, followed by layers."""
 
     def __init__(self, read: Callable[[Tensor], Any], *layers: nn.Module) -> None:
         super().__init__()
@@ -195,7 +197,7 @@ class Encoder(nn.Module):
 
 
 def default_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> nn.Module:
-    """Return an encoder of observations: ``image_encoder`` if there are images, else a tanh layer."""
+    """Return an ``image_encoder`` if observations contain images, else an encoder with one tanh layer."""
     if has_images(layout):
         return image_encoder(layout, hidden_size, normalize)
     features = Features(layout, normalize)
@@ -203,17 +205,17 @@ def default_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -
 
 
 def image_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> nn.Module:
-    """Return three convolutions followed by a layer."""
+    """Return an encoder of observations with images: three convolutions and a ReLU layer of hidden_size features."""
     read = images_of(layout, normalize)
     layers, size = vision(layout, read, (32, 64, 64))
     return Encoder(read, layers, orthogonal(nn.Linear(size, hidden_size)), nn.ReLU())
 
 
 class Perceptron(nn.Sequential):
-    """Linear layers and tanh in turn. Computes the same as ``nn.Sequential``, without the cost of a call per layer.
+    """A sequence of linear and tanh layers that computes what ``nn.Sequential`` would, without a call per layer.
 
-    For the few rows of a batch, calling five modules took almost half of the time (26 us, without 15). It calls layers
-    with hooks and layers of other types.
+    For the few rows of a batch, calling five modules took almost half of the time (26 us; 15 us without). Layers with
+    hooks and layers of other types are still called.
     """
 
     def forward(self, features: Tensor) -> Tensor:
@@ -231,12 +233,12 @@ class Perceptron(nn.Sequential):
 
 
 def _hooked(layer: Any) -> bool:
-    """Return whether a layer has hooks, which only run if the layer itself is called."""
+    """Return whether a layer has hooks, which run only if the layer itself is called."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float) -> Perceptron:
-    """Return two tanh layers and an output layer with weights of this gain."""
+    """Return a Perceptron of two tanh layers and an output layer. gain: of the output layer's weights."""
     return Perceptron(
         orthogonal(nn.Linear(num_inputs, hidden_size)),
         nn.Tanh(),
@@ -247,9 +249,9 @@ def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float)
 
 
 class Sight(nn.Module):
-    """Convolutions for the images of each size, with other numbers appended to their features.
+    """An encoder of the tensors of ``Images``: convolutions for each size of image, with the numbers appended.
 
-    shapes: of the images, each (channels, height, width).
+    shapes: the shapes of the images, each (channels, height, width).
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], channels: tuple[int, int, int]) -> None:
@@ -257,13 +259,13 @@ class Sight(nn.Module):
         self.encoders = nn.ModuleList(convolutions(shape[0], channels) for shape in shapes)
 
     def forward(self, seen: list[Tensor]) -> Tensor:
-        """Return features, (rows, num_features), of the tensors of ``Images``."""
+        """Return features, (rows, num_features). seen: the tensors that ``Images`` returns."""
         images, numbers = seen[: len(self.encoders)], seen[len(self.encoders) :]
         return torch.cat([*(encode(image) for encode, image in zip(self.encoders, images, strict=True)), *numbers], 1)
 
 
 def vision(layout: Layout, read: Frames | Images, channels: tuple[int, int, int]) -> tuple[nn.Module, int]:
-    """Return an encoder of the output of ``images_of(layout)``, and its number of features."""
+    """Return an encoder for the output of ``images_of(layout)``, and the number of its features."""
     encoder = convolutions(read.shape[0], channels) if isinstance(read, Frames) else Sight(read.shapes, channels)
     row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
     with torch.no_grad():
@@ -271,7 +273,7 @@ def vision(layout: Layout, read: Frames | Images, channels: tuple[int, int, int]
 
 
 def convolutions(num_channels: int, channels: tuple[int, int, int]) -> nn.Sequential:
-    """Return an encoder of images to (rows, size): the layers of Mnih et al., 2015."""
+    """Return an encoder from images to (rows, num_features): the convolutions of Mnih et al., 2015."""
     first, second, third = channels
     return nn.Sequential(
         orthogonal(nn.Conv2d(num_channels, first, 8, stride=4)),
@@ -285,7 +287,7 @@ def convolutions(num_channels: int, channels: tuple[int, int, int]) -> nn.Sequen
 
 
 def orthogonal(layer: Any, gain: float = math.sqrt(2)) -> Any:
-    """Return a layer with orthogonal weights of this gain, and no bias."""
+    """Initialize a layer with orthogonal weights of this gain and a bias of zeros, and return it."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

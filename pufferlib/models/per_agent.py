@@ -1,6 +1,7 @@
-"""Data of each agent between its rows, by agent id: the last frames, and the memory of a recurrent policy.
+"""Data of each agent that lasts between its rows, by agent id: recent frames, and the state of a recurrent policy.
 
-Where a row's mask is False, an episode, an agent's life, or another agent with this id begins, and the data is reset.
+A row whose mask is False begins an episode, an agent's life, or the rows of another agent with this id, and resets the
+data.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["FrameStack", "Memory"]
 
 
 class Memory:
-    """The state of each agent.
+    """The states of a recurrent policy, one per agent.
 
     initial: the state at the beginning of an episode, with a row per agent; it is stored and not changed.
     """
@@ -31,9 +32,9 @@ class Memory:
         self._states = tuple(part.clone() for part in initial)
 
     def of(self, agent_ids: Tensor, masks: Tensor) -> State:
-        """Return the states for these agents' rows, new tensors (rows, …).
+        """Return the states of these agents, new tensors (rows, …); the initial state where a mask is False.
 
-        agent_ids: (rows,) int64; masks: (rows,) bool. Both on the device of the states.
+        agent_ids: (rows,) int64; masks: (rows,) bool. Both are on the device of the states.
         """
         return tuple(
             torch.where(expand_masks(masks, stored), stored[agent_ids], initial[agent_ids])
@@ -41,7 +42,7 @@ class Memory:
         )
 
     def keep(self, agent_ids: Tensor, state: State) -> None:
-        """Store the states that a policy returned with these agents' rows."""
+        """Store the states that a policy returned for these agents' rows."""
         for stored, new in zip(self._states, state, strict=True):
             stored[agent_ids] = new
 
@@ -51,11 +52,11 @@ class Memory:
 
 
 class FrameStack:
-    """The last ``num_frames`` observations of each agent as one; at the start all of them are the first.
+    """A stack of each agent's last ``num_frames`` observations; when an episode begins, its first observation fills it.
 
-    layout: of one observation; the attribute is that of the stack. num_agents: the number of agents. Images get more
-    channels, other Boxes a longer first axis, oldest frames first; other observations become a Tuple.
-    Raises PlanError for less than one frame.
+    layout: the layout of one observation; the attribute is the layout of the stack. num_agents: the number of agents.
+    Images get more channels, other 2-D Boxes a new first axis, and other Boxes a longer first axis, with the oldest
+    frames first; other observations become a Tuple. Raises PlanError if num_frames is less than 1.
     """
 
     def __init__(
@@ -66,9 +67,10 @@ class FrameStack:
         self._frames = torch.from_numpy(np.zeros((num_agents, num_frames, *layout.shape), layout.dtype)).to(device)
 
     def __call__(self, observations: Tensor, agent_ids: Tensor, masks: Tensor) -> Tensor:
-        """Return rows of ``layout`` that end with these observations; with one frame, the observations themselves.
+        """Add observations to these agents' stacks, and return the stacks, rows of ``layout``.
 
-        observations: (rows, *single.shape); agent_ids: (rows,) int64; masks: (rows,) bool.
+        observations: (rows, *single.shape), returned unchanged if num_frames is 1; agent_ids: (rows,) int64; masks:
+        (rows,) bool.
         """
         if self.num_frames == 1:
             return observations
@@ -80,7 +82,10 @@ class FrameStack:
 
 
 def stacked_layout(layout: Layout, num_frames: int) -> Layout:
-    """Return the layout of stacked observations: ``layout`` itself for one frame."""
+    """Return the layout of stacked observations: ``layout`` itself for one frame.
+
+    Raises PlanError if num_frames is less than 1.
+    """
     if num_frames < 1:
         raise PlanError(f"frame_stack={num_frames} keeps no frame; use 1 for none but the newest, 4 for the last four")
     if num_frames == 1:
@@ -96,12 +101,12 @@ def stacked_layout(layout: Layout, num_frames: int) -> Layout:
 
 
 def newest(layout: Layout, num_frames: int, stacked: Tensor) -> Tensor:
-    """Return the newest frame of each stacked row; for layouts of other spaces than Box."""
+    """Return the newest frame of each stacked row, for a layout whose space is not a Box."""
     return stacked if num_frames == 1 else stacked.reshape(len(stacked), num_frames, *layout.shape)[:, -1]
 
 
 def _joined(layout: Layout, frames: Tensor) -> Tensor:
-    """Return (rows, num_frames, *layout.shape) as rows of the stack."""
+    """Convert frames, (rows, num_frames, *layout.shape), to rows of the stacked layout."""
     rows, num_frames, *shape = frames.shape
     if num_frames == 1:
         return frames[:, 0]
@@ -118,5 +123,5 @@ def _is_box(layout: Layout) -> bool:
 
 
 def expand_masks(masks: Tensor, values: Tensor) -> Tensor:
-    """Return masks, (rows,), in a shape that broadcasts to values, (rows, …)."""
+    """Reshape masks, (rows,), so that they broadcast to values, (rows, …)."""
     return masks.reshape(-1, *[1] * (values.dim() - 1))

@@ -1,4 +1,4 @@
-"""Readers of observations: rows of any layout as images for convolutions, and as numbers."""
+"""Readers of observations, which convert rows of any layout to images for convolutions, and to numbers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from pufferlib.models.running_norm import RunningNorm
 
 __all__ = ["SMALLEST_IMAGE", "Features", "Frames", "Images", "has_images", "images_of"]
 
-SMALLEST_IMAGE = 36  # pixels, the height and width that the convolutions need
+SMALLEST_IMAGE = 36  # pixels, the least height and width for the convolutions
 
 
 def has_images(layout: Layout) -> bool:
-    """Return whether rows are images, or have some among their leaves, that are large enough for the convolutions."""
+    """Return whether rows are or contain images that are large enough for the convolutions."""
     return next(_images(layout), None) is not None
 
 
 def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
-    """Return a reader of images: ``Frames`` if a row is one image, else ``Images``. Raises SpaceError without images.
+    """Return a reader of images: ``Frames`` if a row is one image, else ``Images``.
 
-    normalize: that of ``Features``, for the numbers that are not images.
+    normalize: as for ``Features``, for the numbers that are not images. Raises SpaceError if there are no images.
     """
     images = list(_images(layout))
     if not images:
@@ -45,7 +45,10 @@ def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
 
 
 def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:
-    """Yield the leaves that are images: Boxes of bytes, (height, width) or with their channels last or first."""
+    """Yield the path and a reader of each leaf that is an image.
+
+    An image is a uint8 Box, (height, width) or with its channels last or first.
+    """
     for leaf in layout.leaves:
         sides = [leaf.shape] if len(leaf.shape) == 2 else [leaf.shape[:2], leaf.shape[1:]]
         large = len(leaf.shape) in (2, 3) and any(min(side) >= SMALLEST_IMAGE for side in sides)
@@ -55,9 +58,10 @@ def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:
 
 
 class Frames:
-    """Images of one leaf, uint8, as (rows, channels, height, width) float32 from 0 to 1, which is its space's maximum.
+    """A reader of one leaf, uint8 images, as (rows, channels, height, width) float32.
 
-    space: (height, width), or with the channels last or first.
+    Values range from 0 to 1, which stands for the space's maximum. space: (height, width), or with channels last or
+    first.
     """
 
     def __init__(self, space: Box) -> None:
@@ -66,21 +70,21 @@ class Frames:
         self.channels_last = not self.flat and min(shape[:2]) >= SMALLEST_IMAGE
         height, width, channels = shape if self.channels_last else (*shape[-2:], 1 if self.flat else shape[0])
         self.shape = (channels, height, width)
-        self.most = max(1, int(space.high.max()))  # divided by 255, a grid of ones and zeros would be almost black
+        self.most = max(1, int(space.high.max()))  # 255 would turn a grid of ones and zeros almost black
 
     def __call__(self, observations: Tensor) -> Tensor:
         images = observations.unsqueeze(1) if self.flat else observations
         images = images.permute(0, 3, 1, 2) if self.channels_last else images
-        # In memory the channels come last, with which convolutions take a sixth less time. Divided in place: the pages
-        # of a second tensor took 14 ms for 128 images, as long as a convolution.
+        # In memory the channels come last, because convolutions then take a sixth less time. The division is in place,
+        # because the pages of a second tensor took 14 ms for 128 images, as long as a convolution.
         return images.to(torch.float32, memory_format=torch.channels_last).div_(self.most)
 
 
 class Images(nn.Module):
-    """The images among the leaves of a layout, and the numbers of its other leaves.
+    """A reader of a layout's image leaves as images, and of its other leaves as numbers.
 
-    Images of the same size become one with more channels, like a stack of frames. normalize: that of ``Features``, for
-    the numbers. shapes: of the resulting images, each (channels, height, width).
+    Images of the same size are joined into one with more channels, like a stack of frames. normalize: as for
+    ``Features``, for the numbers. shapes: the shapes of the joined images, each (channels, height, width).
     """
 
     def __init__(self, layout: Layout, normalize: bool = False) -> None:
@@ -95,7 +99,10 @@ class Images(nn.Module):
         self.features = Features(layout, normalize, images) if len(images) < len(layout.leaves) else None
 
     def forward(self, observations: Tensor) -> list[Tensor]:
-        """Return images of each size, (rows, channels, height, width), then numbers, (rows, size), if any."""
+        """Return one tensor of images per size, then one of numbers, if any.
+
+        Images are (rows, channels, height, width); numbers are (rows, size).
+        """
         nested = self.layout.unflatten(observations)
         groups = [[frames(reduce(getitem, path, nested)) for path, frames in group] for group in self.groups]
         images = [group[0] if len(group) == 1 else torch.cat(group, 1) for group in groups]
@@ -103,10 +110,10 @@ class Images(nn.Module):
 
 
 class Features(nn.Module):
-    """Rows of any layout as (rows, size) float32: one-hot for discrete leaves, else their numbers.
+    """A reader of rows of any layout as (rows, size) float32: one-hot for discrete leaves, the numbers of all others.
 
-    normalize: standardise the numbers of Boxes by running statistics; see ``observe``. without: paths of leaves that
-    are left out.
+    normalize: whether to standardize the numbers of Boxes by running statistics; see ``observe``. without: the paths of
+    leaves to leave out.
     """
 
     def __init__(self, layout: Layout, normalize: bool = False, without: Collection[Path] = ()) -> None:
@@ -128,7 +135,7 @@ class Features(nn.Module):
             self.norm = RunningNorm(torch.cat(which))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return numbers, (rows, size)."""
+        """Return features, (rows, size) float32."""
         pieces = self._pieces(observations)
         numbers = torch.cat(pieces, 1) if len(pieces) > 1 else pieces[0]
         return numbers if self.norm is None else cast(Tensor, self.norm(numbers))
@@ -139,7 +146,7 @@ class Features(nn.Module):
         return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
 
     def columns_without(self, name: str) -> list[int]:
-        """Return the columns of features that do not come from the leaf of this name at the top of the observation."""
+        """Return the indices of the features that do not come from the top-level leaf of this name."""
         pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
         column_flags: list[bool] = []
         for (path, _), piece in zip(self.readers, pieces, strict=True):
@@ -148,7 +155,7 @@ class Features(nn.Module):
 
 
 class OneHot(nn.Module):
-    """Choices, (rows, elements), as (rows, options of all) float32."""
+    """A layer that converts discrete values, (rows, elements), to one-hot vectors, (rows, num_options) float32."""
 
     _options: Tensor
     _elements: Tensor
@@ -163,12 +170,15 @@ class OneHot(nn.Module):
         self.register_buffer("_elements", elements, persistent=False)
 
     def forward(self, leaf: Tensor) -> Tensor:
-        """Return the one-hot rows. Compares and does not index: zeros of an absent agent's row may not be an option."""
+        """Return the one-hot vectors of a leaf.
+
+        It compares rather than indexes, because the zeros in an absent agent's row may not be a valid option.
+        """
         return (leaf[:, self._elements] == self._options).float()
 
 
 def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
-    """Return a function from a leaf of this space, (rows, elements), to numbers, (rows, size) float32."""
+    """Return a function that converts a leaf of this space, (rows, elements), to (rows, size) float32."""
     if isinstance(space, (Discrete, MultiDiscrete)):
         return OneHot(space)
     if isinstance(space, Box) and np.all(np.abs(space.low) <= 1) and np.all(np.abs(space.high) <= 1):
@@ -177,13 +187,13 @@ def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
 
 
 def _tame(leaf: Tensor) -> Tensor:
-    """Return unbounded values, such as counts, letters and positions, on a logarithmic scale that suits networks."""
+    """Convert unbounded values, such as counts, letters and positions, to a logarithmic scale that suits networks."""
     numbers = leaf.float()
     return numbers.abs().log1p().copysign(numbers)
 
 
 def _space_at(space: gymnasium.Space[Any] | None, path: Iterable[Any]) -> gymnasium.Space[Any] | None:
-    """Return the space of a leaf; None for the parts of a space of variable length."""
+    """Return the space at a leaf's path; None inside a space of variable length."""
     for key in path:
         if not isinstance(space, (Dict, Tuple)):
             return None

@@ -1,7 +1,7 @@
 """Normalize observations to mean 0 and standard deviation 1, by statistics that are part of the policy's weights.
 
-The statistics are saved with the policy, and only ``observe`` changes them. A trainer calls it between rollouts: while
-a rollout is played and learnt from, the policy must normalize each observation in the same way.
+The statistics are saved with the policy, and only ``observe`` changes them. A trainer calls it between rollouts,
+because the policy must normalize an observation in the same way when it plays a rollout and when it learns from it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 __all__ = ["RunningNorm", "observe"]
 
-SHOWN_NBYTES = 1 << 24  # of rows per call: the activations of convolutions on a whole rollout of images take gigabytes
+SHOWN_NBYTES = 1 << 24  # of rows per call: the activations of convolutions take gigabytes for a whole rollout of images
 
 
 class RunningNorm(nn.Module):
-    """Standardizes numbers, (rows, size) float32, by the statistics of all rows passed to ``observe`` so far.
+    """A layer that standardizes numbers by the statistics of all rows passed to ``observe`` so far.
 
-    which: (size,) bool, the columns to standardize; others do not change. bound: of the absolute results.
+    Numbers are (rows, size) float32. which: (size,) bool, the columns to standardize; the others are only clipped.
+    bound: results are clipped to -bound to bound.
     """
 
     _which: Tensor
@@ -34,14 +35,14 @@ class RunningNorm(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """Return the numbers standardised."""
+        """Return the standardized numbers."""
         if self.observing:
             self._update(numbers.detach())
         std = (self.variance + 1e-8).sqrt()
         return ((numbers - self.mean) / std).clamp(-self.bound, self.bound)
 
     def _update(self, numbers: Tensor) -> None:
-        """Combine the moments of these rows with those so far: Chan, Golub, LeVeque, 1983."""
+        """Update the mean and the variance with these rows. Source: Chan, Golub, LeVeque, 1983."""
         if not len(numbers):
             return
         variance, mean = torch.var_mean(numbers, 0, correction=0)
@@ -57,7 +58,7 @@ class RunningNorm(nn.Module):
 
 @torch.no_grad()
 def observe(policy: nn.Module, observations: Tensor) -> None:
-    """Update all statistics of a policy with these flat rows; do nothing if it has none."""
+    """Update all running statistics of a policy with these flat rows; do nothing if it has none."""
     norms = [module for module in policy.modules() if isinstance(module, RunningNorm)]
     if not norms or not len(observations):
         return
