@@ -71,7 +71,7 @@ class Origin:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether files can hold a value without code: None, numbers, strings, and lists, tuples and dicts of these."""
+    """Return whether a value consists of None, numbers, strings, lists, tuples and dicts, which are not code."""
     if type(value) is dict:
         return all(map(is_plain, value)) and all(map(is_plain, value.values()))
     if type(value) in (list, tuple):

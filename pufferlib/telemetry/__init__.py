@@ -1,8 +1,8 @@
-"""Measurement of where the time of a VecEnv goes.
+"""Measure where the time of a VecEnv goes.
 
-timeline          recording of a sample of the durations of sends, receives and steps
-durations         sums and histograms of durations, as figures and as text
-throughput_model  simulation of a plan from measured step times
-stats             ``VecEnv.stats()``: figures, a table and a verdict that names a better plan
-plot              stats as a picture
+timeline          records the durations of sends, receives and a sample of the steps
+durations         computes statistics from sums and histograms of durations, and formats them
+throughput_model  simulates a plan with measured step times
+stats             defines ``VecEnv.stats()``: figures, a table and a verdict that names a better plan
+plot              draws stats as a picture
 """

@@ -1,4 +1,4 @@
-"""Durations: statistics from the sums and histograms of telemetry, and their text."""
+"""Durations: compute statistics from the sums and histograms of telemetry, and format them as text."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
-LONG = 4  # medians of an environment's step times; a shorter step was not preempted
-RARE = 0.01  # the share of long steps up to which a part of them may be preempted
+LONG = 4  # in medians of an environment's step times: a shorter step was not preempted
+RARE = 0.01  # the share of long steps up to which some of them may be left out
 # Upper bounds of the excess of all long steps, and of the longest of rare ones, in units of the wait for cores.
 ALL, SOME = 1.25, 3.0
 
 
 class Times(NamedTuple):
-    """Durations in seconds: floats, or arrays (num_envs,), one value an environment; NaN if there were none.
+    """Statistics of durations in seconds; NaN if there were none.
 
-    p50_s, p99_s: from the histogram, whose buckets are a quarter of an octave wide, limited by mean_s, std_s and max_s.
-    num: the number of durations.
+    Each is a float, or an array (num_envs,) with one value per environment. num: the number of durations. p50_s, p99_s:
+    from the histogram, whose buckets are a quarter of an octave wide, and limited to what mean_s, std_s and max_s
+    allow.
     """
 
     num: Any
@@ -46,7 +47,10 @@ class Times(NamedTuple):
 
 
 def times_of(sums: Array, histogram: Array | None = None) -> Times:
-    """Return the statistics of each row of ``times``."""
+    """Return the statistics of each row of sums.
+
+    sums: (rows, 4), as in ``times`` of timeline. histogram: (rows, NUM_BUCKETS); without it, p50_s and p99_s are NaN.
+    """
     num = sums[:, WEIGHT]
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums[:, SUM] / num
@@ -63,14 +67,14 @@ def times_of(sums: Array, histogram: Array | None = None) -> Times:
 
 
 def pooled(sums: Array) -> Array:
-    """Return the rows of ``times`` merged into one, (1, 4)."""
+    """Merge the rows of sums, which are (rows, 4) as in ``times`` of timeline, into one row, (1, 4)."""
     together = sums.sum(0, keepdims=True)
     together[0, MAX] = sums[:, MAX].max(initial=0.0)
     return np.asarray(together)
 
 
 def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
-    """Return percentiles limited to what the mean and deviation allow for any distribution (Cantelli's inequality).
+    """Limit percentiles to what the mean and deviation allow for any distribution (Cantelli's inequality).
 
     A bucket locates its steps only roughly, and the last one has no upper bound.
     """
@@ -79,9 +83,9 @@ def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
 
 
 class UnpreemptedTimes(NamedTuple):
-    """Step times without the steps during which other programs used the core: (num_envs, …).
+    """Step times, (num_envs, …), without the steps during which other programs used the core.
 
-    share: the share of steps left out. waited_s: the seconds by which these were longer than usual.
+    share: the share of steps left out. waited_s: the seconds by which these steps exceeded their environment's median.
     """
 
     histogram: Array
@@ -93,13 +97,13 @@ class UnpreemptedTimes(NamedTuple):
 
 
 def unpreempted_times(times: Times, histogram: Array, queued_s: float) -> UnpreemptedTimes:
-    """Return step times without preempted steps, estimated from the seconds that their threads waited for a core.
+    """Leave preempted steps out of step times, judged by the seconds that the stepping threads waited for a core.
 
-    times, histogram: one row an environment. queued_s: those seconds; NaN or 0 leaves out no step.
+    times, histogram: one row per environment. queued_s: the seconds of waiting; NaN or 0 leaves out no step.
 
-    A step is long if it takes more than four medians of its environment. If the wait explains the excess of all long
-    steps, all are left out; else, if long steps are rare, the longest ones, up to the wait. Steps that are long for
-    another reason remain.
+    A step is long if it takes more than four times the median of its environment. If the wait can explain the excess of
+    all long steps, all of them are left out; otherwise, if long steps are rare, the longest ones, as far as the wait
+    can explain them. Steps that are long for another reason remain.
     """
     edges = bucket_edges()
     middles = (edges[:-1] + edges[1:]) / 2
@@ -119,7 +123,7 @@ def unpreempted_times(times: Times, histogram: Array, queued_s: float) -> Unpree
     rest = np.maximum(0, histogram - long)
     left = num - long.sum(1)
     means, stds = np.array(times.mean_s), np.array(times.std_s)
-    for row in np.flatnonzero(touched):  # the long steps dominate the sums, and even more those of squares
+    for row in np.flatnonzero(touched):  # long steps dominate the sums, and sums of squares even more
         weights = rest[row] / rest[row].sum()
         mean = (num[row] * means[row] - (long[row] * middles).sum()) / left[row]
         known = (weights * edges[:-1]).sum() <= mean <= (weights * edges[1:]).sum()
@@ -131,12 +135,15 @@ def unpreempted_times(times: Times, histogram: Array, queued_s: float) -> Unpree
 
 
 def scalars(times: Times) -> Times:
-    """Return Times of floats for Times of one-element arrays."""
+    """Convert Times of one-element arrays to Times of floats."""
     return Times(*(float(value[0]) for value in times))
 
 
 def percentile(counts: Array, share: float) -> float:
-    """Return the duration below which this share of the counts lies, interpolated inside its bucket."""
+    """Return the duration below which this share of the counts lies; NaN if all counts are zero.
+
+    It is interpolated within its bucket.
+    """
     ladder = np.cumsum(counts.astype(np.float64))
     if not ladder[-1]:
         return math.nan
@@ -155,12 +162,12 @@ def share_of(part: float, total: float) -> float:
 
 
 def percent(share: float) -> str:
-    """Return a share, 0 to 1, as text in whole percent; "–" for NaN."""
+    """Format a share, 0 to 1, in whole percent; "–" for NaN."""
     return "–" if math.isnan(share) else f"{100 * share:.0f} %"
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a duration as text with three digits: 873 ns, 30.4 µs, 1.21 s; "–" for NaN."""
+    """Format a duration with three digits: 873 ns, 30.4 µs, 1.21 s; "–" for NaN."""
     if math.isnan(seconds):
         return "–"
     if seconds >= 1000:
@@ -172,5 +179,5 @@ def seconds_text(seconds: float) -> str:
 
 
 def times_text(times: float) -> str:
-    """Return a ratio as text with two digits, or more if it is larger: 1.9, 12, 140."""
+    """Format a ratio with one decimal place if it is below 10, else as a whole number: 1.9, 12, 140."""
     return f"{times:.1f}" if times < 9.95 else f"{times:,.0f}"

@@ -1,4 +1,4 @@
-"""Stats: the records of telemetry as figures, a table, a plot, and a verdict that names a better plan."""
+"""Stats: telemetry's records as figures, a table, a plot, and a verdict that names a better plan."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ POOL_BACKENDS = ("pool", "ray")  # their batches hold the first environments to 
 POOLS = (1.5, 2.0, 2.5, 3.0, 4.0)  # multiples of the batch that the verdict considers
 FEW_POOLS = (2.0, 4.0)  # the same for batches of more than LARGE, whose simulation takes long
 LARGE = 256
-WORTH = 1.1  # times as fast: a smaller gain is not worth another plan
+WORTH = 1.1  # times as fast: a smaller gain does not justify another plan
 MUCH = 1.5  # the same for processes instead of serial, whose costs are known only roughly
-NOTABLY = 1.05  # times as fast as another backend measured in the same run: below, they are equal
+NOTABLY = 1.05  # times as fast as another backend measured in the same run; below that, they are equal
 NEARLY = 0.95  # of the best: a smaller pool that reaches this is named instead
 LEARNER_BOUND = 0.8  # share of the time that the learner thinks
 SLEEPLESS_S = 50e-6  # a shorter step is assumed not to sleep
-SPIN_S = 30e-6  # a wait costs at most so much CPU time before it is a sleep
+SPIN_S = 30e-6  # the most CPU time that a wait costs before it is a sleep
 # Seconds that unmeasured plans cost on top of steps and thinking: a row on serial; a batch, and each of its rows, on
 # processes. Orders of magnitude, for the verdict on a plan of the other kind; autotune measures them.
 SERIAL_ROW_S = 0.15e-6 if _native.available else 3e-6
@@ -68,7 +68,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Forecast(NamedTuple):
-    """A plan, and the rows per second that the model expects. gain: their ratio to the measured ones."""
+    """A plan and the steps per second that the model expects. gain: their ratio to the measured steps per second."""
 
     backend: str
     num_envs: int
@@ -80,23 +80,23 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True)
 class Stats:
-    """Where the time of a VecEnv went, in one period.
+    """The statistics of where a VecEnv's time went in one period.
 
-    seconds: from the first ``recv`` to the end of the last one. steps_per_s: steps of environments (not of agents)
-        received per second, first rows of episodes included.
-    step, reset: pooled over environments. env_step, env_reset: one value an environment. Steps and resets include
-        emulation; a reset's percentiles are NaN.
-    histogram: uint64 (num_envs, 128), of step times; ``edges`` (129,) are its buckets' bounds in seconds.
-    spread: standard deviation of step times over their mean; spread_within, spread_between: of the steps of one
-        environment, and of the environments' means; their squares add up. All three leave out the steps during which
-        other programs used the core. preempted: the share of these steps; own: the times of the other steps, one value
-        an environment.
+    seconds: from the first ``recv`` to the end of the last one. steps_per_s: environment steps (not agent steps)
+        received per second, including the first rows of episodes.
+    step, reset: pooled over environments. env_step, env_reset: one value per environment. Steps and resets include
+        emulation; the percentiles of resets are NaN.
+    histogram: uint64 (num_envs, 128), of step times; ``edges``, (129,), are its buckets' bounds in seconds.
+    spread: the standard deviation of step times divided by their mean. spread_within, spread_between: the same for the
+        steps within environments, and for the environments' means; their squares add up to that of spread. All three
+        leave out the steps during which other programs used the core. preempted: the share of these steps. own: the
+        times of the other steps, one value per environment.
     busy: (num_workers,), the share of the time in which each worker had work.
-    cpu, queued: shares of the busy time in which workers had a core, and in which they waited for one; NaN if the
+    cpu, queued: the shares of their busy time in which workers had a core, and in which they waited for one; NaN if the
         system does not report them.
-    waits, thinks: shares of the time of the thread that calls ``recv``: inside ``recv`` or ``send``, and outside.
-        think_cpu: the share of its thinking in which it had a core.
-    fill_mean_s, fill_max_s: from a batch's first departure to its completion; NaN on the portable path.
+    waits, thinks: the shares of the time that the thread that calls ``recv`` spends inside ``recv`` or ``send``, and
+        outside. think_cpu: the share of its thinking in which it had a core.
+    fill_mean_s, fill_max_s: seconds from a batch's first departure to its completion; NaN on the portable path.
     """
 
     backend: str
@@ -139,7 +139,7 @@ class Stats:
         agents_per_env: int = 1,
         cores: int,
     ) -> Stats:
-        """Return the stats of a recording under a plan. cores: CPU cores that the workers could use."""
+        """Compute the stats of a recording under a plan. cores: the number of CPU cores that the workers could use."""
         times, histogram = recorded.times, recorded.histogram
         env_step, env_reset = times_of(times[:, STEP], histogram), times_of(times[:, RESET])
         step = scalars(times_of(pooled(times[:, STEP]), histogram.sum(0, keepdims=True)))
@@ -170,7 +170,7 @@ class Stats:
             spun_s = np.minimum(waited_s, SPIN_S * num_waits)
             cpu = share_of(float((recorded.worker_cpu_s - spun_s).sum()), float(busy_s.sum()))
             queued = min(share_of(float(recorded.worker_queued_s.sum()), float(busy_s.sum())), 1 - cpu)
-            if step.mean_s < SLEEPLESS_S and not math.isnan(cpu):  # a wait that yields is also one for a core
+            if step.mean_s < SLEEPLESS_S and not math.isnan(cpu):  # a wait that yields also counts as one for a core
                 queued = share_of(unpreempted.waited_s, float(busy_s.sum()))
                 cpu = 1 - queued
             think_cpu = share_of(recorded.parent_cpu_s, thought_s)
@@ -216,11 +216,11 @@ class Stats:
 
     @cached_property
     def load(self) -> Load:
-        """The load of the environments, for the model.
+        """The load of the environments, as the model uses it.
 
         If the system does not report CPU time, or a step is shorter than SLEEPLESS_S, a step is assumed to need a core
-        throughout. Workers wait for each other's cores only if there are more workers than cores; a longer wait, for
-        other programs, counts as time of the steps.
+        throughout. Workers wait for each other's cores only if there are more workers than cores; any longer wait,
+        which other programs cause, counts as step time.
         """
         cpu, queued = self.cpu, self.queued
         if math.isnan(cpu) or self.step.mean_s < SLEEPLESS_S:
@@ -258,12 +258,13 @@ class Stats:
     def forecast(
         self, backend: str, num_envs: int, num_workers: int, batch_size: int, *, think_s: float | None = None
     ) -> Forecast:
-        """Return the throughput that the model expects of another plan for the same environments and learner.
+        """Forecast the throughput of another plan with the same environments and learner, according to the model.
 
-        think_s: seconds that the learner thinks about a batch; by default the measured time per row.
+        think_s: the seconds that the learner thinks about a batch; by default the measured time per row.
 
-        The overhead of a batch is that of the measured plan, half of it per batch and half per row; or rough constants
-        if only one of the two plans is serial. Raises CallError if no batch was received in the period.
+        The overhead of a batch is the measured one, scaled with the batch size: all of it for a serial plan, half of it
+        for others. If only one of the two plans is serial, rough constants replace it. Raises CallError if no batch was
+        received in the period.
         """
         if not self.num_batches or not self.step.num:
             raise CallError("nothing was measured in this period; play some batches first")
@@ -292,14 +293,14 @@ class Stats:
 
     @cached_property
     def forecasts(self) -> tuple[Forecast, ...]:
-        """Other plans with the same batch: serial, other numbers of workers, and pools of multiples of the batch."""
+        """Forecasts of other plans with the same batch size: serial, more workers, and pools of several batches."""
         batch_size, num_workers = self.batch_size, self._best_workers(self.num_envs)
         pool = "ray" if self.backend == "ray" else "pool"
         kind = pool if self.backend in POOL_BACKENDS else "multiprocessing"
         plans = [] if self.backend == "serial" else [self.forecast("serial", batch_size, 1, batch_size)]
         if num_workers > self.num_workers:
             plans.append(self.forecast(kind, self.num_envs, num_workers, batch_size))
-        worker_per_env = num_workers == self.num_envs  # which then holds for a pool too
+        worker_per_env = num_workers == self.num_envs  # then a pool has one, too
         for times in POOLS if batch_size <= LARGE else FEW_POOLS:
             num_envs = round(times * batch_size)
             if batch_size < num_envs != self.num_envs and num_envs > self.num_envs:
@@ -308,7 +309,7 @@ class Stats:
         return tuple(plans)
 
     def _best_workers(self, num_envs: int) -> int:
-        """Return the number of workers that the environments could use, so that all cores are busy while some sleep."""
+        """Return the number of workers, at least the current one, that keeps all cores busy while some steps sleep."""
         needed = math.ceil(self.cores / max(self.load.cpu, self.cores / num_envs) - 0.25)  # rounds up above a quarter
         return max(self.num_workers if self.backend != "serial" else 1, min(num_envs, needed))
 
@@ -316,7 +317,7 @@ class Stats:
 
     @cached_property
     def verdict(self) -> str:
-        """A sentence: what bounds throughput, and which plan would raise it by how much, according to the model."""
+        """A sentence on what limits throughput and which plan would raise it by how much, according to the model."""
         if not self.num_batches or not self.step.num:
             return "nothing to judge yet: play some batches first"
         if self.thinks >= LEARNER_BOUND:
@@ -324,9 +325,10 @@ class Stats:
         return self._judged(self.forecasts)
 
     def verdict_beside(self, fastest: str, times: float, measured: Collection[str]) -> str:
-        """Return the verdict if several backends were measured in the same run; the model need not forecast those.
+        """Return the verdict for one of several backends that were measured in the same run and need no forecast.
 
-        measured: their names. fastest: the one to use. times: its throughput divided by this one's.
+        measured: the names of these backends. fastest: the name of the one to use. times: its throughput divided by
+        that of this backend.
         """
         if not self.num_batches or not self.step.num:
             return self.verdict
@@ -344,7 +346,7 @@ class Stats:
         return f"{bound}: a step takes {seconds_text(self.step.mean_s)}, on {_cores(self.cores)}: serial is right"
 
     def _judged(self, forecasts: Sequence[Forecast]) -> str:
-        """Return the verdict; it may advise these plans."""
+        """Return the verdict, which may recommend one of these plans."""
         serial = next((plan for plan in forecasts if plan.backend == "serial"), None)
         others = [plan for plan in forecasts if plan.backend != "serial"]
         best = max((plan.gain for plan in others), default=1.0)
@@ -385,7 +387,7 @@ class Stats:
     def _advice(self, plans: list[Forecast], best: float) -> str:
         plan = next(plan for plan in plans if plan.gain >= NEARLY * best)
         parts = []
-        if plans[0].num_envs == self.num_envs and plans[0].gain >= WORTH:  # the same with more workers
+        if plans[0].num_envs == self.num_envs and plans[0].gain >= WORTH:  # the same plan with more workers
             parts.append(f"{plans[0].num_workers} workers rather than {self.num_workers}")
         if plan is not plans[0] or not parts:
             workers = f" on {plan.num_workers} workers" * (plan.num_workers != self.num_workers)
@@ -407,7 +409,7 @@ class Stats:
 
     @property
     def table(self) -> str:
-        """The figures, without the verdict."""
+        """The figures as text, without the verdict."""
         lines = [
             f"{self.backend}: {self.num_envs} environments, {self.num_workers} worker{'s' * (self.num_workers > 1)}, "
             f"batches of {self.batch_size}, {_cores(self.cores)}",
@@ -440,12 +442,15 @@ class Stats:
         return "\n".join(lines)
 
     def plot(self, path: str | Path) -> Path:
-        """Draw the figures into an image file, and return its path. Raises MissingExtra without matplotlib."""
+        """Draw the figures to an image file and return its path. Raises MissingExtra without matplotlib."""
         return plot(self, path)
 
 
 def _spreads(times: UnpreemptedTimes) -> tuple[float, float]:
-    """Return the deviation of step times within environments, and of the environments' means, both over the mean."""
+    """Return the standard deviation of step times within environments, and that of the environments' means.
+
+    Both are divided by the mean of all step times.
+    """
     known = times.num > 0
     if not known.any():
         return math.nan, math.nan

@@ -1,4 +1,4 @@
-"""The throughput of a plan, from a simulation with measured step times.
+"""Simulate a plan with measured step times, to estimate its throughput.
 
 The model. A worker steps its environments one at a time, in the order in which their actions arrive. A step first needs
 a core for its CPU time, and waits for one if all are busy (first come, first served); for the rest of its time it
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 _ROWS = 4000  # steps of a simulation, but at least three batches; each step takes 1 to 2 us
 _MOST_BATCHES = 2000
-_ENOUGH = 50  # samples that a histogram needs to be drawn from
+_ENOUGH = 50  # the samples that a histogram needs for draws from it
 _SLACK = 4  # draws of an environment, in multiples of its even share; then they repeat
 
 
@@ -36,11 +36,10 @@ EDGES = bucket_edges()
 class Load:
     """The step and reset times of environments.
 
-    histogram: (num_envs, NUM_BUCKETS), step times as in ``timeline``, of environments numbered from 0; a plan with more
-        environments repeats them. means_s, stds_s: (num_envs,), of the same times; draws are scaled to them, as a
-        bucket does not locate its samples.
-    cpu: the share of a step in which it needs a core, 0 to 1. net_share: the share of its measured time without waits
-        for a core.
+    histogram: (num_envs, NUM_BUCKETS), step times as in ``timeline``; a plan with more environments repeats its rows.
+    means_s, stds_s: (num_envs,), of the same times; draws are scaled to them, because a bucket locates its samples only
+    roughly. cpu: the share of a step in which it needs a core, 0 to 1. net_share: the share of the measured time in
+    which no step waited for a core. reset_share: the share of rows that are resets. reset_s: the mean time of a reset.
     """
 
     histogram: Array
@@ -53,7 +52,7 @@ class Load:
 
     @property
     def row_s(self) -> float:
-        """The mean time of a row, step or reset, without waiting for a core."""
+        """The mean time of a row, step or reset, in seconds, without waits for a core."""
         mean_s, _ = self._pooled
         return self.net_share * ((1 - self.reset_share) * mean_s + self.reset_share * self.reset_s)
 
@@ -68,7 +67,7 @@ class Load:
         return mean, float(np.sqrt((weights * (self.stds_s[known] ** 2 + (means - mean) ** 2)).sum()))
 
     def draws(self, num_envs: int, num_draws: int, seed: int = 0) -> list[list[float]]:
-        """Return ``num_draws`` durations for each of ``num_envs`` environments."""
+        """Draw ``num_draws`` durations, in seconds, for each of ``num_envs`` environments."""
         generator = np.random.default_rng(seed)
         counts = np.asarray(self.histogram, np.float64)
         pooled = counts.sum(0), *self._pooled
@@ -86,7 +85,7 @@ class Load:
 
 
 def _fitting(generator: np.random.Generator, num: int, counts: Array, mean_s: float, std_s: float) -> Array:
-    """Draw from a histogram, and scale the draws to this mean, and to at most this deviation."""
+    """Draw durations from a histogram, scaled to this mean and to at most this standard deviation."""
     weights, low, width = counts / counts.sum(), EDGES[:-1], np.diff(EDGES)
     middles = low + width / 2
     mean = float((weights * middles).sum())
@@ -98,7 +97,11 @@ def _fitting(generator: np.random.Generator, num: int, counts: Array, mean_s: fl
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The parameters of a simulation. overhead_s: the cost of a batch on top of steps and thinking."""
+    """The plan and the learner of a simulation.
+
+    think_s: the learner's seconds per batch. overhead_s: the seconds that a batch costs on top of steps and thinking.
+    first_finished: whether a batch holds the first environments to finish.
+    """
 
     num_envs: int
     num_workers: int
@@ -111,7 +114,7 @@ class Arrangement:
 
 
 def steps_per_s(load: Load, plan: Arrangement) -> float:
-    """Return the rows per second of a simulated plan."""
+    """Simulate a plan and return its environment steps per second."""
     batch_size, num_envs = plan.batch_size, plan.num_envs
     warm_up = -(-num_envs // batch_size) + 1
     num_batches = warm_up + max(3, min(_MOST_BATCHES, _ROWS // batch_size))
@@ -121,7 +124,7 @@ def steps_per_s(load: Load, plan: Arrangement) -> float:
 
 
 def _play(load: Load, plan: Arrangement, num_batches: int, draws: list[list[float]]) -> list[float]:
-    """Return the time at which each batch was taken."""
+    """Simulate num_batches batches and return the time at which the learner took each, in seconds."""
     num_envs, num_workers, batch_size = plan.num_envs, plan.num_workers, plan.batch_size
     worker_of = [env_id * num_workers // num_envs for env_id in range(num_envs)]
     queues: list[deque[int]] = [deque() for _ in range(num_workers)]

@@ -1,30 +1,30 @@
-"""Telemetry: recording where the time of a VecEnv goes, at a cost of about 1 % of it. ``stats`` reads these arrays.
+"""Telemetry: record where the time of a VecEnv goes, at a cost of about 1 % of it. ``stats`` reads these arrays.
 
-Workers and the parent write to the arrays, each cell by one writer only, so that none needs a lock. Values only grow
-(the maxima apart): a reader copies them at the beginning of a period, and subtracts the copy.
+Workers and the parent write to the arrays; each cell has only one writer, so that none needs a lock. Except for the
+maxima, values only grow: a reader copies them at the beginning of a period, and subtracts the copy later.
 
-``times``: float64 (num_envs, 2, 4), a cache line an environment: [STEP or RESET] × [WEIGHT, SUM, SQUARES, MAX], that is
+``times``: float64 (num_envs, 2, 4), one cache line per environment: [STEP or RESET] × [WEIGHT, SUM, SQUARES, MAX]:
     the number of calls that the samples represent, their seconds, their seconds squared (both weighted), and the
     longest sample in seconds. A step lasts from when a worker begins with the environment until its rows are written;
     resets after an episode's end count as resets in every autoreset mode.
-``histogram``: uint64 (num_envs, 128), of step times. Four buckets an octave: with e = floor(log2(ns)), bucket
-    4·e + the two bits below the highest one; at least 1 ns, and the last bucket (from 3.76 s) is open. Each sample adds
-    its weight.
-``worker_times``: float64 (num_workers, 8), a cache line a worker, so that they do not share one: [BUSY] seconds with
-    work, [WAITED] seconds without. The rest is unused.
+``histogram``: uint64 (num_envs, 128), of step times. An octave has four buckets: for e = floor(log2(ns)), the bucket
+    is 4·e plus the two bits below the highest one. Times below 1 ns count as 1 ns, and the last bucket (from 3.76 s)
+    has no upper bound. Each sample adds its weight.
+``worker_times``: float64 (num_workers, 8), one cache line per worker, so that workers do not share one: [BUSY] seconds
+    with work, [WAITED] seconds without. The rest is unused.
 ``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received, [RECV] seconds inside recv,
-    [SEND] seconds inside send and async_reset (which on the serial backend step and reset), [THOUGHT] seconds from
-    recv's return to the next call of it without those inside send (the learner), [FILL_NUM, FILL_SUM, FILL_MAX]
-    number of blocks, and their seconds from departure to completion, [RETURNED] when recv last returned, in seconds of
-    a monotonic clock, 0 if it has not in this period: earlier thinking does not count.
+    [SEND] seconds inside send and async_reset (which step and reset on the serial backend), [THOUGHT] seconds from the
+    return of recv to its next call without those inside send (the learner), [FILL_NUM, FILL_SUM, FILL_MAX] the number
+    of blocks, and the sum and maximum of their seconds from departure to completion, [RETURNED] the time at which recv
+    last returned in this period, in seconds of a monotonic clock, or 0 before that: thinking counts only after it.
 
-**Which steps are timed.** A step is timed, and with k = floor(100 · cost / duration), at most 1,000, a random number
-of 0 to 2k of the next steps are not, where cost is the cost of timing one step. So timing takes a hundredth of the
-time, and steps longer than a hundred times the cost are all timed. The weight of a sample is one more than the number
-of steps left out *before* it: that number must not depend on the sample itself, or a mixture of fast and slow steps
-would seem faster than it is (a step of 1 µs would represent a hundred, one of 1 ms only itself). It is random, so that
-an environment with a special event at every tenth step is not always sampled in the same phase. Every reset is
-timed, with weight 1.
+**Which steps are timed.** After a timed step, a random number of steps, from 0 to 2k, is not timed, where
+k = floor(100 · cost / duration), at most 1,000, and cost is the cost of timing one step. So timing takes a hundredth of
+the time, and steps longer than a hundred times the cost are all timed. The weight of a sample is one more than the
+number of steps left out *before* it: that number must not depend on the sample itself, or a mixture of fast and slow
+steps would seem faster than it is (a step of 1 µs would represent a hundred steps, one of 1 ms only itself). The number
+is random, so that an environment with a special event at every tenth step is not always sampled in the same phase.
+Every reset is timed, with weight 1.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Array = np.ndarray[Any, Any]
 
 
 def shared_arrays(num_envs: int, num_workers: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return shape and dtype of the arrays that workers and parent share; they are zero at first."""
+    """Return the shape and dtype of each array that workers and parent share, by name; all start as zeros."""
     return {
         "times": ((num_envs, 2, 4), np.dtype(np.float64)),
         "histogram": ((num_envs, NUM_BUCKETS), np.dtype(np.uint64)),
@@ -63,20 +63,20 @@ def shared_arrays(num_envs: int, num_workers: int) -> dict[str, tuple[tuple[int,
 
 
 def bucket_of(ns: int) -> int:
-    """Return the bucket of the histogram for a duration."""
+    """Return the histogram's bucket for a duration in nanoseconds."""
     ns = max(1, ns)
     octave = ns.bit_length() - 1
     return min(4 * octave + ((ns << 2 >> octave) & 3), NUM_BUCKETS - 1)
 
 
 def bucket_edges() -> Array:
-    """Return the lower edges of the histogram's buckets, and the upper one of the last, in seconds: (129,)."""
+    """Return the lower edges of the histogram's buckets and the upper edge of the last, in seconds: (129,)."""
     octave, quarter = np.divmod(np.arange(NUM_BUCKETS + 1), 4)
     return np.asarray(2.0**octave * (1 + quarter / 4) * 1e-9)
 
 
 class Stopwatch:
-    """The timing of steps and resets of a worker's environments, in plain Python.
+    """A sampling timer for the steps and resets of a worker's environments, in pure Python.
 
     ::
 
@@ -86,12 +86,12 @@ class Stopwatch:
         if timed:
             stopwatch.record(env_id, perf_counter() - start_s)
 
-    left_out: for each environment, the number of next steps that are not timed. ``due`` counts it down; a loop that
+    left_out: for each environment, the number of its next steps that are not timed. ``due`` counts it down; a loop that
     cannot afford the call may do that itself.
     """
 
     def __init__(self, times: Array, histogram: Array, cost_s: float = PORTABLE_COST_S) -> None:
-        self._times: Any = times.reshape(-1).data  # reading an element takes a third of NumPy's time
+        self._times: Any = times.reshape(-1).data  # element access takes a third of NumPy's time
         self._histogram: Any = histogram.reshape(-1).data
         self._hundred_costs_s = 100 * cost_s
         self.left_out = [0] * len(times)
@@ -119,7 +119,7 @@ class Stopwatch:
         self._weights[env_id] = left_out + 1
 
     def record_reset(self, env_id: int, seconds: float) -> None:
-        """Record a reset. Every reset is recorded."""
+        """Record a reset; callers time every reset."""
         self._add(8 * env_id + 4 * RESET, seconds, 1)
 
     def _add(self, offset: int, seconds: float, weight: int) -> None:
@@ -133,10 +133,10 @@ class Stopwatch:
 
 
 class Recorded(NamedTuple):
-    """The records of one period: copies of this module's arrays, minus their values at its beginning.
+    """The records of one period: this module's arrays, minus their values at the beginning of the period.
 
-    worker_cpu_s, worker_queued_s: (num_workers,), seconds that each worker's main thread had a core, and that it waited
-        for one; NaN if unknown. parent_cpu_s, parent_queued_s: the same for the calling thread.
+    worker_cpu_s, worker_queued_s: (num_workers,), the seconds in which each worker's main thread had a core, and in
+    which it waited for one; NaN if unknown. parent_cpu_s, parent_queued_s: the same for the calling thread.
     """
 
     times: Array
@@ -150,16 +150,16 @@ class Recorded(NamedTuple):
 
 
 class Recording:
-    """The parent's side: all arrays, and their values at the beginning of the period.
+    """The parent's side of telemetry: all arrays, and their values at the beginning of the period.
 
-    arrays: those of ``shared_arrays``, by name. pids: returns the process id of each worker, 0 for one without its
-    own process. The fast path writes to ``parent_times``.
+    arrays: the ``shared_arrays``, by name. pids: a function that returns each worker's process id, 0 for a worker
+    without its own process. The fast path also writes to ``parent_times``.
     """
 
     def __init__(self, arrays: Mapping[str, Array], pids: Callable[[], Sequence[int]]) -> None:
         self.arrays = arrays
         self.parent_times: Array = np.zeros(8)
-        self._cells: Any = self.parent_times.data  # reading an element takes a third of NumPy's time
+        self._cells: Any = self.parent_times.data  # element access takes a third of NumPy's time
         self._pids = pids
         self.begin()
 
@@ -189,7 +189,7 @@ class Recording:
         """Return the records since the period began."""
         now, before = self._now(), self._before
         times = now.times - before.times
-        # Maxima only grow. One that has not grown is of an earlier period; the histogram then bounds this one's.
+        # A maximum that has not grown is from an earlier period; the histogram then bounds that of this period.
         histogram = now.histogram - before.histogram
         grown = now.times[..., MAX] > before.times[..., MAX]
         edges = np.append(bucket_edges()[:-1], np.inf)  # the last bucket is open
@@ -232,11 +232,11 @@ class Recording:
 
 
 def cpu_times(pid: int | str) -> tuple[float, float]:
-    """Return the seconds that a process's main thread has had a core, and has waited for one; NaN if unknown.
+    """Return the seconds in which a process's main thread had a core, and in which it waited for one; NaN if unknown.
 
-    pid: "thread-self" is the calling thread.
+    pid: "thread-self" stands for the calling thread.
     """
-    with contextlib.suppress(OSError, ValueError):  # it has ended, or this is not Linux
+    with contextlib.suppress(OSError, ValueError):  # the process has ended, or this is not Linux
         had, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
         return int(had) * 1e-9, int(waited) * 1e-9
     return math.nan, math.nan

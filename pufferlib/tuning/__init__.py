@@ -1,8 +1,8 @@
-"""The search for the fastest plan for an environment.
+"""Search for the fastest plan for an environment.
 
-autotune     measurement of an environment, trials of plans within a budget, and the best with the reason
-trial        a trial of one plan, in a subprocess
-plans        the arguments that autotune chose, in a TOML file
-bench        steps per second of one environment on each backend
-random_play  random actions for a VecEnv, with which all of these measure
+autotune     measures an environment, tries plans within a budget, and returns the best with the reason
+trial        tries one plan in a subprocess
+plans        holds the arguments that autotune chose, and saves them to a TOML file
+bench        measures steps per second of one environment on each backend
+random_play  plays a VecEnv with random actions, for all of these measurements
 """

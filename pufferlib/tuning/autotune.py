@@ -1,4 +1,4 @@
-"""autotune: measure an environment, try plans for it within a budget, and return the best with the reason.
+"""Autotune: measure an environment, try plans for it within a budget, and return the best with the reason.
 
 All trials run in subprocesses (``trial``): first one environment alone, then a few in one worker, to measure start-up
 time, memory and step times. From these, the model behind ``VecEnv.stats()`` forecasts the throughput of each plan, and
@@ -33,7 +33,7 @@ MULTIPLES = (1, 2, 3, 4)  # environments in a pool, in batches
 ROUNDS = (0.5, 0.8, 1.0)  # shares of the budget at which the rounds end
 TRIAL_S = (0.3, 0.8, 1.5)  # seconds of play of a trial, in each round
 STAY = 3  # one in this many plans remains for the next round, and at least this many
-PROMISING = 0.4  # of the best forecast: plans below it are not tried
+PROMISING = 0.4  # of the best forecast: plans below that are not tried
 ALIKE = 0.95  # of the best: of the plans above it, the one with the least memory is chosen
 COARSE = 32 << 20  # bytes: a smaller saving is not worth a slower plan
 MARGIN = 1.1  # for the error of a memory estimate
@@ -58,21 +58,23 @@ def autotune(
     context: str | None = None,
     after: Callable[[Sequence[Row]], None] | None = None,
 ) -> TunedPlan:
-    """Return the fastest plan for an environment, for use as ``pufferlib.make(env, **plan)``.
+    """Find the fastest plan for an environment, for use as ``pufferlib.make(env, **plan)``.
 
-    Plans differ in backend, environments, workers, batch size and ``spin``; arguments that are passed stay fixed.
-    Without num_envs and batch_size, batches of different sizes compete, and the larger one usually wins: pass the batch
-    size that your learner needs.
+    Plans differ in backend, numbers of environments and workers, batch size and ``spin``; arguments that are passed
+    stay fixed. Without num_envs and batch_size, batches of different sizes compete, and the larger one usually wins:
+    pass the batch size that your learner needs.
 
-    budget_s: seconds that this may take. The environment and one plan are measured in any case.
-    max_memory: additional memory that a plan may take, in bytes or as "500 MiB", "4 GB"; by default four fifths of the
-        available memory. A plan with a higher estimate is not tried.
-    learner_s: seconds that your learner takes for a batch, or a function that returns them for a batch size. The
-        learner is assumed to need a core.
-    env, seed, env_args, env_kwargs, wrap_kwargs, autoreset_mode, context: as for make; pass them to make again.
-    after: called with the table so far, after each trial.
+    budget_s: the seconds that this may take. The environment and one plan are measured in any case.
+    max_memory: the additional memory that a plan may take, in bytes or as "500 MiB", "4 GB"; by default four fifths of
+        the available memory. A plan with a higher estimate is not tried.
+    learner_s: the seconds that your learner takes for a batch, or a function from a batch size to these. The learner is
+        assumed to need a core.
+    env, seed, env_args, env_kwargs, wrap_kwargs, autoreset_mode, context: as for ``make``, to which you pass them
+        again.
+    after: called after each trial with the table of plans so far.
 
-    Raises PlanError if nothing fits, or for impossible counts; WorkerError if the environment cannot be made or played.
+    Raises PlanError if no plan fits into the memory and for impossible arguments; WorkerError if the environment cannot
+    be created or played.
     """
     if not budget_s > 0:
         raise PlanError(f"budget_s={budget_s!r} leaves no time to measure; use 10 or more")
@@ -110,7 +112,7 @@ def autotune(
 
 
 class _Search:
-    """The search for a plan: the results so far."""
+    """A search for the fastest plan, with the results so far."""
 
     after: Callable[[Sequence[Row]], None] | None = None
 
@@ -131,7 +133,7 @@ class _Search:
         self._rows: list[Row] = []
         self._env_nbytes = self._process_nbytes = 0.0
         self._env_start_s = self._process_start_s = 0.0
-        self._missed = 1.0  # measured memory of plans over its estimate, at least 1
+        self._missed = 1.0  # the ratio of measured to estimated memory of plans, at least 1
 
     def run(self) -> TunedPlan:
         """Measure the environment, try plans, and return the best."""
@@ -194,9 +196,9 @@ class _Search:
     # --------------------------------------------------------------------------------------------- candidates
 
     def _candidates(self, stats: Stats) -> list[Row]:
-        """Return all plans that the fixed arguments allow, those with the best forecast first.
+        """Return all plans that the fixed arguments allow, those with the best forecasts first.
 
-        The best on serial and the best on processes lead, so that both are tried if there is no time for more.
+        The best serial plan and the best plan with processes lead, so that both are tried if there is no time for more.
         """
         rows = []
         for num_envs, batch_size in self._sizes():
@@ -211,7 +213,7 @@ class _Search:
         return leading + [row for row in rows if row not in leading]
 
     def _sizes(self) -> list[tuple[int, int]]:
-        """Return pairs of num_envs and batch_size."""
+        """Return the pairs of num_envs and batch_size to try."""
         num_envs, batch_size = self._fixed["num_envs"], self._fixed["batch_size"]
         least = self._fixed["num_workers"] or 1
         if num_envs and batch_size:
@@ -236,7 +238,7 @@ class _Search:
             if name == "serial":
                 plans.append(_plan("serial", num_envs, 1, batch_size))
                 continue
-            # As many workers as can have a core at once; if steps sleep, up to one an environment.
+            # As many workers as can have a core at once; if steps sleep, up to one per environment.
             asleep = round(self._cores / max(stats.load.cpu, self._cores / num_envs))
             counts = sorted({self._cores, 2 * self._cores, asleep, (self._cores + asleep) // 2})
             if num_workers:
@@ -247,7 +249,10 @@ class _Search:
         return plans
 
     def _spinning(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the best plan with processes with the other value of ``spin``."""
+        """Return the best plan with processes, with ``spin`` switched, in a list.
+
+        The list is empty if there is no such plan, if it runs on ray, or if serial is clearly faster.
+        """
         best = next((row for row in rows if row.plan["backend"] != "serial"), None)
         if best is None or best.plan["backend"] == "ray" or best.median < rows[0].median / CLEARLY:
             return []
@@ -277,7 +282,7 @@ class _Search:
     # ------------------------------------------------------------------------------------------------- trials
 
     def _round(self, rows: Sequence[Row], until_s: float, seconds: float, *, last: bool) -> None:
-        """Try rows until the time is up; in the last round repeatedly, in turns."""
+        """Try rows until the time is up; in the last round, up to three times each, in turns."""
         begun = False
         for _ in range(3 if last else 1):
             for row in rows:
@@ -292,9 +297,10 @@ class _Search:
             begun = True
 
     def _in_time(self, row: Row, rows: Sequence[Row], seconds: float, until_s: float) -> bool:
-        """Return whether there is time for a trial; the first one of either kind may use the whole budget.
+        """Return whether there is time for a trial.
 
-        One trial is made in any case: the cheapest, if there is no time for any.
+        The first serial trial and the first with processes may use the whole budget. If there is no time for any trial,
+        the cheapest is still made.
         """
 
         def kind(row: Row) -> bool:
@@ -320,7 +326,7 @@ class _Search:
             return
         row.steps_per_s = row.steps_per_s * again + outcome.steps_per_s
         row.startup_s, row.memory_nbytes = outcome.startup_s, outcome.memory_nbytes
-        if row.plan["backend"] == "serial":  # its process may have had the memory before
+        if row.plan["backend"] == "serial":  # its process may have held this memory before the trial
             row.memory_nbytes = max(row.memory_nbytes, round(estimate))
         self._missed *= max(1.0, outcome.memory_nbytes / max(1.0, estimate))
         if outcome.memory_nbytes > self._max_memory:
@@ -335,7 +341,7 @@ class _Search:
         return int(row.plan["batch_size"]) / max(row.median or row.expected, 1e-9)
 
     def _cost_s(self, row: Row, seconds: float) -> float:
-        """Return the estimated seconds of a trial, including start and end."""
+        """Return the estimated seconds of a trial, including start-up and shutdown."""
         per_worker = int(row.plan["num_envs"]) / min(int(row.plan.get("num_workers", 1)), self._cores)
         start_s = row.startup_s or self._process_start_s + per_worker * self._env_start_s
         return start_s + 0.2 + 1.3 * seconds + 6 * self._batch_s(row)  # every window ends with a batch

@@ -1,4 +1,4 @@
-"""Steps per second of one environment on each backend, measured in turns."""
+"""Measure steps per second of one environment on each backend, in turns."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ PROFILE_TURNS = 4
 class Speed:
     """The throughput of one backend.
 
-    steps_per_s: of environments, not of agents, one value a repeat. stats: of one more measurement, if ``profile`` was
-    set.
+    steps_per_s: environment steps (not agent steps) per second, one value per repeat. stats: from one more measurement,
+    if ``profile`` was set.
     """
 
     backend: str
@@ -46,7 +46,7 @@ class Speed:
     stats: Stats | KernelStats | None = None
 
     def ratios(self, base: Speed) -> list[float]:
-        """Return the ratio of this throughput to base's, one value a repeat."""
+        """Return the ratios of this throughput to that of base, one value per repeat."""
         return [rate / other for rate, other in zip(self.steps_per_s, base.steps_per_s, strict=True)]
 
 
@@ -66,16 +66,16 @@ def compare_backends(
     profile: bool = False,
     after: Callable[[int, str], None] | None = None,
 ) -> list[Speed]:
-    """Return the speed of each backend with random actions that masks allow, and no other work.
+    """Measure the speed of each backend with random actions that masks allow, and no other work.
 
     The backends take turns of ``seconds``, ``repeats`` times, so that other load on the machine affects all of them.
 
-    num_envs: by default four for each CPU, at least 8. num_workers: as in ``pufferlib.make``. batch_size: of the pool
-        and of ray, by default half of the environments; the others return all. device: of backend "cuda".
+    num_envs: by default four per CPU, at least 8. num_workers: as for ``pufferlib.make``. batch_size: for pool and ray,
+        by default half of the environments; the other backends return all. device: for the backend "cuda".
     profile: whether each backend has one more turn, four times as long, for the ``stats`` of its Speed.
-    after: called with the number of the repeat and the backend, after each turn.
+    after: called after each turn with the number of the repeat and the name of the backend.
 
-    Raises what ``pufferlib.make`` and environments raise.
+    Raises PlanError if nothing would be measured, and the errors of ``pufferlib.make`` and of the environments.
     """
     if not seconds > 0 or repeats < 1:
         raise PlanError(f"seconds={seconds} and repeats={repeats} leave nothing to measure; use more than 0 of both")
@@ -116,7 +116,7 @@ def compare_backends(
 
 
 def right_one(speeds: Sequence[Speed]) -> Speed:
-    """Return the backend to use: serial, unless another is clearly faster."""
+    """Return the Speed of the backend to use: serial, unless another is clearly faster."""
     serial = next((speed for speed in speeds if speed.backend == "serial"), None)
     others = [speed for speed in speeds if speed is not serial]
     if serial is None or not others:
@@ -151,7 +151,7 @@ def verdict(speeds: Sequence[Speed]) -> str:
 
 
 def profile_text(speed: Speed, speeds: Sequence[Speed]) -> str:
-    """Return the figures of a backend, and a verdict that agrees with the measurements of all of them."""
+    """Return a backend's figures as text, with a verdict that agrees with the measurements of all backends."""
     if not isinstance(speed.stats, Stats):
         return str(speed.stats)
     right = right_one(speeds)
@@ -170,7 +170,7 @@ def overload() -> str:
 
 
 def machine() -> str:
-    """Return this machine as text: processor, CPUs that this process may use, system, versions."""
+    """Describe this machine in a line: processor, CPUs that this process may use, system, versions."""
     system = f"{platform.system()} {platform.release()}"
     python = f"Python {platform.python_version()}"
     versions = f"numpy {np.__version__}, gymnasium {gymnasium.__version__}, pufferlib {__version__}"

@@ -1,4 +1,4 @@
-"""Plans that autotune chose: arguments of make, the reason, and the table of all plans considered."""
+"""Plans that autotune chose: arguments for ``make``, the reason, and the table of all plans considered."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ KEYS = ("backend", "num_envs", "num_workers", "batch_size", "context", "backend_
 
 @dataclass
 class Row:
-    """One plan that was considered.
+    """A plan that was considered.
 
-    plan: arguments of make. expected: steps/s by the model. steps_per_s: measured steps of environments per second, one
-    value a window; empty if it was not tried, or failed. startup_s: seconds until the first batch. memory_nbytes: of
-    all its processes, estimated before the trial and measured in it. untried: why it was not tried, or "". failed: how
-    the trial failed, or "".
+    plan: arguments for ``make``. expected: steps/s according to the model. steps_per_s: measured environment steps per
+    second, one value per window; empty if the plan was not tried, or failed. startup_s: seconds until the first batch.
+    memory_nbytes: the memory of all its processes, estimated before the trial and measured in it. untried: why the plan
+    was not tried, or "". failed: how its trial failed, or "".
     """
 
     plan: dict[str, Any]
@@ -37,7 +37,7 @@ class Row:
 
     @property
     def median(self) -> float:
-        """Median of the windows, 0.0 if there are none."""
+        """The median of the windows; 0.0 if there are none."""
         return median(self.steps_per_s) if self.steps_per_s else 0.0
 
     @property
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str, str]:
-        """The cells of a table: name, steps/s, their range, start-up, memory, failure."""
+        """The row's cells in a table: name, steps/s, their range, start-up, memory, failure."""
         rates, measured = self.steps_per_s, bool(self.steps_per_s)
         return (
             self.name,
@@ -65,9 +65,10 @@ HEADER = ("plan (environments/workers/batch)", "steps/s", "", "start", "memory",
 
 
 class TunedPlan(Mapping[str, Any]):
-    """Arguments of make: ``pufferlib.make(env, **plan)``.
+    """A mapping of arguments for ``make``: ``pufferlib.make(env, **plan)``.
 
-    table: the plans considered, measured ones first, fastest first. reason: why this one, in a sentence.
+    table: the plans considered, measured ones first, the fastest at the top. reason: a sentence that explains the
+    choice.
     """
 
     def __init__(self, arguments: Mapping[str, Any], table: Sequence[Row], reason: str) -> None:
@@ -91,7 +92,10 @@ class TunedPlan(Mapping[str, Any]):
         return f"{table_text(self.table)}\n\n{self.reason}"
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan as TOML, with reason and table as comments; ``pufferlib.load_plan`` reads it."""
+        """Write the plan as TOML, with reason and table as comments, and return the path.
+
+        ``pufferlib.load_plan`` reads the file.
+        """
         path = Path(path)
         comment = "".join(f"# {line}".rstrip() + "\n" for line in str(self).splitlines())
         path.write_text(comment + "\n" + to_toml(self._arguments), encoding="utf-8")
@@ -99,7 +103,7 @@ class TunedPlan(Mapping[str, Any]):
 
 
 def load_plan(path: str | Path) -> dict[str, Any]:
-    """Return arguments of make from a TOML file, such as ``TunedPlan.save`` writes.
+    """Read arguments for ``make`` from a TOML file, such as ``TunedPlan.save`` writes.
 
     Raises PlanError for a file that is not TOML, or has keys that do not belong to a plan.
     """
@@ -111,14 +115,14 @@ def load_plan(path: str | Path) -> dict[str, Any]:
 
 
 def untried_text(rows: Sequence[Row]) -> str:
-    """Return a sentence with the number of untried rows and the reasons; "" if all were tried."""
+    """Return a sentence that counts untried rows by reason; "" if all were tried."""
     reasons = [row.untried for row in rows if row.untried]
     counts = (f"{reasons.count(reason)} {reason}" for reason in dict.fromkeys(reasons))
     return f"Not tried: {', '.join(counts)}." if reasons else ""
 
 
 def table_text(rows: Sequence[Row]) -> str:
-    """Return the rows that were tried as aligned text, with the number of those that were not."""
+    """Format the rows that were tried as an aligned table, followed by the ``untried_text`` of the others."""
     cells = [HEADER, *(row.cells for row in rows if not row.untried)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
     lines = []
@@ -129,7 +133,7 @@ def table_text(rows: Sequence[Row]) -> str:
 
 
 def rate_text(steps_per_s: float) -> str:
-    """Return a rate as text with three digits: 873, 30.4k, 1.21M."""
+    """Format a rate with three digits: 873, 30.4k, 1.21M."""
     for unit, scale in (("M", 1e6), ("k", 1e3)):
         if steps_per_s >= 0.9995 * scale:
             return f"{steps_per_s / scale:#.3g}".rstrip(".") + unit

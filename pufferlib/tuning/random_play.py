@@ -1,4 +1,4 @@
-"""Random play of a VecEnv at full speed, with which benchmarks and autotune measure."""
+"""Play a VecEnv with random actions at full speed, for the measurements of benchmarks and autotune."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ NUM_DRAWS = 16  # batches of actions drawn in advance, so that drawing is not me
 
 
 class Player:
-    """Random play of a VecEnv, and its speed.
+    """A player of random actions that measures the speed of a VecEnv.
 
-    learner_s: seconds that a simulated learner, an empty loop that needs a core, spends on each batch.
-    timeout: seconds that one batch may take before RecvTimeout is raised.
+    learner_s: the seconds that a simulated learner, an empty loop that needs a core, spends on each batch. timeout: the
+    seconds that one batch may take before RecvTimeout is raised.
     """
 
     def __init__(self, vec: VecEnv, *, learner_s: float = 0.0, timeout: float | None = None) -> None:
         self.vec, self._actor = vec, Actor(vec)
         self._learner_s, self._timeout = learner_s, timeout
         self.batch_size = vec.agents_per_batch // vec.agents_per_env
-        self._waiting: list[Batch] = []  # received and not answered
+        self._waiting: list[Batch] = []  # received, but not yet answered
         self._coming = vec.num_envs
         vec.async_reset()
 
     def play(self, seconds: float, *, alone: bool = False) -> float:
-        """Play for about these seconds; return environment steps per second.
+        """Play for about this many seconds; return environment steps per second.
 
-        Afterwards no batch is under way, as it would slow the measurement of other players. alone: there are no other
-        players, so that all environments stay under way but those of the last batch.
+        Afterwards no batch is in progress, because it would slow the measurement of other players. alone: there are no
+        other players, so that all environments except those of the last batch stay in progress.
         """
         vec, batch_size, learner_s = self.vec, self.batch_size, self._learner_s
         start_s = perf_counter()
@@ -69,7 +69,10 @@ def _copied(observations: Any) -> Any:
 
 
 class Actor:
-    """Random actions for batches: drawn in advance, or for each batch if there are action masks."""
+    """A source of random actions for batches.
+
+    They are drawn in advance, or for each batch if action masks apply: to Discrete and MultiDiscrete spaces.
+    """
 
     def __init__(self, vec: VecEnv) -> None:
         vec.action_space.seed(0)
@@ -83,7 +86,7 @@ class Actor:
             self._masks = None
 
     def actions(self, observations: Any) -> Any:
-        """Return actions for the rows of a batch."""
+        """Return random actions for the rows of a batch, only allowed ones if masks apply."""
         if self._masks is None:
             self._index = (self._index + 1) % NUM_DRAWS
             return self._drawn[self._index]

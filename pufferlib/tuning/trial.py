@@ -1,7 +1,7 @@
-"""Trials: play a plan in a subprocess, and measure its speed, start-up time and memory, or report its failure.
+"""Try plans in a subprocess: measure speed, start-up time and memory, or report a failure.
 
-The caller's process does not change: no environment is made in it, and an environment that hangs or kills its process
-ends only the trial.
+The caller's process is not affected: no environment is created in it, and an environment that hangs or kills its
+process ends only the trial.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pufferlib.vectorization.core import transfer
 
 __all__ = ["Outcome", "Trial", "TrialRunner", "serve"]
 
-# Objects pickled by reference must be importable there too, so that the search path is sent first.
+# The search path is sent first, because objects pickled by reference must be importable there, too.
 _PROGRAM = """
 import pickle, sys
 from multiprocessing.connection import Connection
@@ -38,13 +38,14 @@ from pufferlib.tuning.trial import serve
 serve(connection)
 """
 _PR_SET_PDEATHSIG = 1
-WARM_UP = 0.25  # of the seconds of a trial
+WARM_UP = 0.25  # in multiples of a trial's seconds
 
 
 class Trial(NamedTuple):
-    """One trial. plan: arguments of make. windows: how often to play for ``seconds`` and measure the speed.
+    """The arguments of one trial.
 
-    limit_s: the trial is ended after this many seconds in all.
+    plan: arguments for ``make``. windows: the number of times to play for ``seconds`` and measure the speed. learner_s:
+    as for ``Player``. limit_s: the seconds after which the trial is killed.
     """
 
     plan: Mapping[str, Any]
@@ -55,10 +56,11 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a trial. error: "" for a success; the other fields are valid only then.
+    """The result of a trial. error: "" if it succeeded; the other fields are valid only then.
 
-    steps_per_s: of environments, one value a window. startup_s: seconds until the first batch. memory_nbytes:
-    additional memory of all processes, shared memory counted once. stats: of the windows.
+    steps_per_s: environment steps per second, one value per window. startup_s: seconds until the first batch.
+    memory_nbytes: the additional memory of all processes, with shared memory counted once. stats: of all windows
+    together.
     """
 
     error: str = ""
@@ -69,9 +71,9 @@ class Outcome(NamedTuple):
 
 
 class TrialRunner:
-    """A subprocess for trials of one environment, started when it is first needed, and again if it dies.
+    """A subprocess for trials of one environment, started on first use and restarted after it ends.
 
-    arguments: the arguments of make that all plans share, including ``env``.
+    arguments: the arguments of ``make`` that all plans share, including ``env``.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
@@ -81,9 +83,9 @@ class TrialRunner:
         self._output: Any = None
 
     def try_out(self, trial: Trial) -> Outcome:
-        """Run a trial and return its outcome, which also holds failures of the environment.
+        """Run a trial and return its outcome, which also reports failures of the environment.
 
-        Raises PlatformError if the system refuses a process.
+        Raises PlatformError if the system cannot start a process.
         """
         if self._process is None:
             self._start()
@@ -134,7 +136,7 @@ class TrialRunner:
         return f"the process died ({how})" + (f": {lines[-1]}" if lines else "")
 
     def close(self) -> None:
-        """End the process. The next trial starts it again."""
+        """End the process. The next trial starts a new one."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -158,7 +160,7 @@ class TrialRunner:
 
 
 def serve(connection: Connection) -> None:
-    """Run trials until the connection ends. The main function of a TrialRunner's process."""
+    """Run trials until the connection closes: the main function of a TrialRunner's process."""
     with contextlib.suppress(OSError, AttributeError):  # not Linux: the alarm below ends this process
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the caller's thread waits, so it ends later
     arguments = transfer.loads(connection.recv_bytes())
@@ -186,7 +188,7 @@ def _outcome(arguments: Mapping[str, Any], trial: Trial) -> Outcome:
 def _play(arguments: Mapping[str, Any], trial: Trial) -> Outcome:
     before = memory_nbytes()
     start_s, deadline = perf_counter(), monotonic() + trial.limit_s
-    shortened = {  # lists with one item an environment, cut to the number of this plan
+    shortened = {  # lists with one item per environment, cut to this plan's number
         name: value[: trial.plan["num_envs"]]
         for name, value in arguments.items()
         if name in ("env", "env_kwargs") and isinstance(value, (list, tuple))
