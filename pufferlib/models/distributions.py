@@ -49,9 +49,9 @@ class Decisions:
         return self.num_options + self.num_aims
 
     def outputs(self, numbers: Tensor, log_std: Tensor) -> Outputs:
-        """Convert a network's numbers, (rows, num_outputs), to the outputs that a policy's ``forward`` returns.
+        """Convert a network's raw outputs to those that a policy's ``forward`` returns.
 
-        log_std: (num_aims,), the same for all rows, or (rows, num_aims).
+        numbers: the raw outputs, (rows, num_outputs). log_std: (num_aims,), the same for all rows, or (rows, num_aims).
         """
         if not self.num_aims:
             return numbers
@@ -86,7 +86,7 @@ class Decisions:
 
     @renamed_arguments(choices="discrete_actions", aims="continuous_actions")
     def actions(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Any:
-        """Convert actions to flat ones for ``VecEnv.send``: an array, or a pair of arrays for a Tuple."""
+        """Convert actions to the form that ``VecEnv.send`` takes: an array, or a pair of arrays for a Tuple space."""
         discrete_actions, continuous_actions = discrete_actions.cpu(), continuous_actions.cpu()
         if isinstance(self.space, Tuple):
             return tuple(_flat_actions(part, discrete_actions, continuous_actions) for part in self.space)
@@ -103,7 +103,7 @@ class Distribution:
     def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw (discrete_actions, continuous_actions) without gradients.
 
-        generator: one on the device of the logits; by default torch's global generator.
+        generator: a generator on the device of the logits; None for torch's global one.
         """
         # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
         log_probs, mean = [part.detach() for part in self.log_probs], self.mean.detach()

@@ -57,7 +57,7 @@ class Origin:
     frame_stack: int = 1
 
     def actor(self, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Create an Actor with these arguments. Raises the errors of ``Actor``."""
+        """Create an Actor with these arguments for a layout and an action space. Raises the errors of ``Actor``."""
         return Actor(self.policy, layout, action_space, self.frame_stack, **self.policy_kwargs)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Origin:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value consists of None, numbers, strings, lists, tuples and dicts, which are not code."""
+    """Return whether a value consists only of None, numbers, strings, lists, tuples and dicts."""
     if type(value) is dict:
         return all(map(is_plain, value)) and all(map(is_plain, value.values()))
     if type(value) in (list, tuple):
@@ -150,9 +150,9 @@ def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = 
 
 
 def require_trust(path: str | os.PathLike[str], named: Any, trust: bool) -> None:
-    """Raise CheckpointError if named, a file's values, contains the name of code outside the current folder.
+    """Raise CheckpointError if a file names code outside the current folder, unless ``trust`` is True.
 
-    trust: True skips this check.
+    named: the file's values that may contain such names, "module:name".
     """
     for name in () if trust else _names(named):
         module = name.partition(":")[0]

@@ -26,8 +26,8 @@ __all__ = ["Actor", "BatchPlayer", "Player"]
 class Actor:
     """A policy that returns the distribution of the actions that masks allow.
 
-    policy, kwargs: as for ``make_policy``. layout, action_space: those of the environments. frame_stack: the number of
-    frames that ``FrameStack`` joins in each of the ``observations``. Raises the errors of ``make_policy`` and
+    policy, kwargs: as for ``make_policy``. layout, action_space: the environments' own. frame_stack: the number of
+    frames that ``FrameStack`` puts into each of the ``observations``. Raises the errors of ``make_policy`` and
     ``FrameStack``.
     """
 
@@ -51,7 +51,7 @@ class Actor:
 
     @property
     def recurrent(self) -> bool:
-        """Whether the policy has a state."""
+        """Whether the policy is recurrent, that is, has a state."""
         return hasattr(self.policy, "initial_state")
 
     @property
@@ -68,7 +68,7 @@ class Actor:
             )
 
     def initial_state(self, num_rows: int) -> State | None:
-        """Return the state at the beginning of an episode; None if the policy has no state."""
+        """Return the state at the beginning of an episode; None if the policy is not recurrent."""
         first: Callable[[int], State] | None = getattr(self.policy, "initial_state", None)
         return None if first is None else first(num_rows)
 
@@ -182,8 +182,8 @@ def _shape(value: Any) -> Any:
 class BatchPlayer:
     """A player for a VecEnv: it returns flat actions for batches of any of its agents.
 
-    It stores the frames and the state of each of ``num_agents`` agents between their rows. greedy: take the most likely
-    actions instead of sampling. seed: the seed for sampling; None for a random one.
+    It stores the frames and the state of each of ``num_agents`` agents from batch to batch. greedy: take the most
+    likely actions instead of sampling. seed: the seed for sampling; None for a random one.
     """
 
     def __init__(
@@ -252,9 +252,9 @@ class Player:
     def __init__(
         self, actor: Actor, rows: RowEnv, *, owned: bool = True, greedy: bool = False, seed: int | None = None
     ) -> None:
-        """Prepare to play the environment of rows, which is used for its spaces and never stepped.
+        """Prepare to play an environment like that of rows.
 
-        owned: whether ``close`` closes it.
+        rows: an emulated environment, used for its spaces and never stepped. owned: whether ``close`` closes it.
         """
         self.policy, self._owned, self._rows = actor.policy, owned, rows
         self._alone = rows.num_agents == 1 and not rows.multi_agent
@@ -267,7 +267,8 @@ class Player:
         infos: those returned with the observations, needed if they hold action masks. A policy that was trained with
         the environment's state reads it from an agent's info["state"] if you put it there, else it reads zeros; the
         actors of "central" policies do not use it. Raises SpaceError for an observation outside the environment's
-        space, and CallError if observations, with several agents, are not a dict or have too many agents.
+        space. With several agents, raises CallError if observations are not a dict, or are more than the environment's
+        agents.
         """
         if self._alone:
             return self._act({None: observations}, {None: infos})[None]

@@ -79,7 +79,7 @@ def make_policy(
     /,
     **kwargs: Any,
 ) -> nn.Module:
-    """Create a policy for these observations and actions.
+    """Create a policy for an observation layout and an action space.
 
     policy: "default" (a CNN if observations are images or contain some, else an MLP), "mlp", "cnn", "nature" (a CNN
         whose actor and critic share an encoder), "lstm", "central" (its critic sees the leaf "state"), "separate" (one
@@ -87,7 +87,8 @@ def make_policy(
         one per type, and the arguments of these policies), "teams" (one policy per team; its argument ``places`` maps a
         team's name to the indices of its agents in an environment), the name of your class as "module:Class", or the
         class itself.
-    kwargs: further arguments of the policy; "default" accepts those of both classes and ignores those of the other.
+    kwargs: further arguments of the policy; "default" accepts those of both CNN and MLP, and ignores those that its
+        choice does not have.
 
     Raises PlanError for an unknown name or argument, SpaceError for spaces that the policy does not support.
     """

@@ -202,7 +202,10 @@ def _leaf(layout: Layout, name: str, policy: str, flag: str) -> gymnasium.Space[
 
 
 def _joined(parts: Sequence[Any], back: Tensor) -> Any:
-    """Concatenate the tensors, or tuples of tensors, of all types, and restore the order of the rows; None for None."""
+    """Concatenate tensors, or tuples of tensors, of all agent types in the order of the rows; None for None.
+
+    back: (rows,), the index of each row in the concatenation.
+    """
     if parts[0] is None:
         return None
     if isinstance(parts[0], Tensor):

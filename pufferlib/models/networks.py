@@ -68,10 +68,10 @@ class MLP(ActorCritic):
 
 
 class CNN(ActorCritic):
-    """An MLP for observations of any structure that contain images, which pass through three convolutions first.
+    """An MLP for observations that contain images, which first pass through three convolutions.
 
-    hidden_size: the size of each later layer. channels: the numbers of channels of the convolutions. normalize: as for
-    ``Features``, for the numbers that are not images.
+    hidden_size: the size of each layer after these. channels: the number of channels of each convolution. normalize: as
+    for ``Features``, for the numbers that are not images. Raises SpaceError if there are no images.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class LSTM(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A reader of observations, followed by layers."""
+    """A module that reads observations and applies layers to the result."""
 
     def __init__(self, read: Callable[[Tensor], Any], *layers: nn.Module) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ def _hooked(layer: Any) -> bool:
 
 
 def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float) -> Perceptron:
-    """Return a Perceptron of two tanh layers and an output layer. gain: of the output layer's weights."""
+    """Return a Perceptron of two tanh layers and an output layer, whose weights have this gain."""
     return Perceptron(
         orthogonal(nn.Linear(num_inputs, hidden_size)),
         nn.Tanh(),

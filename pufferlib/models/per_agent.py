@@ -1,4 +1,4 @@
-"""Data of each agent that lasts between its rows, by agent id: recent frames, and the state of a recurrent policy.
+"""Per-agent data that lasts from row to row, by agent id: recent frames, and the state of a recurrent policy.
 
 A row whose mask is False begins an episode, an agent's life, or the rows of another agent with this id, and resets the
 data.
@@ -32,7 +32,7 @@ class Memory:
         self._states = tuple(part.clone() for part in initial)
 
     def of(self, agent_ids: Tensor, masks: Tensor) -> State:
-        """Return the states of these agents, new tensors (rows, …); the initial state where a mask is False.
+        """Return these agents' states as new tensors, (rows, …); the initial state where a mask is False.
 
         agent_ids: (rows,) int64; masks: (rows,) bool. Both are on the device of the states.
         """
@@ -67,10 +67,10 @@ class FrameStack:
         self._frames = torch.from_numpy(np.zeros((num_agents, num_frames, *layout.shape), layout.dtype)).to(device)
 
     def __call__(self, observations: Tensor, agent_ids: Tensor, masks: Tensor) -> Tensor:
-        """Add observations to these agents' stacks, and return the stacks, rows of ``layout``.
+        """Add observations to these agents' stacks and return the stacks, rows of ``layout``.
 
-        observations: (rows, *single.shape), returned unchanged if num_frames is 1; agent_ids: (rows,) int64; masks:
-        (rows,) bool.
+        observations: (rows, *single.shape), returned unchanged if num_frames is 1. agent_ids: (rows,) int64. masks:
+        (rows,) bool, False where an episode begins.
         """
         if self.num_frames == 1:
             return observations

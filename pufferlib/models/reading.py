@@ -58,7 +58,7 @@ def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:
 
 
 class Frames:
-    """A reader of one leaf, uint8 images, as (rows, channels, height, width) float32.
+    """A reader that converts one leaf, uint8 images, to (rows, channels, height, width) float32.
 
     Values range from 0 to 1, which stands for the space's maximum. space: (height, width), or with channels last or
     first.
@@ -81,7 +81,7 @@ class Frames:
 
 
 class Images(nn.Module):
-    """A reader of a layout's image leaves as images, and of its other leaves as numbers.
+    """A reader that converts a layout's image leaves to images, and its other leaves to numbers.
 
     Images of the same size are joined into one with more channels, like a stack of frames. normalize: as for
     ``Features``, for the numbers. shapes: the shapes of the joined images, each (channels, height, width).
@@ -110,7 +110,7 @@ class Images(nn.Module):
 
 
 class Features(nn.Module):
-    """A reader of rows of any layout as (rows, size) float32: one-hot for discrete leaves, the numbers of all others.
+    """A reader that converts rows of any layout to (rows, size) float32: discrete leaves one-hot, others as numbers.
 
     normalize: whether to standardize the numbers of Boxes by running statistics; see ``observe``. without: the paths of
     leaves to leave out.

@@ -49,7 +49,8 @@ class Times(NamedTuple):
 def times_of(sums: Array, histogram: Array | None = None) -> Times:
     """Return the statistics of each row of sums.
 
-    sums: (rows, 4), as in ``times`` of timeline. histogram: (rows, NUM_BUCKETS); without it, p50_s and p99_s are NaN.
+    sums: (rows, 4), laid out like ``times`` in timeline. histogram: (rows, NUM_BUCKETS); without it, p50_s and p99_s
+    are NaN.
     """
     num = sums[:, WEIGHT]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -67,7 +68,7 @@ def times_of(sums: Array, histogram: Array | None = None) -> Times:
 
 
 def pooled(sums: Array) -> Array:
-    """Merge the rows of sums, which are (rows, 4) as in ``times`` of timeline, into one row, (1, 4)."""
+    """Merge the rows of sums, (rows, 4), laid out like ``times`` in timeline, into one row, (1, 4)."""
     together = sums.sum(0, keepdims=True)
     together[0, MAX] = sums[:, MAX].max(initial=0.0)
     return np.asarray(together)
@@ -97,7 +98,7 @@ class UnpreemptedTimes(NamedTuple):
 
 
 def unpreempted_times(times: Times, histogram: Array, queued_s: float) -> UnpreemptedTimes:
-    """Leave preempted steps out of step times, judged by the seconds that the stepping threads waited for a core.
+    """Estimate step times without preempted steps, from the seconds that the stepping threads waited for a core.
 
     times, histogram: one row per environment. queued_s: the seconds of waiting; NaN or 0 leaves out no step.
 
@@ -140,10 +141,7 @@ def scalars(times: Times) -> Times:
 
 
 def percentile(counts: Array, share: float) -> float:
-    """Return the duration below which this share of the counts lies; NaN if all counts are zero.
-
-    It is interpolated within its bucket.
-    """
+    """Return the duration, interpolated within its bucket, below which this share of the counts lies, or NaN."""
     ladder = np.cumsum(counts.astype(np.float64))
     if not ladder[-1]:
         return math.nan

@@ -68,7 +68,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Forecast(NamedTuple):
-    """A plan and the steps per second that the model expects. gain: their ratio to the measured steps per second."""
+    """A plan and its throughput according to the model. gain: the ratio to the measured throughput."""
 
     backend: str
     num_envs: int
@@ -80,22 +80,22 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True)
 class Stats:
-    """The statistics of where a VecEnv's time went in one period.
+    """Statistics on where a VecEnv's time went in one period.
 
     seconds: from the first ``recv`` to the end of the last one. steps_per_s: environment steps (not agent steps)
         received per second, including the first rows of episodes.
     step, reset: pooled over environments. env_step, env_reset: one value per environment. Steps and resets include
         emulation; the percentiles of resets are NaN.
     histogram: uint64 (num_envs, 128), of step times; ``edges``, (129,), are its buckets' bounds in seconds.
-    spread: the standard deviation of step times divided by their mean. spread_within, spread_between: the same for the
-        steps within environments, and for the environments' means; their squares add up to that of spread. All three
-        leave out the steps during which other programs used the core. preempted: the share of these steps. own: the
-        times of the other steps, one value per environment.
+    spread: the standard deviation of step times divided by their mean. spread_within, spread_between: its parts within
+        environments and between them; their squares add up to its square. All three leave out the steps during which
+        other programs used the core. preempted: the share of these steps. own: the times of the other steps, one value
+        per environment.
     busy: (num_workers,), the share of the time in which each worker had work.
-    cpu, queued: the shares of their busy time in which workers had a core, and in which they waited for one; NaN if the
-        system does not report them.
-    waits, thinks: the shares of the time that the thread that calls ``recv`` spends inside ``recv`` or ``send``, and
-        outside. think_cpu: the share of its thinking in which it had a core.
+    cpu, queued: the shares of workers' busy time spent on a core, and waiting for one; NaN if the system does not
+        report them.
+    waits, thinks: the shares of time that the thread that calls ``recv`` spends inside ``recv`` or ``send``, and
+        outside. think_cpu: the share of its thinking time spent on a core.
     fill_mean_s, fill_max_s: seconds from a batch's first departure to its completion; NaN on the portable path.
     """
 
@@ -216,7 +216,7 @@ class Stats:
 
     @cached_property
     def load(self) -> Load:
-        """The load of the environments, as the model uses it.
+        """The step and reset times of the environments, in the form that the model takes.
 
         If the system does not report CPU time, or a step is shorter than SLEEPLESS_S, a step is assumed to need a core
         throughout. Workers wait for each other's cores only if there are more workers than cores; any longer wait,
@@ -447,9 +447,9 @@ class Stats:
 
 
 def _spreads(times: UnpreemptedTimes) -> tuple[float, float]:
-    """Return the standard deviation of step times within environments, and that of the environments' means.
+    """Return the standard deviation of step times within environments, and that of the environments' mean step times.
 
-    Both are divided by the mean of all step times.
+    Both are divided by the mean of all step times; NaN if there are none.
     """
     known = times.num > 0
     if not known.any():

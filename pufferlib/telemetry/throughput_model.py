@@ -37,9 +37,10 @@ class Load:
     """The step and reset times of environments.
 
     histogram: (num_envs, NUM_BUCKETS), step times as in ``timeline``; a plan with more environments repeats its rows.
-    means_s, stds_s: (num_envs,), of the same times; draws are scaled to them, because a bucket locates its samples only
-    roughly. cpu: the share of a step in which it needs a core, 0 to 1. net_share: the share of the measured time in
-    which no step waited for a core. reset_share: the share of rows that are resets. reset_s: the mean time of a reset.
+    means_s, stds_s: (num_envs,), the means and deviations of these times; draws are scaled to them, because a bucket
+    locates its samples only roughly. cpu: the share of a step that needs a core, 0 to 1. net_share: the share of the
+    measured time that was not spent waiting for a core. reset_share: the share of rows that are resets. reset_s: the
+    mean time of a reset.
     """
 
     histogram: Array

@@ -64,13 +64,12 @@ def autotune(
     stay fixed. Without num_envs and batch_size, batches of different sizes compete, and the larger one usually wins:
     pass the batch size that your learner needs.
 
-    budget_s: the seconds that this may take. The environment and one plan are measured in any case.
+    budget_s: the seconds that this may take. The environment and one plan are always measured.
     max_memory: the additional memory that a plan may take, in bytes or as "500 MiB", "4 GB"; by default four fifths of
         the available memory. A plan with a higher estimate is not tried.
-    learner_s: the seconds that your learner takes for a batch, or a function from a batch size to these. The learner is
-        assumed to need a core.
-    env, seed, env_args, env_kwargs, wrap_kwargs, autoreset_mode, context: as for ``make``, to which you pass them
-        again.
+    learner_s: the seconds that your learner takes for a batch, or a function that returns them for a batch size. The
+        learner is assumed to need a core.
+    env, seed, env_args, env_kwargs, wrap_kwargs, autoreset_mode, context: as for ``make``; pass them to ``make`` again.
     after: called after each trial with the table of plans so far.
 
     Raises PlanError if no plan fits into the memory and for impossible arguments; WorkerError if the environment cannot
@@ -249,7 +248,7 @@ class _Search:
         return plans
 
     def _spinning(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the best plan with processes, with ``spin`` switched, in a list.
+        """Return the best plan with processes, with the other value of ``spin``, in a list.
 
         The list is empty if there is no such plan, if it runs on ray, or if serial is clearly faster.
         """

@@ -66,7 +66,7 @@ def compare_backends(
     profile: bool = False,
     after: Callable[[int, str], None] | None = None,
 ) -> list[Speed]:
-    """Measure the speed of each backend with random actions that masks allow, and no other work.
+    """Measure the speed of each backend with random actions that the masks allow, and no other work.
 
     The backends take turns of ``seconds``, ``repeats`` times, so that other load on the machine affects all of them.
 
@@ -170,7 +170,7 @@ def overload() -> str:
 
 
 def machine() -> str:
-    """Describe this machine in a line: processor, CPUs that this process may use, system, versions."""
+    """Describe this machine in one line: processor, CPUs that this process may use, system, versions."""
     system = f"{platform.system()} {platform.release()}"
     python = f"Python {platform.python_version()}"
     versions = f"numpy {np.__version__}, gymnasium {gymnasium.__version__}, pufferlib {__version__}"

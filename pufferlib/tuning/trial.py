@@ -42,7 +42,7 @@ WARM_UP = 0.25  # in multiples of a trial's seconds
 
 
 class Trial(NamedTuple):
-    """The arguments of one trial.
+    """The settings of one trial.
 
     plan: arguments for ``make``. windows: the number of times to play for ``seconds`` and measure the speed. learner_s:
     as for ``Player``. limit_s: the seconds after which the trial is killed.
