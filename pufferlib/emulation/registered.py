@@ -1,4 +1,4 @@
-"""The entry points for ``gymnasium.make`` that ``import ocean`` registers for Ocean's environments, by name."""
+"""The entry points for ``gymnasium.make``, by name, that ``import ocean`` registers for the Ocean environments."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def scalars(times: Times) -> Times:
 
 
 def percentile(counts: Array, share: float) -> float:
-    """Return the duration, interpolated within its bucket, below which this share of the counts lies, or NaN."""
+    """Return the duration below which this share of the counts lies, by interpolation; NaN if all counts are zero."""
     ladder = np.cumsum(counts.astype(np.float64))
     if not ladder[-1]:
         return math.nan
