@@ -182,8 +182,8 @@ def _shape(value: Any) -> Any:
 class BatchPlayer:
     """A player for a VecEnv: it returns flat actions for batches of any of its agents.
 
-    It stores the frames and the state of each of ``num_agents`` agents from batch to batch. greedy: take the most
-    likely actions instead of sampling. seed: the seed for sampling; None for a random one.
+    actor: the policy. The player stores the frames and the state of each of ``num_agents`` agents from batch to batch.
+    greedy: take the most likely actions instead of sampling. seed: the seed for sampling; None for a random one.
     """
 
     def __init__(
