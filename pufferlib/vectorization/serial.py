@@ -73,8 +73,6 @@ class SerialBackend(Backend):
         if self._ring is not None:
             self._ring.hold_infos()
         self._worker.attach(slab, self._ring)
-        if self._worker.step_loop is not None:
-            self._step_loop = self._worker.step_loop
         return slab, self._ring
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
@@ -82,7 +80,9 @@ class SerialBackend(Backend):
 
     def play(self, block: int) -> None:
         """Step all environments into a block, on the compiled path."""
-        self._step_loop.step_all(block)
+        step_loop = self._worker.step_loop
+        assert step_loop is not None
+        step_loop.step_all(block)
 
     def seal(self, request: Reset | Call) -> Reset | Call:
         return request

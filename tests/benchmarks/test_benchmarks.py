@@ -299,6 +299,48 @@ def test_before_the_first_turn_each_environment_is_stepped_three_times(
     assert second["warm_up_s"] == 0.1 and "warm_up_steps" not in second
 
 
+@pytest.mark.parametrize("new_processes", [False, True])
+def test_new_processes_play_each_repeat_where_that_is_asked_for(
+    new_processes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[tuple[str, str]] = []
+
+    class Child:
+        def __init__(self, workload: Workload, name: str, log: Any) -> None:
+            self.name = name
+            self.pipe = os.pipe()
+            os.write(self.pipe[1], b"ready")
+            events.append(("start", name))
+
+        def fileno(self) -> int:
+            return self.pipe[0]
+
+        def wait_until_ready(self) -> dict[str, Any]:
+            return {}
+
+        def take_turn(self, command: dict[str, Any]) -> dict[str, Any]:
+            events.append(("first" if "warm_up_steps" in command else "turn", self.name))
+            return {"steps": 1, "seconds": 1.0}
+
+        def ask_to_end(self) -> None:
+            events.append(("end", self.name))
+
+        def close(self) -> None:
+            for descriptor in self.pipe:
+                os.close(descriptor)
+
+    monkeypatch.setattr(peers, "Child", Child)
+    workload = dataclasses.replace(SMALL, new_processes=new_processes)
+    with open(tmp_path / "log", "w") as log:
+        entries = peers.measure(workload, ["a", "b"], repeats=3, window_s=0.5, warm_up_s=0.1, log=log)
+    assert [len(entry["turns"]) for entry in entries] == [3, 3]
+    turns = [(kind, name) for kind, name in events if kind in ("first", "turn")]
+    assert "".join(name for _, name in turns) == "abbaab"  # the other one begins with every repeat
+    assert [kind for kind, _ in turns] == ["first"] * 2 + ["first" if new_processes else "turn"] * 4
+    starts_and_ends = [kind for kind, _ in events if kind in ("start", "end")]
+    assert starts_and_ends == ["start", "start", "end", "end"] * (3 if new_processes else 1)
+
+
 @pytest.mark.parametrize(("kind", "more"), [("play", {}), ("wait", {"think_s": 0.0}), ("idle", {})])
 def test_a_warm_up_lasts_until_there_were_steps_enough_but_not_forever(
     kind: str, more: dict[str, float], child: Any, monkeypatch: pytest.MonkeyPatch

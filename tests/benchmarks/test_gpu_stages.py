@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -205,13 +207,43 @@ def test_the_summary_sets_figures_beside_their_targets() -> None:
     assert "| tag/grid 7 x 5 | launch | 1e+06 | | | |" in text
 
 
+def test_the_summary_finds_what_came_as_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "carried-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("carried_module.py", "words = 'a summary'")
+
+    def summary(lines: Any) -> str:
+        return str(importlib.import_module("carried_module").words)
+
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", ["gpu_stages", "--device", "host", "--out", str(tmp_path / "out"), "--stages",
+                                      "versions", "--wheels", str(tmp_path)])  # fmt: skip
+    monkeypatch.setattr(gpu_stages, "NEEDED", ("carried_module",))
+    monkeypatch.setattr(gpu_stages, "summary", summary)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert gpu_stages.main() == 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert "a summary" in (tmp_path / "out" / "summary.md").read_text()
+
+
+def test_a_foreign_package_called_tests_hides_none_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").write_text("")
+    files = ("tests/cuda_ext/test_gpu.py", "tests/cleanrl_demo/test_planner.py")
+    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "--collect-only", "-q",
+               "-p", "benchmarks.gpu_stages", *files]  # fmt: skip
+    environment = {**os.environ, **gpu_stages.ENV, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "tests/cuda_ext/test_gpu.py::" in done.stdout, done.stdout[-2000:]
+
+
 def test_wheels_are_asked_for_where_gymnasium_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_stages.unpacked(tmp_path, tmp_path / "here") is None
     monkeypatch.setattr(gpu_stages.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="pip download --no-deps --dest .* gymnasium farama-notifications pettingzoo"):
         gpu_stages.unpacked(tmp_path, tmp_path / "here")
-    import zipfile
-
     with zipfile.ZipFile(tmp_path / "some-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("some.py", "value = 3")
     assert gpu_stages.unpacked(tmp_path, tmp_path / "here") == tmp_path / "here"

@@ -47,6 +47,28 @@ def test_blocks_on_a_multiprocessor(
     assert occupancy.share == num_blocks * block_size / MULTIPROCESSORS[architecture].num_threads
 
 
+@pytest.mark.parametrize(("version", "uncached"), [((12, 8), False), ((13, 0), True)])
+def test_nvrtc_compiles_without_its_own_cache(
+    version: tuple[int, int], uncached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of a cached result lacks the number of registers; versions without a cache know no such option."""
+    options: list[str] = []
+
+    class Asked(Exception):
+        pass
+
+    def compile_by(kernel: object, source: str, given_options: list[str]) -> None:
+        options.extend(given_options)
+        raise Asked
+
+    monkeypatch.setattr(nvrtc, "version", lambda: version)
+    monkeypatch.setattr(nvrtc, "_compile", compile_by)
+    kernel = counting(tmp_path)
+    with pytest.raises(Asked):
+        kernel_usage(kernel, "step", "sm_90", {"num_agents": 4})
+    assert ("--no-cache" in options) is uncached and "--gpu-architecture=sm_90" in options
+
+
 def test_what_a_kernel_of_ones_own_takes(tmp_path: Path) -> None:
     """Shared memory that leaves no room for more blocks, and an array that is no register."""
     room = """

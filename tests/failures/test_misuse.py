@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,37 @@ def test_ctrl_c_in_the_middle_of_a_send_closes_and_leaves_nothing(
         for call in (vec.recv, vec.reset, lambda: vec.send(np.zeros(2, np.int64)), lambda: vec.call("pid")):
             with pytest.raises(pufferlib.errors.ClosedError, match=reason):
                 call()
+
+
+class Unreadable:
+    """Raises whatever is asked of it."""
+
+    def _raise(self, *_: Any) -> Any:
+        raise ValueError("unreadable")
+
+    __index__ = __array__ = __iter__ = __len__ = __reduce__ = _raise
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_arguments_that_cannot_be_read_are_refused_and_close_nothing(backend: str) -> None:
+    calls: list[Callable[[Any, Any], Any]] = [
+        lambda vec, value: vec.send(value),
+        lambda vec, value: vec.send(np.zeros(2, np.int64), env_ids=value),
+        lambda vec, value: vec.async_reset(seed=value),
+        lambda vec, value: vec.async_reset(seed=[value, value]),
+        lambda vec, value: vec.async_reset(options=value),
+        lambda vec, value: vec.async_reset(env_ids=value),
+        lambda vec, value: vec.call("pid", env_ids=value),
+        lambda vec, value: vec.get_attr("tick", env_ids=[value]),
+        lambda vec, value: vec.set_attr("tick", 1, env_ids=value),
+    ]
+    with pufferlib.make(HashEnv, backend=backend, num_envs=2, num_workers=2, seed=3) as vec:
+        vec.reset()
+        for call in calls:
+            with pytest.raises(pufferlib.errors.PufferError):
+                call(vec, Unreadable())
+            assert not vec.closed
+        assert vec.step(np.zeros(2, np.int64))[1].shape == (2,)
 
 
 def test_arguments_that_make_does_not_have_are_answered_with_those_that_it_has():

@@ -50,6 +50,15 @@ def test_tensors_are_viewed_as_arrays_are(drawn: Any, kind: str) -> None:
     compare(layout.unflatten(tensor), layout.unflatten(rows), tensor)
 
 
+def test_rows_without_bytes_are_viewed() -> None:
+    """NumPy sets the strides of an array without elements to 0, of which torch takes no view."""
+    layout = observation_layout(Tuple([Box(-1, 1, (0,), np.float16), Box(-1, 1, (3, 0), np.float64)]))
+    assert layout.dtype == np.uint8 and layout.shape == (0,)
+    for rows in (np.zeros(0, np.uint8), np.zeros((4, 0), np.uint8)):
+        tensor = torch.from_numpy(rows)
+        compare(layout.unflatten(tensor), layout.unflatten(rows), tensor)
+
+
 @given(samples(any_spaces(), odd=True))
 def test_decode_takes_a_tensors_row(drawn: Any) -> None:
     space, [x] = drawn

@@ -142,7 +142,7 @@ def checked_seed(seed: SupportsIndex | None) -> int | None:
         return None
     try:
         number = operator.index(seed)
-    except TypeError:
+    except Exception:  # any error of the user's object
         raise PlanError(f"seed={seed!r} is not a whole number; use None or 0 and more") from None
     if number < 0:
         raise PlanError(f"seed={seed!r} is negative; use None or 0 and more")

@@ -92,7 +92,6 @@ class Worker:
         self._early: set[int] = set()  # environments made by a call, before the reset that would make them
         self._num_resets = 0
         self.step_loop: compiled.StepLoop | None = None  # on the compiled path: it receives requests and commits rows
-        self._step_loop: compiled.StepLoop  # the same, once it exists
         self.reset_s = 0.0  # seconds of the last step that its reset took
         self.over: set[int] = set()  # environments whose next action starts an episode instead (next_step)
         self._same_step = task.autoreset_mode == "same_step"
@@ -159,7 +158,7 @@ class Worker:
         self._rows: Callable[[int], Rows] = slab.rows
         self._commit: Callable[[int, int, bool, list[Info]], None] = self._announce
         if ring is not None:
-            self.step_loop = self._step_loop = compiled_step_loop(self, slab, ring)
+            self.step_loop = compiled_step_loop(self, slab, ring)
             self._rows, self._commit = self.step_loop.rows, self.hand_over
             for env_id, env in self.envs.items():
                 adopt(self.step_loop, slab, env_id, env)
@@ -179,7 +178,7 @@ class Worker:
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Step environments in the given order, on the portable path; each writes its rows to its slot."""
         for env_id, slot in zip(env_ids, slots, strict=True):
-            self._doing[0] = 2 * slot + 2  # as in step_watchdog: an environment's slot differs from step to step
+            self._doing[0] = word_of(0, slot, self._num_envs, is_reset=False)  # each step of an env has another slot
             self.advance(env_id, slot)
         self.flush()
 
@@ -330,8 +329,10 @@ class Worker:
 
     def hand_over(self, env_id: int, slot: int, over: bool, infos: list[Info]) -> None:
         """Commit rows on the compiled path, at once. Their infos arrive before or with them."""
-        if not infos or self._step_loop.holds_infos or self.emit(InfosMessage([env_id], infos)):
-            self._step_loop.commit(env_id, slot, over, infos)
+        step_loop = self.step_loop
+        assert step_loop is not None
+        if not infos or step_loop.holds_infos or self.emit(InfosMessage([env_id], infos)):
+            step_loop.commit(env_id, slot, over, infos)
 
     def reset(self, request: Reset) -> None:
         """Reset environments, making them again first if their order is ``fresh``; each writes its rows to its slot."""
