@@ -334,9 +334,9 @@ def test_new_processes_play_each_repeat_where_that_is_asked_for(
     with open(tmp_path / "log", "w") as log:
         entries = peers.measure(workload, ["a", "b"], repeats=3, window_s=0.5, warm_up_s=0.1, log=log)
     assert [len(entry["turns"]) for entry in entries] == [3, 3]
-    turns = [(kind, name) for kind, name in events if kind in ("first", "turn")]
-    assert "".join(name for _, name in turns) == "abbaab"  # the other one begins with every repeat
-    assert [kind for kind, _ in turns] == ["first"] * 2 + ["first" if new_processes else "turn"] * 4
+    events_of_play = [(kind, name) for kind, name in events if kind in ("first", "turn")]
+    assert "".join(name for _, name in events_of_play) == "abbaab"  # the other one begins with every repeat
+    assert [kind for kind, _ in events_of_play] == ["first"] * 2 + ["first" if new_processes else "turn"] * 4
     starts_and_ends = [kind for kind, _ in events if kind in ("start", "end")]
     assert starts_and_ends == ["start", "start", "end", "end"] * (3 if new_processes else 1)
 
