@@ -1,26 +1,26 @@
-"""Populations: many policies in one batch, what they make of each other, and whom to train against.
+"""Populations: play many policies in one batch, measure them against each other, and train new ones.
 
     Seat           a role in an environment
-    PolicyPool     policies by id: frozen ones, and one live version a learner
-    Matchup        a policy's id for each seat
-    Mixture        how often each matchup is played
-    Matchmaker     who plays whom in an environment's next episode: Fixed, Sampled, Prioritized, Capped, random_pairs
-    Router         a batch to the policies of its rows, and their actions back
-    LearnerView    a VecEnv as one learner sees it, while a router plays all others
-    PayoffTable    what each matchup pays each seat, and how sure that is
-    Evaluator      plays what a table lacks
+    PolicyPool     policies by id: frozen ones, and one live version per learner
+    Matchup        the ids of the policies that play, one per seat
+    Mixture        a distribution over matchups
+    Matchmaker     assigns a matchup to an environment's next episode: Fixed, Sampled, Prioritized, Capped, random_pairs
+    Router         passes the rows of a batch to their policies, and returns the actions in order
+    LearnerView    a VecEnv with only the rows in which one learner decides; a router plays all others
+    PayoffTable    the payoffs of each matchup for each seat, with confidence intervals
+    Evaluator      plays the episodes that a table lacks
     Coordinator    hands Tasks (evaluations, rollouts, trainings) to idle workers, in this process or over Ray
-    Ratings        how strong each policy is: rate_table, of a table; Rated, of what a matchmaker has played; standings
-    Solver         from payoffs to a mixture (solvers.py)
+    Ratings        the strength of each policy: rate_table reads a table, Rated rates a matchmaker's episodes; standings
+    Solver         computes a mixture from payoffs (solvers.py)
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
-    psro           lets populations grow: solve, respond, evaluate; also self_play, fictitious_self_play
-    pipeline_psro  the same with several levels that learn at once
-    RemoteOracle   an oracle whose answers are a coordinator's tasks
-    League         psro in a folder, from a TOML file; goes on where it was; ``puffer league`` is its command
-    population_based_training   learners that do badly go on as copies of those that do well; RemoteTraining has a
-                   coordinator's workers train them
+    psro           grows populations: solves, responds, evaluates; also self_play, fictitious_self_play
+    pipeline_psro  psro with several levels that learn at once
+    RemoteOracle   an oracle whose answers are tasks of a coordinator
+    League         psro in a folder, set up by a TOML file; it can be resumed; ``puffer league`` is its command
+    population_based_training   replaces the weights of bad learners by those of good ones; RemoteTraining trains them
+                   on a coordinator's workers
 
-docs/population.md shows them at work. ``pip install "pufferlib[games]"`` brings all that they need.
+docs/population.md shows how to use them. ``pip install "pufferlib[games]"`` installs all that they need.
 """
 
 from pufferlib.population.coordinator import Coordinator

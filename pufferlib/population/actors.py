@@ -1,4 +1,4 @@
-"""A coordinator's workers over Ray: one actor each, which is replaced where it dies."""
+"""A coordinator's workers as Ray actors, which are replaced if they die."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from pufferlib.vectorization.ray.connection import Connection, Placement, plain,
 
 __all__ = ["RayWorkers", "RemoteTaskRunner"]
 
-MOST_DEATHS = 3  # of one worker's actors in a row, before any has made its environments
-SLICE_S = 0.5  # between two looks at the cluster's head
+MOST_DEATHS = 3  # of one worker's actors in a row before they have made their environments
+SLICE_S = 0.5  # longest wait between two checks of the cluster's head
 
 
 class RemoteTaskRunner:
-    """The actor: a ``TaskRunner``."""
+    """The class of the Ray actors: a ``TaskRunner`` that ``start`` creates."""
 
     def start(self, payload: bytes, path: Sequence[str]) -> str:
-        """Make the environments, and return where this is, in words.
+        """Make the environments, and return the actor's location as text.
 
-        path: where the coordinator's process finds modules, as does this one where there are such folders here.
+        path: the coordinator's ``sys.path``; its folders that exist on this machine are appended to the actor's.
         """
         import ray
 
@@ -46,11 +46,14 @@ class RemoteTaskRunner:
         assert isinstance(task, tuple), task
         env, make_kwargs, torch_threads = task
         self._task_runner = TaskRunner(env, make_kwargs, torch_threads)
-        address: Any = ray.util.get_node_ip_address  # without annotations
+        address: Any = ray.util.get_node_ip_address  # it has no annotations
         return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
 
     def work(self, payload: bytes, order: Order, *contents: Content) -> Any:
-        """Do a task. Ray has fetched the contents."""
+        """Do a task, and return its result or FailedTask.
+
+        contents: of ``order.new``, which Ray has fetched.
+        """
         import cloudpickle
 
         self._task_runner.take(order, contents)
@@ -66,11 +69,11 @@ class RemoteTaskRunner:
 
 @dataclass
 class RemoteWorker:
-    """A worker, whichever actor it is now.
+    """A worker, and its current actor.
 
-    handle, call: Ray's; the call is under way. number: of the task that is done; None of another call, or of a task
-    that is of no interest any more. location: of the actor in words, "" before it has made its environments. digests:
-    of the contents that it has been sent. since_s: when the call began, on the clock of ``time.monotonic``.
+    handle, call: Ray's references to the actor and to its running call. number: of the running task; None during
+    another call, or if the task's result is no longer wanted. location: of the actor, as text; "" until it has made its
+    environments. digests: of the contents that it has been sent. since_s: when the call started, as ``time.monotonic``.
     """
 
     index: int
@@ -84,7 +87,7 @@ class RemoteWorker:
 
 
 class RayWorkers:
-    """Workers that are actors of Ray. Arguments: as ``Coordinator`` has them."""
+    """A coordinator's workers, each a Ray actor. Arguments: see ``Coordinator``."""
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class RayWorkers:
             raise
         self._ray = connection.ray
         self._refs: dict[str, Any] = {}  # of contents in Ray's object store, by digest
-        self._waited_s = 0.0  # for the first actor, since there was none
+        self._waited_s = 0.0  # while no actor was ready
         self._workers = [RemoteWorker(index) for index in range(num_actors)]
         try:
             for worker in self._workers:
@@ -131,7 +134,7 @@ class RayWorkers:
 
     def idle(self) -> Iterator[int]:
         for worker in self._workers:
-            if worker.call is None and not worker.location:  # it could not be made in an earlier run
+            if worker.call is None and not worker.location:  # its actor could not start in an earlier run
                 self._start(worker)
         return (worker.index for worker in self._workers if worker.call is None)
 
@@ -167,7 +170,7 @@ class RayWorkers:
         return results
 
     def _end_late(self, workers: Iterable[RemoteWorker]) -> list[tuple[int, LostTask]]:
-        """Kill the actors whose tasks have taken too long, also tasks of no interest, which nothing else would end."""
+        """Kill the actors whose tasks have timed out, also abandoned tasks, which nothing else would end."""
         results = []
         for worker in workers:
             timeout_s, number = self._timeout_s, worker.number
@@ -180,7 +183,7 @@ class RayWorkers:
         return results
 
     def _fetch_result(self, worker: RemoteWorker) -> Any:
-        """Return what a call has brought back, and replace the actor if it is gone."""
+        """Return the result of a finished call, and replace the actor if it has died."""
         call, number, worker.call, worker.number = worker.call, worker.number, None, None
         try:
             result = self._ray.get(call)
@@ -204,7 +207,7 @@ class RayWorkers:
     def _replace(self, worker: RemoteWorker, message: str) -> LostTask:
         worker.deaths += not worker.location
         if worker.deaths >= MOST_DEATHS:
-            worker.deaths = 0  # who asks again has it tried again
+            worker.deaths = 0  # a later run tries again
             raise WorkerError(
                 f"actor {worker.index} died {MOST_DEATHS} times before it had made its environments; the last time: "
                 f"{message}",
@@ -219,7 +222,7 @@ class RayWorkers:
         self._start(worker)
 
     def _require_placed(self) -> None:
-        """Raise PlatformError where no actor is there, and none has been for long."""
+        """Raise PlatformError if no actor has been ready for longer than start_timeout."""
         if any(worker.location for worker in self._workers):
             self._waited_s = 0.0
         elif self._waited_s > self._start_s:
@@ -244,10 +247,10 @@ class RayWorkers:
 
 
 def _payload(task: Task) -> bytes:
-    """Return the bytes of a task's call for an actor. Raises PlanError."""
+    """Serialize a task's call for an actor. Raises PlanError if it cannot be pickled."""
     import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps(task.call))
-    except Exception as error:  # whatever a user's object raises when it is pickled
+    except Exception as error:  # pickling a user's object may raise anything
         raise PlanError(f"task {task.name!r} cannot be pickled, as actors need: {error}") from error

@@ -1,4 +1,4 @@
-"""Coordinator: hands tasks to idle workers, in this process or over Ray; it loses none and counts none twice."""
+"""Coordinator: hands tasks to idle workers, in this process or over Ray, and returns each result exactly once."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ __all__ = ["Coordinator"]
 
 
 class Coordinator:
-    """Workers that do tasks, each with a whole VecEnv of its own. A context manager.
+    """A group of workers that do tasks, each with its own VecEnv. A context manager.
 
     ::
 
         with Coordinator(pool, GameEnv, num_actors=4, num_envs=64, env_kwargs={"game": "leduc_poker"}) as coordinator:
             Evaluator(coordinator, pool, min_episodes=1000)(table)
 
-    Idle workers are given the next task, and a task that was lost with its worker goes to another one, with a warning;
-    in the worker's place a new one is started. What a policy's weights are is sent to a worker once, and a learner's
-    once a version.
-    pool: whose policies tasks play. env, make_kwargs: what ``pufferlib.make`` is called with, in each worker.
-    num_actors: of Ray; 0: the one worker is this process, and Ray is not needed. max_retries: how often a task may be
-    lost before that is an error. task_timeout: seconds after which a task counts as lost, as one that hangs never
-    ends: its actor is killed; in this process, where the task is done in a thread then, it is left alone and not waited
-    for any more. None: a task may take any time. torch_threads: that torch takes while a task is done; with the same
-    number, on machines of one kind, a task has the same result wherever it is done.
-    address, resources, placement: of the actors, as those of backend "ray". start_timeout: seconds within which the
-    first actor has to have made its environments.
-    Raises PlanError for counts and seconds that cannot be, and what ``pufferlib.make`` and Ray raise.
+    Idle workers are given the next task. A task that is lost with its worker goes to another one, with a warning, and a
+    new worker replaces the lost one. A policy's weights are sent to a worker once, a learner's once per version.
+    pool: holds the tasks' policies. env, make_kwargs: arguments of ``pufferlib.make`` in each worker. num_actors: of
+    Ray; 0: this process is the only worker, and Ray is not needed. max_retries: how often a task may be lost before
+    WorkerError is raised. task_timeout: seconds after which a task counts as lost, because one that hangs never ends.
+    An actor is then killed; in this process, tasks run in a thread, which is abandoned. None: no limit. torch_threads:
+    used by torch during a task; with the same number, a task has the same result on every machine of one kind.
+    address, resources, placement: of the actors, as for backend "ray". start_timeout: seconds within which the first
+    actor must have made its environments.
+    Raises PlanError for invalid counts and seconds, and the errors of ``pufferlib.make`` and of Ray.
     """
 
     def __init__(
@@ -61,8 +59,8 @@ class Coordinator:
         timeout_s = checked_seconds("task_timeout", task_timeout)
         self.pool = pool
         self.num_envs: int = make_kwargs.get("num_envs") or (1 if callable(env) or isinstance(env, str) else len(env))
-        self.num_lost = 0  # tasks that went with their workers, so far, and were done again
-        self.num_done = Counter[int]()  # tasks, so far, by worker
+        self.num_lost = 0  # how often tasks were lost with their workers
+        self.num_done = Counter[int]()  # completed tasks by worker
         self._max_retries, self._closed, self._running = max_retries, False, False
         arguments = (env, make_kwargs, torch_threads, timeout_s)
         self._workers: TaskWorkers
@@ -80,11 +78,11 @@ class Coordinator:
             )
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Yield each task with its result, once, in the order of the tasks, by any worker at any time.
+        """Run tasks on idle workers; yield each with its result, once, in the order of the tasks.
 
-        tasks: the next one is asked for when a worker is idle. Where the caller stops early, what is under way is done
-        for nobody. Raises WorkerError with the name of a task that raised, or was lost more than ``max_retries`` times,
-        and CallError where another ``run`` is not over.
+        tasks: the next one is requested when a worker is idle. If the caller stops early, the results of running tasks
+        are discarded. Raises WorkerError with the name of a task that raised, or was lost more than ``max_retries``
+        times, and CallError if another ``run`` has not ended.
         """
         self._require_open()
         if self._running:
@@ -97,10 +95,10 @@ class Coordinator:
             self._workers.abandon()
 
     def _run(self, source: Iterator[tuple[int, Task]]) -> Iterator[tuple[Task, Any]]:
-        lost_numbers: deque[int] = deque()  # of tasks
+        lost_numbers: deque[int] = deque()  # tasks to be done again
         open_tasks: dict[int, Task] = {}  # by number
         workers: dict[int, int] = {}  # by the number of their task
-        results: dict[int, Any] = {}  # that came early
+        results: dict[int, Any] = {}  # that arrived before those of earlier tasks
         times_lost: Counter[int] = Counter()
         next_number, has_more = 0, True
         while True:
@@ -147,7 +145,7 @@ class Coordinator:
                 lost_numbers.append(number)
 
     def close(self) -> None:
-        """End all workers and their environments. What is under way is lost."""
+        """End all workers and their environments. Running tasks are lost."""
         if not self._closed:
             self._closed = True
             self._workers.close()

@@ -1,4 +1,4 @@
-"""Evaluator: fills the cells of a payoff table by playing in VecEnvs, whichever environments finish first."""
+"""Evaluator: fills the cells of a payoff table by playing in VecEnvs, whose environments may finish in any order."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["Evaluator", "Lot", "play_lots"]
 
 Array = np.ndarray[Any, Any]
 
-FILL = 4  # episodes of a task for each environment: towards its end environments wait for the last to finish
-ROUND_TASKS = 8  # that are planned together from the intervals; more may go where one was enough
+FILL = 4  # episodes of a task per environment, as environments that finish early wait at the end of each task
+ROUND_TASKS = 8  # planned together from the intervals, although one may be enough
 
 
 class Lot(NamedTuple):
-    """Some episodes of one cell, counted in the table together. batch_id: unique within the cell."""
+    """A number of episodes of one cell that are counted together. batch_id: unique in the cell."""
 
     matchup: Matchup
     batch_id: str
@@ -39,19 +39,18 @@ class Lot(NamedTuple):
 
 
 class Evaluator:
-    """Plays the episodes that a payoff table lacks.
+    """A callable that plays the episodes that a payoff table lacks.
 
-    First each cell gets ``min_episodes``. Then, with ``half_width``, the cell whose mean may be off by most gets more,
-    until none is off by more, or each has ``max_episodes``.
-    Episodes are counted as they start, and every one that was started for a cell is waited for: stopping at the number
-    that has finished would prefer short ones. Blocks of neighbouring environments play the same cell, so that each
-    policy has one part of a batch, and little has to be gathered.
-
-    vec: is reset by each call; or a coordinator of the same pool, whose workers play a few cells at a time. What these
-    find depends on ``seed`` and the table and not on how many they are, or what became of them, if the environments
-    keep the laws of ``VecEnv`` and its batches hold all of them (``batch_size == num_envs``). pool: of the policies.
-    seats, greedy, seed: as ``Router`` has them. task_episodes: how many of a cell's episodes are counted together, and
-    the environments of a block. confidence: of the intervals.
+    First each cell gets ``min_episodes``. Then, with ``half_width``, the cell with the widest interval gets more, until
+    no interval has a larger half width or each cell has ``max_episodes``.
+    Episodes are counted when they start, and each episode started for a cell is awaited: stopping at a number of
+    finished ones would favour short episodes. Blocks of adjacent environments play the same cell, so that each policy
+    has adjacent rows in a batch, and little has to be gathered.
+    vec: is reset by each call; or a coordinator of the same pool, whose workers play a few cells at a time. The results
+    then depend on ``seed`` and the table, but not on the number of workers or their failures, if the environments keep
+    the laws of ``VecEnv`` and its batches hold all of them (``batch_size == num_envs``). pool: holds the policies.
+    seats, greedy, seed: see ``Router``. task_episodes: the number of a cell's episodes that are counted together, and
+    of the environments in a block. confidence: of the intervals.
     """
 
     def __init__(
@@ -81,9 +80,10 @@ class Evaluator:
         self._seeds = np.random.SeedSequence(seed)
 
     def __call__(self, table: PayoffTable, weights: Array | None = None) -> int:
-        """Play until the table has what it should, and return how many episodes were counted.
+        """Play until the table is complete; return the number of episodes counted.
 
-        weights: of cells, (n_0, n_1, …): those that weigh more may be off by less, as the support of a mixture.
+        weights: (n_0, n_1, …), multiplied with the cells' half widths, so that cells that weigh more become more
+        precise, such as those in a mixture's support.
         """
         num_before = int(table.counts.sum())
         if isinstance(self._vec, Coordinator):
@@ -93,7 +93,7 @@ class Evaluator:
         return int(table.counts.sum()) - num_before
 
     def _play(self, vec: VecEnv, table: PayoffTable, weights: Array | None) -> None:
-        """Play in a VecEnv of ours, and go on with whichever cell needs it most when a block is free."""
+        """Play in the Evaluator's VecEnv; a block that is free continues with the cell that needs episodes most."""
         planned: Counter[Matchup] = Counter()
 
         def count(lot: Lot, returns: Array) -> None:
@@ -104,7 +104,7 @@ class Evaluator:
         _play_out(vec, self._pool, schedule, table.num_seats, self._seats, self._greedy, seed)
 
     def _coordinate(self, coordinator: Coordinator, table: PayoffTable, weights: Array | None) -> None:
-        """Play by workers. What is in a task, and its seed, must not depend on which results have come already."""
+        """Play on workers. A task's lots and seed must not depend on which results have already come."""
         lots_per_task = max(1, round(FILL * coordinator.num_envs / self._lot_episodes))
         planned: Counter[Matchup] = Counter()
 
@@ -115,8 +115,8 @@ class Evaluator:
                 if not lots:
                     return
                 cell = table.cell(lots[0].matchup)
-                # No two tasks begin with the same episode of a cell, also where a table is gone on with; after
-                # ``clear`` they do, as nothing of the cell is known.
+                # No two tasks start at the same episode of a cell, even if a table is continued, except after
+                # ``clear``, which also sets the cell's count to 0.
                 sequence = np.random.SeedSequence(self._seeds.entropy, spawn_key=(*cell, int(counts[cell])))
                 call = partial(
                     play_lots,
@@ -131,7 +131,7 @@ class Evaluator:
                 yield Task(f"evaluation of {lots[0].matchup} and {len(lots) - 1} more", call, policies)
 
         def do(new_tasks: Iterator[Task]) -> bool:
-            """Count what comes of tasks, and tell whether there were any."""
+            """Run tasks and count their episodes; return whether there were any tasks."""
             any_done = False
             for _, results in coordinator.run(new_tasks):
                 for lot, returns in results:
@@ -144,11 +144,11 @@ class Evaluator:
             pass
 
     def _next(self, table: PayoffTable, planned: Counter[Matchup], weights: Array | None) -> Lot | None:
-        """Plan episodes of the cell that needs them most; None where none does."""
+        """Plan episodes of the cell that needs them most, or return None if no cell does."""
         lot = self._next_few(table, planned)
         if lot is not None or self._half_width is None:
             return lot
-        # What is under way will narrow the intervals as well.
+        # Episodes that are running will narrow the intervals as well.
         counts = table.counts + _by_cell(table, planned)
         open_cells = (counts < self._max) & (table.counts > 1)
         widths = np.where(open_cells, table.half_widths(self._confidence), 0)
@@ -161,7 +161,7 @@ class Evaluator:
         return self._plan(table, planned, cell, self._max - int(counts[cell]))
 
     def _next_few(self, table: PayoffTable, planned: Counter[Matchup]) -> Lot | None:
-        """Plan episodes of the first cell that has not as many as each should; None where all have."""
+        """Plan episodes of the first cell that has fewer than the minimum, or return None if there is none."""
         counts = table.counts + _by_cell(table, planned)
         # A single episode has no interval.
         fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))
@@ -172,7 +172,7 @@ class Evaluator:
         return self._plan(table, planned, cell, fewest - int(counts[cell]))
 
     def _plan(self, table: PayoffTable, planned: Counter[Matchup], cell: tuple[Any, ...], limit: int) -> Lot:
-        # A name of its own, also where an evaluation that was broken off has left batches behind the next ones.
+        # Not a number: an interrupted evaluation may have counted later batches but not earlier ones.
         lot = Lot(table.matchup(cell), uuid.uuid4().hex, min(self._lot_episodes, limit))
         planned[lot.matchup] += lot.num_episodes
         return lot
@@ -189,7 +189,10 @@ def play_lots(
     greedy: bool,
     seed: int,
 ) -> list[tuple[Lot, Array]]:
-    """Play lots, a block of environments one, and return each with its returns; all chance is of the seed."""
+    """Play each lot in a block of environments, and return it with its returns, (episodes, num_seats).
+
+    All randomness comes from the seed.
+    """
     returns_by_lot: dict[Lot, Array] = {}
     source = iter(lots)
     schedule = _Schedule(lambda: next(source, None), returns_by_lot.__setitem__, block_size)
@@ -207,7 +210,7 @@ def _play_out(
     seed: int,
     reset_seed: int | None = None,
 ) -> None:
-    """Play until a schedule is over. reset_seed: of the environments; None: their chance goes on as it is."""
+    """Play until a schedule is over. reset_seed: for the environments; None: their random streams continue."""
     seats = seats or seats_of(vec)
     if num_seats != len(seats):
         raise PlanError(f"the table has {num_seats} seats, the environments {len(seats)}")
@@ -223,7 +226,7 @@ def _play_out(
 
 @dataclass(eq=False)
 class _OpenLot:
-    """A lot that is played."""
+    """A lot whose episodes are being played."""
 
     lot: Lot
     num_started: int = 0
@@ -231,9 +234,10 @@ class _OpenLot:
 
 
 class _Schedule:
-    """The matchmaker of an evaluation: which lot each environment plays next.
+    """The matchmaker of an evaluation, which assigns lots to blocks of environments.
 
-    next_lot: None where none is needed for now. count: is told of each lot that is complete.
+    next_lot: returns the next lot, or None if none is needed for now. count: called with each complete lot and its
+    returns.
     """
 
     def __init__(
@@ -241,13 +245,13 @@ class _Schedule:
     ) -> None:
         self._next_lot, self._count, self._block_size = next_lot, count, block_size
         self._num_open = 0
-        self._retries: deque[_OpenLot] = deque()  # not begun, or an episode of it was lost
-        self._by_env: dict[int, _OpenLot | None] = {}  # None counts for nothing
+        self._retries: deque[_OpenLot] = deque()  # lots not started, or with a lost episode
+        self._by_env: dict[int, _OpenLot | None] = {}  # None: the episode is not counted
         self._last_matchup: Matchup | None = None
-        self._by_block: dict[int, _OpenLot | None] = {}  # blocks of environments
+        self._by_block: dict[int, _OpenLot | None] = {}  # by block of environments
 
     def is_over(self) -> bool:
-        """Whether nothing is under way, and nothing needed."""
+        """Return whether no lot is open and no other is needed."""
         if not self._num_open and (lot := self._open()) is not None:
             self._retries.append(lot)
         return not self._num_open
@@ -264,7 +268,7 @@ class _Schedule:
         if lot is not None:
             lot.num_started += 1
             self._last_matchup = lot.lot.matchup
-        assert self._last_matchup is not None  # nobody asks before there is something to do
+        assert self._last_matchup is not None  # is_over() has opened a lot before the first call
         return self._last_matchup
 
     def _open(self) -> _OpenLot | None:

@@ -1,10 +1,10 @@
-"""League: a population that grows by PSRO in a folder, and goes on there exactly where it was, however it ended.
+"""League: a population that grows by PSRO in a folder, and resumes exactly where it was, however it ended.
 
 league.toml           its settings
 pool/                 its policies
 payoffs-12.npz        the payoff table as of iteration 12
-metrics.jsonl         a line for each iteration: sizes, NashConv, mixture, episodes, seconds
-state.json            which of all this counts: replaced last, as a whole, once an iteration is complete
+metrics.jsonl         one line per iteration: sizes, NashConv, mixture, episodes, seconds
+state.json            how much of these files is valid; replaced last, atomically, when an iteration is complete
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from pufferlib.util.files import written_whole
 __all__ = ["League", "Setup", "exact_oracle", "make_env"]
 
 SETTINGS, POOL, STATE, METRICS = "league.toml", "pool", "state.json", "metrics.jsonl"
-NUM_TABLES = 2  # on disk: who shows a league reads the one before while the next is written
+NUM_TABLES = 2  # on disk, so that another process can read the last one while the next is written
 FORMAT = "pufferlib league 1"
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a function that makes an oracle is called with, before the ``oracle_kwargs``.
+    """The argument of functions that make an oracle, passed before the ``oracle_kwargs``.
 
-    pool: to which it adds policies. seats: whose numbers it is asked for. make_env: makes a VecEnv of the league's
-    environments, from ``pufferlib.make``'s arguments. seed: what is random should come of it and of ``len(pool)``, and
-    of nothing else: then a league that was interrupted goes on as if it had not been. coordinator: returns the one
-    whose workers the league has; None where it has none.
+    settings: of the league. pool: receives the new policies. seats: policies are requested by their indices. make_env:
+    makes a VecEnv of the league's environments from ``pufferlib.make``'s arguments. seed: randomness should depend on
+    it and on ``len(pool)`` only, so that an interrupted league resumes with the same results. coordinator: returns the
+    league's coordinator; None if it has no workers.
     """
 
     settings: Settings
@@ -64,14 +64,14 @@ class Setup:
 
 
 def exact_oracle(setup: Setup, max_nodes: int = MAX_NODES) -> Oracle:
-    """Return best responses that are computed. Raises PlanError for what is no game, or one of more nodes."""
+    """Return an oracle that computes best responses. Raises PlanError without a game, or for one with more nodes."""
     if setup.settings.game is None:
         raise PlanError(f'oracle="exact" needs a game, and env={setup.settings.env!r} is none; name another oracle')
     return ExactOracle(setup.settings.game, setup.pool, max_nodes=max_nodes)
 
 
 class League:
-    """The state of a league: what its folder holds. Iterate over it to have it go on until it stops.
+    """The state of a league, as stored in its folder. Iterating over it continues the league until it stops.
 
     ::
 
@@ -79,12 +79,12 @@ class League:
             for iteration in league:
                 print(iteration.number, iteration.nash_conv)
 
-    After an iteration was yielded all of it is on disk. Whatever ends the program, ``League.resume(folder)`` goes on,
-    and what comes of it is the same as without the interruption, where oracle and environments repeat themselves: the
-    exact one always, payoffs sampled on serial and multiprocessing.
+    After an iteration is yielded, all of it is on disk. Whatever ends the program, ``League.resume(folder)`` continues
+    with the same results as without the interruption, if oracle and environments are deterministic: the exact oracle
+    always is, as are payoffs sampled on the backends serial and multiprocessing.
 
-    settings, folder, pool, table, seats: as they are. rows: metrics.jsonl's, a dict for each iteration. trust: as
-    ``resume`` has it.
+    settings, folder, pool, table, seats: of the league. rows: the lines of metrics.jsonl, one dict per iteration.
+    state: the content of state.json, or None for a new league. trust: see ``resume``.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class League:
         self._coordinator: Coordinator | None = None
         self._oracle: Any = None
         self._metrics_nbytes = 0
-        self._is_running = False  # an iteration, which may be broken off
+        self._is_running = False  # whether an iteration has started and is not complete
         if state is None:
             has_pool = (folder / POOL / INDEX).exists()
             self.pool = PolicyPool.open(folder / POOL, trust=trust, num=0) if has_pool else PolicyPool(folder / POOL)
@@ -115,9 +115,10 @@ class League:
 
     @classmethod
     def begin(cls, settings: Settings, folder: str | os.PathLike[str]) -> League:
-        """Make a folder for a new league.
+        """Create a folder for a new league.
 
-        Raises CallError where there is one that has done something, PlanError for a file; and as ``Settings.check``.
+        Raises CallError if the folder has a league with a complete iteration, PlanError if it is a file or in one, and
+        the errors of ``Settings.check``.
         """
         folder = Path(folder)
         if (folder / STATE).exists():
@@ -128,17 +129,17 @@ class League:
         except (FileExistsError, NotADirectoryError) as error:
             raise PlanError(f"{folder} is a file, or lies in one; name a folder for the league") from error
         _write(folder, settings)
-        return cls(folder, Settings.read(folder / SETTINGS), None)  # what it will be resumed with
+        return cls(folder, Settings.read(folder / SETTINGS), None)  # the settings that a resumed league will have
 
     @classmethod
     def resume(
         cls, folder: str | os.PathLike[str], *, trust: bool = False, actors: int | None = None, **stop: Any
     ) -> League:
-        """Return a folder's league, to go on. stop: fields of ``Stop``, in place of what it had; None: as it was.
+        """Return the league in a folder, ready to continue.
 
-        actors: of its workers, likewise.
-        trust: as ``read_policy`` has it, where policies are of a module that does not lie below the working folder.
-        Raises PlanError where there is no league, CheckpointError where one is damaged.
+        actors: the number of its actors. stop: fields of ``Stop``. Both replace and are saved as settings; None changes
+        nothing. trust: see ``read_policy``; needed if policies are of a module outside the current folder.
+        Raises PlanError if there is no league, CheckpointError if it is damaged.
         """
         folder = Path(folder)
         if not (folder / SETTINGS).is_file():
@@ -162,20 +163,20 @@ class League:
 
     @property
     def seats(self) -> tuple[Seat, ...]:
-        """The roles that policies are for."""
+        """The seats of the league's game or environments."""
         if self.settings.game is not None:
             return tuple(Seat(f"player_{n}", (n,)) for n in range(load_game(self.settings.game).num_players()))
         return _seats(self.settings, self.vec())
 
     @property
     def mixture(self) -> Mixture:
-        """The last iteration's mixture. Raises CallError where none is complete yet."""
+        """The mixture of the last complete iteration. Raises CallError if there is none."""
         if not self.rows or self.table is None:
             raise CallError(f"{self.folder} has no complete iteration yet; `puffer league run --resume {self.folder}`")
         return product(self.table.populations, self.rows[-1]["mixture"])
 
     def stopped(self) -> str | None:
-        """Return why the league is over, as a clause; None where it is not."""
+        """Return why the league has stopped, as a clause, or None if it has not."""
         if not self.rows:
             return None
         row, stop = self.rows[-1], self.settings.stop
@@ -190,7 +191,7 @@ class League:
         return None
 
     def vec(self) -> pufferlib.VecEnv:
-        """Return the VecEnv in which the league plays; made when it is wanted first, closed by ``close``."""
+        """Return the VecEnv in which the league plays; made at the first call, closed by ``close``."""
         if self._vec is None:
             evaluation = self.settings.evaluation
             self._vec = make_env(
@@ -204,7 +205,10 @@ class League:
         return self._vec
 
     def coordinator(self) -> Coordinator:
-        """Return the league's workers; made when they are wanted first, closed by ``close``. Raises CallError."""
+        """Return the league's workers; made at the first call, closed by ``close``.
+
+        Raises CallError if the league has none.
+        """
         workers, evaluation = self.settings.workers, self.settings.evaluation
         if workers is None:
             raise CallError(f"{self.folder} has no workers; begin a league whose file has [workers]")
@@ -221,12 +225,15 @@ class League:
                 backend=evaluation.backend,
                 num_workers=evaluation.num_workers,
                 env_kwargs=env_kwargs,
-                as_torch=True,  # as learners want it
+                as_torch=True,  # learners take tensors
             )
         return self._coordinator
 
     def who(self) -> str | None:
-        """Return in words who does what, and how many tasks that has been in this process; None without workers."""
+        """Return as text what the workers do, and how many tasks they have done since they were started.
+
+        None for a league without workers.
+        """
         workers, evaluation = self.settings.workers, self.settings.evaluation
         if workers is None:
             return None
@@ -241,9 +248,10 @@ class League:
         return f"{summary}; {' + '.join(counts)} tasks" + (f", {lost:,} lost and done again" if lost else "")
 
     def __iter__(self) -> Iterator[Iteration]:
-        """Go on, and yield each iteration once it is on disk.
+        """Continue the league, and yield each iteration once it is on disk.
 
-        Raises CallError where an iteration was broken off before, half of which is in the pool and the table.
+        Raises CallError if an earlier iteration of this object was interrupted, because its pool and table contain half
+        of it; PlanError if the oracle cannot compute what the settings need.
         """
         if self._is_running:
             raise CallError(f"an iteration was broken off here; League.resume({str(self.folder)!r}) goes on")
@@ -274,7 +282,7 @@ class League:
         for iteration in loop:
             is_saved = bool(self.rows) and self.rows[-1]["iteration"] == first + iteration.number
             iteration = iteration._replace(number=first + iteration.number, seconds=elapsed_s + perf_counter() - start)
-            if not is_saved:  # which is the one that was complete
+            if not is_saved:  # the first of a resumed league is saved already
                 self._save(iteration)
                 self._is_running = False
                 yield iteration
@@ -284,7 +292,7 @@ class League:
             self._is_running = True
 
     def oracle(self) -> Any:
-        """Return who responds; made when it is wanted first, closed by ``close`` where it can be."""
+        """Return the oracle; made at the first call, and closed by ``close`` if it has a method of that name."""
         if self._oracle is None:
             settings = self.settings
             coordinator = None if settings.workers is None else self.coordinator
@@ -293,7 +301,7 @@ class League:
         return self._oracle
 
     def _evaluate(self, table: PayoffTable) -> None:
-        """Play what the table lacks, from a seed of its own: so it is the same whatever was played before."""
+        """Play the episodes that the table lacks, with a seed that does not depend on what was played before."""
         evaluation = self.settings.evaluation
         env_seed, router_seed = np.random.SeedSequence((self.settings.seed, len(self.pool))).generate_state(2).tolist()
         vec: pufferlib.VecEnv | Coordinator
@@ -314,7 +322,7 @@ class League:
         )(table)
 
     def _save(self, iteration: Iteration) -> None:
-        """Write an iteration to disk; the last file that is replaced is the one that makes it count."""
+        """Write an iteration to disk. Replacing state.json, which comes last, makes the iteration count."""
         assert self.table is not None
         row = {
             "iteration": iteration.number,
@@ -328,7 +336,7 @@ class League:
         name = f"payoffs-{iteration.number}.npz"
         self.table.save(self.folder / name)
         with open(self.folder / METRICS, "ab") as file:
-            file.truncate(self._metrics_nbytes)  # what was begun, and never counted
+            file.truncate(self._metrics_nbytes)  # drop the line of an iteration that was not completed
             file.write(line)
         nbytes = self._metrics_nbytes + len(line)
         state = {"format": FORMAT, "payoffs": name, "policies": len(self.pool), "metrics_nbytes": nbytes}
@@ -361,16 +369,17 @@ class League:
 
 
 def make_env(settings: Settings, env_kwargs: Mapping[str, Any] | None = None, **arguments: Any) -> pufferlib.VecEnv:
-    """Return a VecEnv of a league's environments. env_kwargs: beside those of the settings. arguments: ``make``'s.
+    """Return a VecEnv of a league's environments. env_kwargs: added to the settings'. arguments: of ``pufferlib.make``.
 
-    Of a game the exact oracle's policies read numbers of information states, and so these are its observations then.
+    If the league has a game and the exact oracle, whose policies read numbers of information states, these numbers are
+    the observations by default.
     """
     env, env_kwargs = _env(settings, env_kwargs or {})
     return pufferlib.make(env, env_kwargs=env_kwargs, **arguments)
 
 
 def _env(settings: Settings, extra: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return a league's environment and its arguments, as ``pufferlib.make`` takes them."""
+    """Return a league's environment and its keyword arguments, for ``pufferlib.make``."""
     env_kwargs = {**settings.env_kwargs, **extra}
     if settings.game is None:
         return settings.env, env_kwargs

@@ -1,4 +1,4 @@
-"""What a league is told: a game, who answers, how mixtures are found, when to stop; as TOML has it."""
+"""The settings of a league, as read from TOML: its game, oracle, solver, evaluation, workers and end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pufferlib.util.toml import checked, read_toml, to_toml
 __all__ = ["ORACLES", "Evaluation", "Settings", "Stop", "Workers"]
 
 HINT = "docs/population.md says what a league's file holds; examples/league.toml is one"
-# Who answers mixtures: functions that are called as ``exact_oracle`` in league.py is.
+# Functions that return oracles, called like ``exact_oracle`` in league.py.
 ORACLES = {
     "exact": "pufferlib.population.league:exact_oracle",
     "ppo": "cleanrl_demo.league_oracles:ppo_oracle",
@@ -33,10 +33,10 @@ ORACLES = {
 
 @dataclass(frozen=True)
 class Stop:
-    """When a league ends: as soon as one of these holds; None: never for that reason.
+    """The conditions that end a league, as soon as one of them holds; None disables one.
 
-    nash_conv: at most this. iterations: so many were done, 0 is the first policies alone. policies: a seat has so many.
-    seconds: were worked.
+    nash_conv: at most this. iterations: this many were done; 0: only the first policies are made. policies: a seat has
+    this many. seconds: of work.
     """
 
     nash_conv: float | None = None
@@ -47,9 +47,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Where payoffs come from. payoffs: "exact", by the oracle that can, or "sampled", by an ``Evaluator``.
+    """The source of payoffs: "exact", computed by an oracle that can, or "sampled", played by an ``Evaluator``.
 
-    The others are the Evaluator's, and those of the VecEnv in which it plays, and say nothing where payoffs are exact.
+    The other fields are arguments of the Evaluator and of the VecEnv in which it plays; exact payoffs need neither.
     """
 
     payoffs: Literal["exact", "sampled"] = "sampled"
@@ -65,10 +65,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Workers:
-    """Who plays and learns: the workers of a ``Coordinator``, whose arguments these are.
+    """The workers that evaluate and learn; the fields are arguments of a ``Coordinator``.
 
-    actors: of Ray; 0: this process. What comes of a league does not depend on it. Their environments are those of the
-    evaluation.
+    actors: of Ray; 0: this process. A league's results do not depend on their number. Each has a VecEnv with the
+    settings of ``Evaluation``.
     """
 
     actors: int = 0
@@ -79,12 +79,13 @@ class Workers:
 
 @dataclass(frozen=True)
 class Settings:
-    """A league's settings. Raises PlanError for what does not fit together, each with the value and a way out.
+    """The settings of a league. Raises PlanError, with the value and a way out, if they do not fit together.
 
-    game: as ``load_game`` takes it; or env: a name of the registry, or module:function. seats: by seat the agents that
-    sit there, names or patterns (``tagger_*``); without any each agent has a seat of its own. oracle: one of
-    ``ORACLES``, or module:function. solver: one of ``SOLVERS``. env_kwargs, oracle_kwargs, solver_kwargs: arguments.
-    stop: when it ends. evaluation: how payoffs are found. workers: who does it; None: one after another, in one VecEnv.
+    game: a name for ``load_game``; or env: a registered name, or module:function. seats: for each seat its agents,
+    names or patterns (``tagger_*``); without any, each agent has its own seat. oracle: one of ``ORACLES``, or
+    module:function. solver: one of ``SOLVERS``. env_kwargs, oracle_kwargs, solver_kwargs: arguments. stop: when to end.
+    evaluation: the source of payoffs. workers: evaluate and learn in parallel; None: all work is done in turn, without
+    a coordinator.
     """
 
     game: str | None = None
@@ -126,13 +127,13 @@ class Settings:
         if self.stop == Stop():
             raise PlanError("nothing would end this league; [stop] takes nash_conv, iterations, policies and seconds")
         for name, value in asdict(self.stop).items():
-            if value is not None and not value >= 0:  # nor is NaN
+            if value is not None and not value >= 0:  # also true of NaN
                 raise PlanError(f"[stop] has {name}={value}; use 0 or more")
         if self.workers is not None:
             self._check_workers(self.workers)
 
     def _try_solver(self) -> None:
-        """Raise PlanError for an argument that the solver refuses, before anything is played for it."""
+        """Raise PlanError for an argument that the solver refuses, before any episode is played."""
         arguments = dict(self.solver_kwargs)
         if isinstance(arguments.get("num_iterations"), int):
             arguments["num_iterations"] = min(arguments["num_iterations"], 1)
@@ -167,12 +168,12 @@ class Settings:
 
     @classmethod
     def read(cls, path: str | Path) -> Settings:
-        """Return the settings in a TOML file. Raises PlanError, for a key that is none with what was meant."""
+        """Read settings from a TOML file. Raises PlanError; for an unknown key, with the nearest known one."""
         return cls.of(read_toml(path, HINT), str(path))
 
     @classmethod
     def of(cls, values: Mapping[str, Any], source: str) -> Settings:
-        """Return the settings that TOML's values say. source: where they come from, for errors."""
+        """Return the settings for values read from TOML. source: of the values, for error messages."""
         fields = checked(values, cls, source)
         for name, table_type in (("stop", Stop), ("evaluation", Evaluation), ("workers", Workers)):
             if name in fields:
@@ -182,12 +183,15 @@ class Settings:
         return cls(**fields)
 
     def stopping(self, **changes: Any) -> Settings:
-        """Return these settings with another end; what is None stays as it is."""
+        """Return a copy with other stopping conditions; None leaves a condition unchanged."""
         values = {name: value for name, value in changes.items() if value is not None}
         return replace(self, stop=replace(self.stop, **values))
 
     def with_actors(self, actors: int | None) -> Settings:
-        """Return these settings with other actors, which changes no result; None: as they are. Raises PlanError."""
+        """Return a copy with another number of actors, which changes no result; None leaves it unchanged.
+
+        Raises PlanError if the league has no workers.
+        """
         if actors is None:
             return self
         if self.workers is None:
@@ -197,11 +201,11 @@ class Settings:
         return replace(self, workers=replace(self.workers, actors=actors))
 
     def toml(self) -> str:
-        """Return the settings as a file that ``read`` takes."""
+        """Return the settings as TOML text that ``read`` accepts."""
         return to_toml(asdict(self))
 
     def check(self) -> None:
-        """Raise PlanError, RegistryError or MissingExtra where the game, environment or oracle is not to be had."""
+        """Raise PlanError, RegistryError or MissingExtra if the game, environment or oracle is not available."""
         self.make_oracle()
         if self.game is not None:
             load_game(self.game)
@@ -209,12 +213,12 @@ class Settings:
             registry.creator(self.env)
 
     def solve(self) -> Solver:
-        """Return the solver with its arguments."""
+        """Return the solver with its arguments bound."""
         solver: Callable[..., Any] = SOLVERS[self.solver]
         return partial(solver, **self.solver_kwargs) if self.solver_kwargs else solver
 
     def targets(self) -> Targets | None:
-        """Return whom new policies respond to, where that is not the mixture."""
+        """Return the targets that belong to the solver, or None if policies respond to its mixture."""
         return targets_of(self.solver)
 
     def make_oracle(self) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""LearnerView: a VecEnv as one learner of a population sees it, so that who trains need not know of the others."""
+"""LearnerView: a VecEnv reduced to one learner of a population, so that a trainer need not handle the others."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ Array = np.ndarray[Any, Any]
 
 
 class LearnerView:
-    """Shows a learner the rows in which its policy acts or hears how an episode ended; a router plays all the others.
+    """A VecEnv with only the rows in which one learner acts or its episode ends; a router plays all others.
 
     ::
 
         view = LearnerView(vec, Router(pool, vec, matchmaker), learner)
         vec.async_reset()
         while True:
-            batch = view.recv()     # rows of the learner's, as few as one and as many as vec.agents_per_batch
-            view.send(actions)      # one for each of them
+            batch = view.recv()     # the learner's rows, from one up to vec.agents_per_batch
+            view.send(actions)      # one per row
 
-    An agent's rows follow each other as its decisions do: what it was paid while others acted is added up, in the row
-    in which it acts again or its episode ends. No discount is taken for the time in between. The first row of an
-    agent that had nothing to do at its episode's beginning has its mask unset, as that beginning would have had.
-    All else is the VecEnv's. learner: its id in the router's pool.
+    An agent's row contains the sum of its rewards since its previous row, including those received while others acted;
+    they are not discounted. If an agent had nothing to do at the beginning of its episode, its first row has its mask
+    unset, as that beginning would have had. All other attributes are the VecEnv's. learner: its id in the router's
+    pool.
     """
 
     def __init__(self, vec: VecEnv, router: Router, learner: int) -> None:
         self._vec, self._router, self._learner = vec, router, learner
         self._read_mask = action_mask_reader(vec.observation_layout, vec.single_action_space)
         num_agents = vec.num_envs * vec.agents_per_env
-        self._rewards = np.zeros(num_agents, np.float32)  # since the agent's last row that was shown
-        self._same_episode = np.zeros(num_agents, np.bool_)  # whether that row is of the same episode
-        self._rows: Array = np.zeros(0, np.int64)  # of the VecEnv's batch, those that were shown
-        self._actions: Any = None  # of the others, in a batch's full length
-        self._infos: list[dict[str, Any]] = []  # of batches without a row of the learner's, to go with the next one
+        self._rewards = np.zeros(num_agents, np.float32)  # since the agent's last row in a view
+        self._same_episode = np.zeros(num_agents, np.bool_)  # whether that row is in the same episode
+        self._rows: Array = np.zeros(0, np.int64)  # the view's rows, as indices in the VecEnv's batch
+        self._actions: Any = None  # for the whole batch; send fills in the learner's
+        self._infos: list[dict[str, Any]] = []  # of batches without learner rows, for the next view
         self.host_batch: Batch | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._vec, name)
 
     def recv(self, timeout: float | None = None) -> Batch:
-        """Return the rows of the learner's in the next batch that has some, waiting up to ``timeout`` seconds.
+        """Return the learner's rows in the next batch that has any, waiting up to ``timeout`` seconds.
 
-        Batches without any are answered meanwhile; their infos come with this one. None: for ever.
-        Raises RecvTimeout where none came in time; PlanError where none can come, as the matchmaker does not seat the
-        learner. Either may be called again.
+        Batches without any are answered in the meantime; their infos come with this one. timeout=None: no limit.
+        Raises RecvTimeout if none came in time; PlanError if none can come, because the matchmaker does not seat the
+        learner. After either, recv may be called again.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         num_batches = 0
@@ -83,7 +83,7 @@ class LearnerView:
         return Batch.of(tuple(column.to(batch.observations.device) for column in columns), infos)
 
     def _require_rows(self, num_batches: int, timeout: float | None, deadline: float | None) -> None:
-        """Raise unless a row of the learner's may come in time. num_batches: that have come without one."""
+        """Raise PlanError if no learner's row can come, RecvTimeout if time is up. num_batches: so far, without one."""
         seated = None if self._router.plays(self._learner) else policies_of(self._router.matchmaker)
         if seated is not None and self._learner not in seated:
             raise PlanError(
@@ -100,7 +100,7 @@ class LearnerView:
         )
 
     def send(self, actions: Any) -> None:
-        """Answer the rows that were shown, (rows, …); a pair of such for a Tuple."""
+        """Send the actions for the rows of the last view, (rows, …); for a Tuple space, a pair of such arrays."""
         pairs = isinstance(self._actions, tuple)
         for column, learner_column in zip(self._actions, actions, strict=True) if pairs else [(self._actions, actions)]:
             column[self._rows] = as_numpy(learner_column)

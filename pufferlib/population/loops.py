@@ -1,4 +1,4 @@
-"""Loops that make populations grow: self-play, fictitious self-play, and policy-space response oracles (PSRO)."""
+"""Loops that grow populations: self-play, fictitious self-play, and policy-space response oracles (PSRO)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Iteration", "Targets", "fictitious_self_play", "psro", "rectified_ta
 Array = np.ndarray[Any, Any]
 Evaluate = Callable[[PayoffTable], Any]
 Measure = Callable[[Mixture], float]
-Targets = Callable[[Array, Mixture, int], Sequence[Mixture]]  # of payoffs, mixture and seat: whom to respond to
+Targets = Callable[[Array, Mixture, int], Sequence[Mixture]]  # (payoffs, mixture, seat) -> what to respond to
 
 
 class Iteration(NamedTuple):
     """The state of a loop before its next responses are made.
 
-    number: of iterations done, 0 at first. mixture: over the populations as they are. nash_conv: of it, as ``measure``
-    says; None without one. seconds: since the loop began.
+    number: of completed iterations, 0 at first. mixture: over the current populations. nash_conv: of the mixture, as
+    returned by ``measure``; None without one. seconds: since the loop started.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Iteration(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many policies each seat has."""
+        """The number of policies of each seat."""
         return tuple(map(len, self.mixture.populations))
 
 
@@ -48,13 +48,14 @@ def psro(
     measure: Measure | None = None,
     targets: Targets | None = None,
 ) -> Iterator[Iteration]:
-    """Return iterations, one after another, without end: solve for a mixture, respond to it in each seat, evaluate.
+    """Return an iterator over iterations, without end: evaluate, solve for a mixture, respond to it in each seat.
 
-    table: of the populations; an empty one begins with the oracle's initial policies, any other goes on. solver: whose
-    mixture is responded to, a function or its word in a league's file, such as "lp_nash"; "rectified_nash" brings its
-    targets, as it does there. evaluate: fills the table's missing cells, an ``Evaluator`` or ``ExactOracle.evaluate``;
-    None where the solver reads no payoffs. measure: such as ``ExactOracle.nash_conv``. targets: whom new policies of a
-    seat respond to, one policy each; None: to the mixture. Raises PlanError for a word that is no solver.
+    oracle: makes the responses. table: of the populations; an empty one starts with the oracle's initial policies, any
+    other is continued. solver: computes the mixture: a function, or its name in a league's file, such as "lp_nash";
+    "rectified_nash" also sets its targets, as it does there. evaluate: fills the table's missing cells, such as an
+    ``Evaluator`` or ``ExactOracle.evaluate``; None if the solver reads no payoffs. measure: computes ``nash_conv``,
+    such as ``ExactOracle.nash_conv``. targets: returns the mixtures to which a seat's new policies respond, one policy
+    per mixture; None: only the solver's mixture. Raises PlanError for an unknown solver name.
     Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
     """
     solve = solver_of(solver)
@@ -91,22 +92,25 @@ def _psro(
 def self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
     """Yield iterations in which each seat responds to the others' newest policies.
 
-    oracle, table, measure: as ``psro``.
+    oracle, table, measure: see ``psro``.
     """
     return psro(oracle, table, last, measure=measure)
 
 
 def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
-    """Yield iterations in which each seat responds to the average of all policies that the others have.
+    """Yield iterations in which each seat responds to the average of all the others' policies.
 
-    oracle, table, measure: as ``psro`` has them.
+    oracle, table, measure: see ``psro``.
     Source: Heinrich, Lanctot & Silver, "Fictitious self-play in extensive-form games", 2015.
     """
     return psro(oracle, table, uniform, measure=measure)
 
 
 def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
-    """Return whom PSRO with rectified Nash responds to: for each policy in use, those of the others that it beats."""
+    """Return the targets of a seat in PSRO with rectified Nash, one per policy that the mixture plays in it.
+
+    Each is the mixture restricted to the opponents that the policy beats or draws with. payoffs: (2, n_0, n_1).
+    """
     weights_by_policy = rectified(payoffs, mixture.marginals, seat)
     other = 1 - seat
     return [
@@ -116,5 +120,5 @@ def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixtu
 
 
 def targets_of(solver: str | Solver) -> Targets | None:
-    """Return whom new policies respond to by a solver's word, where that is not its mixture."""
+    """Return the targets that belong to a solver's name, or None if policies respond to its mixture."""
     return rectified_targets if solver == "rectified_nash" else None

@@ -1,4 +1,4 @@
-"""Matchmakers: who plays whom in an environment's next episode. They are asked at its start, and at no other time."""
+"""Matchmakers assign a matchup to an environment's next episode. Routers call them only where an episode begins."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ Array = np.ndarray[Any, Any]
 
 
 class Matchmaker(Protocol):
-    """What a router asks."""
+    """The interface that a router needs to assign matchups."""
 
     def assign(self, env_ids: Sequence[int]) -> Sequence[Matchup]:
         """Return a matchup for each of these environments, whose episodes begin now."""
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
-        """Take note of an episode that is over, before the environment's next one is assigned.
+        """Receive the result of an episode that has ended, before the environment's next one is assigned.
 
-        returns: (num_seats,) float64, sums over a seat's places; None where the episode was cut off by a reset of the
-        user's or by a failure, and counts for nothing.
+        returns: (num_seats,) float64, each summed over a seat's agents; None if a failure or the user's reset cut the
+        episode off, so that it does not count.
         """
 
-    # One that knows may also have ``policies() -> set[int]``: all that it can seat; ``LearnerView`` asks.
+    # It may also have ``policies() -> set[int] | None``, all policies that it can seat, for ``LearnerView``.
 
 
 class Fixed(Matchmaker):
-    """A table: the matchup of each environment, the same in all its episodes.
+    """A matchmaker with one matchup per environment, the same in all its episodes.
 
-    matchups: of environment 0, 1, …; where they are too few, from the top again.
+    matchups: of environments 0, 1, …; repeated from the first if there are fewer than environments.
+    Raises PlanError if there are none.
     """
 
     def __init__(self, matchups: Sequence[Matchup]) -> None:
@@ -55,7 +56,7 @@ class Fixed(Matchmaker):
 
 
 class Sampled(Matchmaker):
-    """Each episode's matchup is drawn from a mixture, ``mixture``, which may be replaced at any time."""
+    """A matchmaker that draws each episode's matchup from ``mixture``, which may be replaced at any time."""
 
     def __init__(self, mixture: Mixture, seed: int | None = None) -> None:
         self.mixture = mixture
@@ -65,7 +66,7 @@ class Sampled(Matchmaker):
         return [self.mixture.sample(self._rng) for _ in env_ids]
 
     def policies(self) -> set[int]:
-        """Return the policies that the mixture plays at all."""
+        """Return the policies that the mixture plays with a probability above 0."""
         return {policy for seat in range(len(self.mixture.populations)) for policy in self.mixture.support(seat)}
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
@@ -73,10 +74,10 @@ class Sampled(Matchmaker):
 
 
 def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None = None) -> Sampled:
-    """Return the matchmaker of population-based training: all seats draw among the same policies, alike and apart.
+    """Return a matchmaker for population-based training, whose seats draw different policies with equal probability.
 
-    num_seats: of an environment. No policy plays itself, as that says nothing of who is better, unless there are fewer
-    than there are seats.
+    policies: ids, for all seats. num_seats: of an environment. Only if there are fewer policies than seats may a policy
+    play itself, which does not show which one is better.
     """
     shape = (len(policies),) * num_seats
     joint = np.ones(shape)
@@ -88,23 +89,24 @@ def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None =
 
 
 def hard(win_rates: Array) -> Array:
-    """Weigh opponents by how often one loses to them: (1 - x)². Source: as ``Prioritized``."""
+    """Weight opponents by how often the learner loses to them: (1 - x)². Source: see ``Prioritized``."""
     weights: Array = (1 - win_rates) ** 2
     return weights
 
 
 def even(win_rates: Array) -> Array:
-    """Weigh opponents of one's own strength most: x (1 - x). Source: as ``Prioritized``."""
+    """Weight opponents of equal strength most: x (1 - x). Source: see ``Prioritized``."""
     weights: Array = win_rates * (1 - win_rates)
     return weights
 
 
 class Prioritized(Matchmaker):
-    """Prioritised fictitious self-play: a learner meets most often whom it should, by its rates of winning.
+    """A matchmaker for prioritised fictitious self-play, which draws a learner's opponents by its win rates.
 
-    seat, learner: who learns. opponents: policies' ids, a sequence for each other seat in the order of the seats.
-    weight: from win rates in [0, 1] to weights, ``hard`` or ``even``. memory: episodes after which a result weighs 1/e.
-    A win is a return above the mean of the others', a draw half of one; an opponent that was never met counts as even.
+    seat, learner: the learner's seat and id. opponents: policy ids, one sequence per other seat, in the order of the
+    seats. weight: maps win rates in [0, 1] to weights, such as ``hard`` or ``even``. memory: episodes after which a
+    result's weight has fallen to 1/e. A win is a return above the mean of the others', a draw counts as half a win, and
+    an opponent that was never met has a win rate of 1/2.
     Source: Vinyals et al., "Grandmaster level in StarCraft II", Nature 575, 2019.
     """
 
@@ -123,20 +125,20 @@ class Prioritized(Matchmaker):
         self._seat, self._learner, self._weight = seat, learner, weight
         self._opponents = [list(ids) for ids in opponents]
         self._decay = np.exp(-1 / memory)
-        self._results: dict[tuple[int, int], list[float]] = {}  # by seat and opponent: wins, episodes, both fading
+        self._results: dict[tuple[int, int], list[float]] = {}  # by seat and opponent: wins and episodes, both decayed
         self._rng = np.random.default_rng(seed)
 
     def add(self, other_seat: int, policy: int) -> None:
-        """Add an opponent. other_seat: counted among the other seats."""
+        """Add an opponent. other_seat: the index among the other seats."""
         self._opponents[other_seat].append(policy)
 
     def win_rates(self, other_seat: int = 0) -> Mapping[int, float]:
-        """Return how often the learner wins against each opponent of a seat. other_seat: among the others, from 0."""
+        """Return the learner's win rate against each opponent. other_seat: the index among the other seats."""
         return {policy: self._rate(other_seat, policy) for policy in self._opponents[other_seat]}
 
     def _rate(self, other_seat: int, policy: int) -> float:
         wins, episodes = self._results.get((other_seat, policy), (0.0, 0.0))
-        return (wins + 0.5) / (episodes + 1.0)  # as if each had been met once, and nobody had won
+        return (wins + 0.5) / (episodes + 1.0)  # as if each opponent had been met once, with a draw
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         marginals = []
@@ -163,29 +165,29 @@ class Prioritized(Matchmaker):
 
 
 class Capped(Matchmaker):
-    """Another matchmaker with a bound on how many matchups are under way at once: each policy in a batch is a forward.
+    """A matchmaker that limits how many matchups of another one run at once, as each policy costs a forward pass.
 
-    maker: the other one. Each matchup that is drawn is owed ``episodes`` episodes, in whichever environments. One that
-    had them ends, as soon as nobody plays it any more, and the next is drawn. Meanwhile environments go on with the
-    others; what these play beyond what they are owed counts when they are drawn again, so that in the long run a draw
-    weighs the same, however long its episodes take. Raises PlanError for most=1: environments that begin had nothing to
-    play meanwhile.
+    maker: the other matchmaker. most: the limit. Each matchup drawn from it is due for ``episodes`` episodes, in any
+    environments. Once it has had them and no environment plays it, it ends, and the next one is drawn. In the meantime,
+    environments play the other matchups; episodes beyond those due count when the matchup is drawn again, so in the
+    long run the length of episodes does not change how often each matchup is played.
+    Raises PlanError for episodes=0 and for most=1, which would leave environments without a matchup to begin.
     """
 
     def __init__(self, maker: Matchmaker, most: int, episodes: int) -> None:
         if most < 2 or episodes < 1:
             raise PlanError(f"most={most} has to be 2 at least, episodes={episodes} 1")
         self._maker, self._most, self._episodes = maker, most, episodes
-        self._remaining: Counter[Matchup] = Counter()  # episodes; below 0 where more were played
-        self._open: deque[Matchup] = deque()  # those with episodes remaining, the next one first
-        self._num_running: dict[Matchup, int] = {}  # episodes, oldest matchups first
+        self._remaining: Counter[Matchup] = Counter()  # episodes that are due; below 0 if more were played
+        self._open: deque[Matchup] = deque()  # with episodes remaining, the next one first
+        self._num_running: dict[Matchup, int] = {}  # running episodes, oldest matchup first
         self._by_env: dict[int, Matchup] = {}
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         return [self._assign(env_id) for env_id in env_ids]
 
     def policies(self) -> set[int] | None:
-        """Return what the other matchmaker can seat, with what is owed episodes still; None where that is not known."""
+        """Return the other matchmaker's policies and those of the current matchups; None if the former are unknown."""
         policies: set[int] | None = policies_of(self._maker)
         if policies is None:
             return None
@@ -215,11 +217,11 @@ class Capped(Matchmaker):
         return {*self._open, *self._num_running}
 
     def _has_enough(self) -> bool:
-        """Whether as many draws are open as may be: of a mixture with one matchup, all draws are that one."""
+        """Return whether enough episodes are due; otherwise a mixture of one matchup would be drawn from endlessly."""
         return sum(self._remaining[matchup] for matchup in self._open) >= self._most * self._episodes
 
     def _running_matchup(self) -> Matchup:
-        """Return a matchup that is under way, and not the one that is to end next."""
+        """Return the running matchup with the fewest episodes, except the oldest, which should end next."""
         _, *others = self._num_running
         return min(others, key=lambda matchup: self._num_running[matchup])
 
@@ -228,6 +230,6 @@ class Capped(Matchmaker):
 
 
 def policies_of(maker: Matchmaker) -> set[int] | None:
-    """Return the policies that a matchmaker can seat from now on; None of one that does not say."""
+    """Return the policies that a matchmaker can seat from now on, or None if it does not list them."""
     policies: Callable[[], set[int] | None] | None = getattr(maker, "policies", None)
     return None if policies is None else policies()

@@ -1,4 +1,4 @@
-"""Matchups, who plays whom, and mixtures, how often."""
+"""Matchups, the policies that play an episode, and mixtures, distributions over matchups."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pufferlib.errors import PlanError
 __all__ = ["Matchup", "Mixture", "product"]
 
 Array = np.ndarray[Any, Any]
-Matchup = tuple[int, ...]  # a policy's id for each seat
+Matchup = tuple[int, ...]  # one policy id per seat
 
-TOLERANCE = 1e-6  # of probabilities' sums
+TOLERANCE = 1e-6  # of the sum of probabilities
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A distribution over matchups: each seat draws a policy of its population.
+    """A distribution over matchups: each seat draws a policy from its population.
 
-    populations: policies' ids, one tuple a seat. marginals: probabilities of the same lengths. joint: probabilities of
-    all combinations, (n_0, n_1, …), where seats do not draw independently; None where they do.
-    Raises PlanError for what are no probabilities of these.
+    populations: policy ids, one tuple per seat. marginals: each seat's probabilities, one per policy. joint:
+    probabilities of all combinations, (n_0, n_1, …), if the seats do not draw independently, else None.
+    Raises PlanError if shapes do not fit the populations, or if values are not probabilities.
     """
 
     populations: tuple[tuple[int, ...], ...]
@@ -44,7 +44,7 @@ class Mixture:
 
     @classmethod
     def of_joint(cls, populations: Sequence[Sequence[int]], joint: Array) -> Mixture:
-        """Return the mixture of a distribution over all combinations."""
+        """Return the mixture for a joint distribution over all combinations, (n_0, n_1, …)."""
         seats = range(joint.ndim)
         marginals = [joint.sum(tuple(other for other in seats if other != seat)) for seat in seats]
         return cls(tuple(map(tuple, populations)), tuple(marginals), joint)
@@ -58,13 +58,13 @@ class Mixture:
         return tuple(ids[index] for ids, index in zip(self.populations, indices, strict=True))
 
     def support(self, seat: int) -> dict[int, float]:
-        """Return the policies that a seat plays at all, and how often."""
+        """Return the policies that a seat plays with a probability above 0, and these probabilities."""
         ids, marginal = self.populations[seat], self.marginals[seat]
         return {policy: float(share) for policy, share in zip(ids, marginal, strict=True) if share > 0}
 
 
 def product(populations: Sequence[Sequence[int]], marginals: Sequence[Any]) -> Mixture:
-    """Return the mixture in which each seat draws independently. marginals: (policies,), one a seat; each sums to 1."""
+    """Return the mixture in which seats draw independently. marginals: one (n_seat,) per seat; each sums to 1."""
     return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(marginal, np.float64) for marginal in marginals))
 
 

@@ -1,4 +1,4 @@
-"""Oracles: who answers a mixture with a policy that does better against it. Here the exact one, for games in full."""
+"""Oracles: answer a mixture with a policy that does better against it. ``ExactOracle`` computes best responses."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ TABULAR = Origin("pufferlib.population.games.tabular:Tabular")
 
 
 class Oracle(Protocol):
-    """What a loop asks for policies; it adds them to its pool."""
+    """The interface that a loop needs for new policies; an oracle adds them to its pool."""
 
     def initial(self, seat: int) -> int:
         """Return the id of a seat's first policy."""
 
     def respond(self, seat: int, mixture: Mixture) -> int:
-        """Return the id of a new policy for a seat, as good as may be where the other seats play a mixture."""
+        """Return the id of a new policy for a seat, as good as possible if the other seats play a mixture."""
 
 
 class ImprovingOracle(Protocol):
-    """An oracle that makes policies better and better, as learners of its pool."""
+    """An oracle that improves policies step by step, as learners of its pool."""
 
     pool: PolicyPool
 
@@ -46,11 +46,11 @@ class ImprovingOracle(Protocol):
         """Return the id of a new learner for a seat."""
 
     def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
-        """Improve a learner for a while where the other seats play a mixture, and publish the result."""
+        """Improve a learner for a while against a mixture of the other seats, and publish the result."""
 
 
 def respond_all(oracle: Oracle, requests: Sequence[tuple[int, Mixture]]) -> list[int]:
-    """Return a response for each seat and mixture; an oracle that has ``respond_all`` is asked for all at once."""
+    """Return a response for each seat and mixture, in one call if the oracle has ``respond_all``."""
     batch_method = getattr(oracle, "respond_all", None)
     if batch_method is not None:
         return list(batch_method(requests))
@@ -58,7 +58,7 @@ def respond_all(oracle: Oracle, requests: Sequence[tuple[int, Mixture]]) -> list
 
 
 def improve_all(oracle: ImprovingOracle, requests: Sequence[tuple[int, int, Mixture]]) -> None:
-    """Improve learners, each of a seat and against a mixture; at once if the oracle has ``improve_all``."""
+    """Improve each learner in its seat against its mixture, in one call if the oracle has ``improve_all``."""
     batch_method = getattr(oracle, "improve_all", None)
     if batch_method is not None:
         batch_method(requests)
@@ -68,14 +68,16 @@ def improve_all(oracle: ImprovingOracle, requests: Sequence[tuple[int, int, Mixt
 
 
 class ExactOracle(Oracle, ImprovingOracle):
-    """Best responses, payoffs and NashConv of a game that can be enumerated, computed and not sampled.
+    """An oracle that computes best responses, payoffs and NashConv of a game small enough to enumerate.
 
-    game: as ``load_game`` takes it, or a Game. Policies are tables, ``Tabular``, which also play in a ``GameEnv``; the
-    first one plays all legal actions alike. Seats are the game's players, called player_0, player_1, … in the pool. Of
-    a joint mixture its marginals count. Other policies may be in the pool as well, such as learnt ones: whatever plays
-    in ``GameEnv(game, observation="index")`` without a memory is measured and evaluated as exactly, by what it would do
-    in each information state. rate: how much of a best response ``improve`` mixes into a learner, above 0, at most 1.
-    max_nodes: as ``SequenceForm`` has it. Raises PlanError for larger games.
+    game: a name for ``load_game``, or a Game. pool: receives the policies; by default a new one in memory. Policies are
+    tables, ``Tabular``, which also play in a ``GameEnv``; the first one plays all legal actions with equal probability.
+    Seats are the game's players, named player_0, player_1, … in the pool. Of a joint mixture, only the marginals are
+    used.
+    The pool may also hold other policies, such as learnt ones: any policy without memory that plays in ``GameEnv(game,
+    observation="index")`` is evaluated exactly, from its action probabilities in each information state.
+    rate: the weight of the best response that ``improve`` mixes into a learner, above 0 and at most 1. max_nodes: see
+    ``SequenceForm``. Raises PlanError for a larger game or another rate.
     """
 
     def __init__(
@@ -110,18 +112,18 @@ class ExactOracle(Oracle, ImprovingOracle):
         self.pool.publish(learner, {"table": torch.from_numpy(self.form.table(seat, plan))})
 
     def evaluate(self, table: PayoffTable) -> None:
-        """Fill a table with exact payoffs; what an ``Evaluator`` estimates."""
+        """Fill a table with exact payoffs; an ``Evaluator`` only estimates them."""
         populations = [
             np.stack([self._plan(seat, policy) for policy in ids]) for seat, ids in enumerate(table.populations)
         ]
         table.fill(self.form.payoffs(populations), self.form.wins(populations))
 
     def nash_conv(self, mixture: Mixture) -> float:
-        """Return what all players could gain against a mixture by best responses, in sum."""
+        """Return the sum of what each player could gain by a best response to a mixture."""
         return self.form.nash_conv(self.plans(mixture))
 
     def plans(self, mixture: Mixture) -> list[Array]:
-        """Return each player's plan that is as good as drawing a policy from its marginal before each episode."""
+        """Return for each player the plan equivalent to drawing a policy from its marginal before each episode."""
         return [
             sum((share * self._plan(seat, policy) for policy, share in mixture.support(seat).items()), np.zeros(1))
             for seat in range(self.form.num_players)
@@ -132,7 +134,7 @@ class ExactOracle(Oracle, ImprovingOracle):
 
     def _plan(self, seat: int, policy: int) -> Array:
         digest = self.pool[policy].digest
-        if not digest:  # an actor that learns: its weights change unseen
+        if not digest:  # a learning actor, whose weights may change at any time
             return self.form.plan(seat, self._table(policy))
         key = (seat, digest)
         if key not in self._plans:
@@ -140,7 +142,10 @@ class ExactOracle(Oracle, ImprovingOracle):
         return self._plans[key]
 
     def _table(self, policy: int) -> Array:
-        """Return what a policy plays, (num_states, num_actions): of others than tables, what it says of each state."""
+        """Return a policy's action probabilities, (num_states, num_actions).
+
+        A policy that is not a table is evaluated in every information state.
+        """
         if self.pool.origin(policy).policy == TABULAR.policy:
             return self.pool.weights(policy)["table"].numpy()
         env = GameEnv(self._game, "index")

@@ -1,4 +1,4 @@
-"""PayoffTable: what each matchup pays each seat, how sure that is, and how often it was played."""
+"""PayoffTable: the payoffs of each matchup for each seat, with their variances and numbers of episodes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pufferlib.util.files import written_whole
 __all__ = ["PayoffTable", "pairwise_wins"]
 
 Array = np.ndarray[Any, Any]
-DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)  # of a file
+DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)  # raised when a damaged file is read
 FORMAT = "pufferlib payoff table 2"
 
 
 class PayoffTable:
-    """Mean and variance of returns, and episodes, of each cell: a combination of policies, one a seat.
+    """The mean and variance of returns, and the number of episodes, of each combination of policies (a cell).
 
-    populations: policies' ids, one list a seat; ``add`` makes them longer, and cells that are new are empty.
+    populations: policy ids, one list per seat; ``add`` extends them, and new cells are empty.
     means: (num_seats, n_0, n_1, …) float64, NaN in empty cells. counts: (n_0, n_1, …) int64, episodes.
     wins: (num_seats, num_seats, n_0, n_1, …) float64, how often the first seat got more than the second, a draw counted
-    as half; NaN where that is not known. exact: (n_0, n_1, …) bool, cells that were computed, not sampled.
+    as half; NaN if unknown. exact: (n_0, n_1, …) bool, cells that were computed rather than sampled.
     """
 
     def __init__(self, num_seats: int, populations: Sequence[Sequence[int]] = ()) -> None:
@@ -50,11 +50,11 @@ class PayoffTable:
 
     @property
     def num_seats(self) -> int:
-        """How many seats an environment has."""
+        """The number of seats of an environment."""
         return len(self.populations)
 
     def add(self, seat: int, policy: int) -> None:
-        """Add a policy to a seat's population. Raises PlanError if it is in it already."""
+        """Add a policy to a seat's population. Raises PlanError if it is already in it."""
         if policy in self._index[seat]:
             raise PlanError(f"policy {policy} is in the population of seat {seat} already")
         self._index[seat][policy] = len(self.populations[seat])
@@ -67,7 +67,10 @@ class PayoffTable:
         self.exact = np.pad(self.exact, padding)
 
     def replace(self, seat: int, policy: int, other: int) -> None:
-        """Replace a policy by another one, as a learner by its frozen copy; its cells keep their values."""
+        """Replace a policy by another, such as a learner by its frozen copy; its cells keep their values.
+
+        Raises PlanError if the first is not in the seat's population, or the second already is.
+        """
         if policy not in self._index[seat]:
             raise PlanError(f"policy {policy} is not in the population of seat {seat}")
         if other in self._index[seat]:
@@ -76,7 +79,10 @@ class PayoffTable:
         self.populations[seat][index] = other
 
     def clear(self, seat: int, policy: int) -> None:
-        """Forget what a policy's cells hold, as it plays otherwise now."""
+        """Empty a policy's cells, for instance because a learner's weights have changed.
+
+        Raises PlanError if the policy is not in the seat's population.
+        """
         if policy not in self._index[seat]:
             raise PlanError(f"policy {policy} is not in the population of seat {seat}")
         cells = tuple(self._index[axis][policy] if axis == seat else slice(None) for axis in range(self.num_seats))
@@ -87,7 +93,7 @@ class PayoffTable:
         self.exact[cells] = False
 
     def cell(self, matchup: Matchup) -> tuple[int, ...]:
-        """Return a matchup's indices. Raises PlanError for a policy that is in no such population."""
+        """Return a matchup's indices. Raises PlanError if a policy is not in its seat's population."""
         try:
             return tuple(index[policy] for index, policy in zip(self._index, matchup, strict=True))
         except (KeyError, ValueError):
@@ -98,14 +104,15 @@ class PayoffTable:
         return tuple(ids[index] for ids, index in zip(self.populations, cell, strict=True))
 
     def missing(self, min_episodes: int = 1) -> list[Matchup]:
-        """Return the cells that are not exact and have fewer than ``min_episodes``, in order."""
+        """Return the matchups whose cells are not exact and have fewer than ``min_episodes``, in order."""
         return [self.matchup(cell) for cell in np.argwhere(~self.exact & (self.counts < min_episodes)).tolist()]
 
     def update(self, matchup: Matchup, batch_id: str, returns: Any) -> bool:
-        """Count the episodes of a batch, unless that batch has been counted in this cell before; tell whether it was.
+        """Count the episodes of a batch; return False if this cell has counted the batch before.
 
-        batch_id: any words that are this batch's alone. returns: (episodes, num_seats). Raises PlanError for another
-        shape or for what is not finite.
+        batch_id: a string unique to the batch in this cell. returns: (episodes, num_seats). An exact cell keeps its
+        values.
+        Raises PlanError for another shape or values that are not finite.
         """
         values = np.asarray(returns, np.float64)
         if values.ndim != 2 or values.shape[1] != self.num_seats or not np.isfinite(values).all():
@@ -116,7 +123,7 @@ class PayoffTable:
         self._counted_batches.add(key)
         if self.exact[cell] or not len(values):
             return True
-        # Two sets of samples become one: Chan, Golub & LeVeque, 1979. Nothing is subtracted that could cancel.
+        # Merge two sets of samples without cancellation. Source: Chan, Golub & LeVeque, 1979.
         mean, count, num_new = values.mean(0), int(self.counts[cell]), len(values)
         mean_index: Any = (slice(None), *cell)
         old_means = self.means[mean_index] if count else mean
@@ -131,7 +138,10 @@ class PayoffTable:
         return True
 
     def fill(self, means: Array, wins: Array | None = None) -> None:
-        """Set all cells to values that were computed. means, wins: as the table has them; None: not known."""
+        """Set all cells to values that were computed. means, wins: as the table's attributes; wins=None: unknown.
+
+        Raises PlanError for other shapes.
+        """
         for name, values, column in (("means", means, self.means), ("wins", wins, self.wins)):
             if values is not None and values.shape != column.shape:
                 raise PlanError(f"{name} of shape {values.shape} do not fit a table of {column.shape}")
@@ -147,16 +157,16 @@ class PayoffTable:
         return np.where(self.exact, 0.0, sampled)
 
     def half_widths(self, confidence: float = 0.95) -> Array:
-        """Return how far means may be off: half the widths of their intervals, the widest of all seats, (n_0, n_1, …).
+        """Return half the width of each mean's confidence interval, the largest of all seats, (n_0, n_1, …).
 
-        confidence: of these intervals. Normal ones; infinite below two episodes, 0 in exact cells.
+        confidence: of the intervals, which assume normal means. Infinite below two episodes, 0 in exact cells.
         """
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         widths = z * np.sqrt(self.variances() / np.maximum(self.counts, 1)).max(0)
         return np.where(np.isnan(widths), np.inf, widths)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to a file (.npz, without pickles) that is whole at any time."""
+        """Write the table to a file (.npz, without pickles), which is replaced atomically."""
         header = {"format": FORMAT, "populations": self.populations, "seen": sorted(self._counted_batches)}
         with written_whole(path) as part, open(part, "wb") as file:
             np.savez(
@@ -171,7 +181,7 @@ class PayoffTable:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PayoffTable:
-        """Return what ``save`` wrote. Raises CheckpointError for anything else."""
+        """Read a table that ``save`` wrote. Raises CheckpointError if the file is missing, damaged or no such table."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 header = json.loads(str(arrays["told"]))
@@ -190,7 +200,7 @@ class PayoffTable:
 
 
 def pairwise_wins(returns: Array) -> Array:
-    """Return 1 where a seat got more than another, 0.5 where as much, else 0: (episodes, seat, other seat).
+    """Return 1 where a seat got more than another, 0.5 where it got the same, else 0: (episodes, seat, other seat).
 
     returns: (episodes, num_seats).
     """

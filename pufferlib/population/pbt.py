@@ -1,4 +1,4 @@
-"""Population-based training: learners that do badly go on with the weights of better ones, and other settings."""
+"""Population-based training: bad learners copy the weights of good ones, and continue with changed settings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MemberSettings = Mapping[str, float]
 class Member:
     """A learner of a population.
 
-    learner: its id in the pool. settings: what its training is told, such as a learning rate. score: after its last
-    training, NaN before. parent: the learner whose weights it has just taken over; None if it went on with its own.
+    learner: its id in the pool. settings: arguments of its training, such as a learning rate. score: after its last
+    training; NaN before the first. parent: the learner whose weights it has just copied; None if it kept its own.
     """
 
     learner: int
@@ -40,12 +40,13 @@ def population_based_training(
 ) -> Iterator[list[Member]]:
     """Yield the members after each generation, best first, without end.
 
-    pool: of the learners. settings: of each learner, at first. train: trains a member's learner for a while, and
-    returns its score; what it publishes as the learner's state, such as an optimiser's, is there again the next time.
-    What else it keeps of a learner is of other weights where the member has a parent. One that has ``train_all``
-    (``RemoteTraining``) is given all members of a generation at once, and returns their scores.
-    After each generation the worst ``share`` of all (exploit) take over weights, state and settings of members drawn
-    from the best share, and (explore) multiply each setting by one of ``factors``.
+    pool: holds the learners. settings: the initial settings of each learner. train: trains a member's learner for a
+    while, and returns its score. A state that it publishes for the learner, such as an optimiser's, is available at the
+    next call. Anything else that it keeps for a learner is outdated if the member has a parent. If it has a method
+    ``train_all``, as ``RemoteTraining`` does, that is called with all members of a generation and returns their scores.
+    After each generation the worst ``share`` of all members copy the weights, state and settings of members drawn from
+    the best ``share`` (exploit), and multiply each setting by one of ``factors`` (explore). seed: of these draws.
+    Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
     Source: Jaderberg et al., "Population based training of neural networks", 2017.
     """
     count = max(1, min(round(share * len(settings)), len(settings) // 2))
@@ -59,7 +60,7 @@ def population_based_training(
         members = [replace(member, score=float(score)) for member, score in zip(members, scores, strict=True)]
         for member in members:
             pool.publish(member.learner)
-        # Who has no number to show is last, whatever the others have.
+        # A member whose score is NaN ranks last.
         members.sort(key=lambda member: -np.inf if np.isnan(member.score) else member.score, reverse=True)
         yield list(members)
         best, rest = members[:count], members[count : len(members) - count]

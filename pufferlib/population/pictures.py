@@ -1,6 +1,6 @@
-"""What a league looks like: a heat map of payoffs, a curve of NashConv, and how the mixture has changed.
+"""Draw a league: a heat map of payoffs, a curve of NashConv, and the mixture over iterations.
 
-Each picture is a PNG of its own, and narrow enough that it can be read on a phone. They need matplotlib.
+Each picture is a PNG file, narrow enough to be read on a phone. Drawing needs matplotlib.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["draw_mixtures", "draw_nash_conv", "draw_payoffs"]
 
 Row = Mapping[str, Any]  # of a league's ``rows``
 
-MOST_WRITTEN = 6  # policies a seat, up to which the heat map has numbers
-MOST_NAMED = 10  # policies of a seat, up to which each is named; beyond, a scale says how old they are
+MOST_WRITTEN = 6  # policies per seat up to which the heat map shows numbers
+MOST_NAMED = 10  # policies of a seat up to which each is named; more are shown on a colour bar
 MOST_TICKS = 9
 WIDTH, DPI = 5.0, 180  # inches
-DARK = 0.6  # of the colour's range, from which on letters on it are white
+DARK = 0.6  # share of the colour range above which the numbers are white
 
 
 def draw_payoffs(table: PayoffTable, path: str | Path, names: Sequence[str] = ()) -> Path:
-    """Draw what the first seat gets by its policy and the second one's, the mean over other seats'; return the path.
+    """Draw the first seat's payoffs against the second seat, averaged over all other seats; return the path.
 
-    names: of the seats. Empty cells stay white. Raises MissingExtra without matplotlib.
+    names: of the seats. Empty cells stay white. Raises MissingExtra if matplotlib is not installed.
     """
     names = names or _seat_names(table)
     rows, columns = [*map(len, table.populations), 1][:2]
@@ -51,9 +51,9 @@ def draw_payoffs(table: PayoffTable, path: str | Path, names: Sequence[str] = ()
 
 
 def draw_nash_conv(rows: Sequence[Row], path: str | Path) -> Path | None:
-    """Draw NashConv over iterations, as far as it is known; return the path, None where it never is.
+    """Draw NashConv over the iterations that have it; return the path, or None if none has it.
 
-    Raises MissingExtra without matplotlib.
+    Raises MissingExtra if matplotlib is not installed.
     """
     measured = [row for row in rows if row["nash_conv"] is not None]
     if not measured:
@@ -76,9 +76,10 @@ def draw_nash_conv(rows: Sequence[Row], path: str | Path) -> Path | None:
 
 
 def draw_mixtures(rows: Sequence[Row], table: PayoffTable, path: str | Path, names: Sequence[str] = ()) -> Path:
-    """Draw each seat's mixture over iterations, a band a policy as wide as its share; return the path.
+    """Draw each seat's mixture over iterations, one band per policy, as wide as its share; return the path.
 
-    The oldest policy lies lowest, and is the darkest. names: of the seats. Raises MissingExtra without matplotlib.
+    The oldest policy's band is lowest and darkest. names: of the seats. Raises MissingExtra if matplotlib is not
+    installed.
     """
     names, populations = names or _seat_names(table), table.populations
     figure, ticker = _new_figure(0.8 + 2.4 * len(populations), len(populations)), _ticker()
@@ -109,7 +110,7 @@ def _seat_names(table: PayoffTable) -> list[str]:
 
 
 def _new_figure(height: float, num_panels: int = 1) -> Any:
-    """Return a figure with panels below each other. height: inches."""
+    """Return a figure of panels, one above the other. height: inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -130,14 +131,14 @@ def _ticker() -> Any:
 
 
 def _colors(num_policies: int) -> Any:
-    """Return a colour map of so many colours, from dark to light."""
+    """Return a colour map with one colour per policy, from dark to light."""
     from matplotlib import colormaps
 
     return colormaps["viridis"].resampled(num_policies)
 
 
 def _scale(colors: Any, num_policies: int) -> Any:
-    """Return what a colour bar shows: policies by their number in the population."""
+    """Return the mapping for a colour bar that shows policies by their number in the population."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm
 

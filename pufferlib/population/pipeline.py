@@ -1,4 +1,4 @@
-"""Pipeline PSRO: several levels of responses train at once, each against those below, of which the lowest is frozen."""
+"""Pipeline PSRO: several levels of responses train at once, each against the levels below; the lowest freezes first."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ def pipeline_psro(
     patience: int = 1,
     measure: Callable[[Mixture], float] | None = None,
 ) -> Iterator[Iteration]:
-    """Yield one iteration after another, without end: all levels that learn improve a little, and are evaluated.
+    """Yield iterations without end; after each, all learning levels improve for a while and are evaluated.
 
-    A level is a policy of each seat. Above those that are frozen, ``num_levels`` learn at the same time, each against
-    the solver's mixture of all levels below, learners too. Where in ``patience`` iterations no seat's lowest learner
-    gains more than ``min_gain`` against its mixture, which does not change any more, its level is frozen, and a new one
-    begins at the top. An iteration's mixture is of the frozen levels.
-    table, solver, evaluate, measure: as ``psro`` has them, without targets; populations are of one length, and all
-    frozen at first. With sampled payoffs, min_gain should not be below what chance makes of them.
-    With an oracle of a coordinator's workers (``RemoteOracle``) all levels improve at once; the results are the same.
+    A level has one policy per seat. Above the frozen levels, ``num_levels`` learn at the same time, each against the
+    solver's mixture of all levels below it, including those that still learn. The lowest learning level trains against
+    a fixed mixture. If for ``patience`` iterations no seat's learner in it has raised its payoff against that mixture
+    by more than ``min_gain``, the level is frozen and a new one starts at the top. An iteration's mixture is over the
+    frozen levels.
+    oracle: trains the learners; a ``RemoteOracle`` trains all levels in parallel, with the same results. table, solver,
+    evaluate, measure: see ``psro``, without targets; the table's populations must have the same size, and all their
+    policies are frozen. With sampled payoffs, min_gain should be above their sampling noise.
+    Raises PlanError for populations of different sizes, counts below 1, or a negative min_gain.
     Source: McAleer, Lanier, Fox & Baldi, "Pipeline PSRO: a scalable approach for finding approximate Nash equilibria in
     large games", 2020.
     """
@@ -71,7 +73,7 @@ def pipeline_psro(
             continue
         nash_conv = None if measure is None else measure(mixture)
         yield Iteration(number, mixture, nash_conv, perf_counter() - start)
-        # From the top: none may see what those below become in this iteration.
+        # From the top, so that no level trains against policies that this iteration has already improved.
         requests = [
             (seat, table.populations[seat][level], target)
             for level in reversed(range(frozen, frozen + num_levels))
@@ -85,13 +87,13 @@ def pipeline_psro(
 
 
 def _mixture_below(table: PayoffTable, solver: Solver, level: int) -> Mixture:
-    """Return the mixture of all levels below one."""
+    """Return the solver's mixture of all levels below a level."""
     cells = (slice(None), *[slice(level)] * table.num_seats)
     return product([ids[:level] for ids in table.populations], solver(table.means[cells]))
 
 
 def _value(table: PayoffTable, mixture: Mixture, seat: int, level: int) -> float:
-    """Return what the policy of a level gets in its seat against a mixture of levels below."""
+    """Return the payoff of a level's policy in a seat against a mixture of the levels below."""
     payoffs = np.take(table.means[seat], level, axis=seat)
     for other, marginal in enumerate(mixture.marginals):
         if other != seat:

@@ -1,4 +1,4 @@
-"""Episodes of a mixture, played for what comes of them."""
+"""Play episodes of a mixture, for their returns or to watch them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Estimate(NamedTuple):
-    """A mean, and the normal interval in which it is; infinite of one episode."""
+    """A mean and its confidence interval, which is infinite for a single episode."""
 
     mean: float
     low: float
@@ -31,19 +31,19 @@ class Estimate(NamedTuple):
 
 
 class PlayedEpisodes(NamedTuple):
-    """Episodes. matchups: of each. returns: (episodes, num_seats)."""
+    """Episodes that were played. matchups: one per episode. returns: (episodes, num_seats)."""
 
     matchups: list[Matchup]
     returns: Array
 
     def mean_returns(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return what each seat gets."""
+        """Return each seat's mean return."""
         return [_estimate(values, confidence) for values in self.returns.T]
 
     def win_rates(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return how often each seat gets more than another, a draw counted as half; the mean over the other seats."""
+        """Return how often each seat gets more than another, averaged over the other seats; a draw counts as half."""
         num_seats = self.returns.shape[1]
-        wins = (pairwise_wins(self.returns).sum(2) - 0.5) / max(1, num_seats - 1)  # 0.5: against oneself
+        wins = (pairwise_wins(self.returns).sum(2) - 0.5) / max(1, num_seats - 1)  # 0.5: a seat draws with itself
         return [_estimate(values, confidence) for values in wins.T]
 
 
@@ -57,11 +57,11 @@ def play(
     greedy: bool = False,
     seed: int | None = None,
 ) -> PlayedEpisodes:
-    """Play episodes, each by policies that are drawn from a mixture at its beginning.
+    """Play episodes, each with policies drawn from a mixture at its beginning.
 
-    The first ones that begin count, and are waited for; stopping at the first that end would prefer short ones. One
-    that fails is played again, by the same policies. seats, greedy: as ``Router`` has them. vec: is reset.
-    Raises PlanError for no episodes.
+    The first ``num_episodes`` to begin are counted, and are waited for: counting the first to end would favour short
+    ones. An episode that fails is played again by the same policies. seats, greedy: see ``Router``. vec: is reset.
+    Raises PlanError if num_episodes is below 1.
     """
     tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     while len(tally.returns) < num_episodes:
@@ -81,10 +81,10 @@ def watch(
     greedy: bool = False,
     seed: int | None = None,
 ) -> Iterator[str]:
-    """Play episodes in one environment, and yield as text what each looks like, step by step, and what came of it.
+    """Play episodes in one environment; yield as text the policies, the rendered steps and the returns of each.
 
-    vec: of one environment that was made with ``render_mode="ansi"``. Others: as ``play`` has them. Raises PlanError
-    where it renders no text.
+    vec: has one environment, made with ``render_mode="ansi"``. Other arguments: see ``play``. Raises PlanError if the
+    environment renders no text.
     """
     tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     num_done, num_begun = 0, -1
@@ -121,7 +121,7 @@ def _current_matchup(router: Router) -> Matchup:
 def _start(
     vec: VecEnv, pool: PolicyPool, mixture: Mixture, num_episodes: int, seed: int | None, **settings: Any
 ) -> tuple[_Tally, Router]:
-    """Reset a VecEnv, and return who draws matchups and who acts. settings: of the router. Raises PlanError."""
+    """Reset a VecEnv; return its tally and its router. settings: of the router. Raises PlanError for no episodes."""
     if num_episodes < 1:
         raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
     tally_seed, router_seed, env_seed = np.random.SeedSequence(seed).generate_state(3).tolist()
@@ -132,7 +132,7 @@ def _start(
 
 
 class _Tally(Sampled):
-    """A mixture of which the first episodes count that begin."""
+    """A matchmaker that samples a mixture, and counts the first episodes to begin."""
 
     def __init__(self, mixture: Mixture, num_episodes: int, seed: int) -> None:
         super().__init__(mixture, seed)

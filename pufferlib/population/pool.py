@@ -1,4 +1,4 @@
-"""PolicyPool: frozen policies by numbers that never change their meaning, and the learners that they are taken from."""
+"""PolicyPool: frozen policies with permanent ids, and the learners from which they are copied."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ INDEX = "pool.json"
 FORMAT = "pufferlib policy pool"
 VERSION = 1
 
-Content = tuple[Origin, Mapping[str, Tensor]]  # of a policy: how it was made, and its weights
+Content = tuple[Origin, Mapping[str, Tensor]]  # a policy's origin and weights
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a pool knows of a policy without its weights.
+    """A pool's record of a policy, without its weights.
 
-    id: counts up from 0; of learners down from -1. seat: whose policy it is; None if it can play any. digest: of its
-    origin and weights, SHA-256 in hexadecimal; "" of a learner that is an actor, whose weights change unseen.
+    id: from 0 up; of learners from -1 down. seat: the seat that it plays; None if it can play any. digest: of its
+    origin and weights, SHA-256 in hexadecimal; "" for a learner that is an actor, whose weights may change at any time.
     """
 
     id: int
@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass
 class LearnerRecord:
-    """A learner. actor: None where it has weights by its entry's digest. state: as ``publish`` has it."""
+    """A pool's record of a learner. actor: None if its entry's digest names its weights. state: see ``publish``."""
 
     entry: Entry
     origin: Origin
@@ -57,12 +57,13 @@ class LearnerRecord:
 
 
 class PolicyPool:
-    """Policies by id. What is frozen keeps its id and its weights: none of it is ever replaced or removed.
+    """A collection of policies by id. A frozen policy keeps its id and its weights, and is never removed.
 
-    Policies of equal origin and weights share them, in memory and on disk. A learner has one live version, and an id
-    below 0, until it is dropped; ``freeze`` appends what it is at the moment. Its weights are an actor's, or change
-    with ``publish`` only.
-    folder: where all that is frozen is written as it is added; None keeps it in memory only. ``open`` reads it again.
+    Policies of equal origin and weights share them, in memory and on disk. A learner has one live version and an id
+    below 0 until it is dropped; ``freeze`` appends a copy of its weights. Its weights are an actor's, or change
+    only by ``publish``.
+    folder: each frozen policy is written there when it is added, and ``open`` reads them again; None: memory only.
+    Raises CallError if the folder already holds a pool.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -70,8 +71,8 @@ class PolicyPool:
         self._trust = False
         self._entries: list[Entry] = []
         self._learners: dict[int, LearnerRecord] = {}
-        self._last_learner = 0  # nobody has its id again
-        self._contents: dict[str, Content] = {}  # by digest; read when asked for
+        self._last_learner = 0  # ids are not used again
+        self._contents: dict[str, Content] = {}  # by digest; read when first needed
         if self._folder is not None:
             if (self._folder / INDEX).exists():
                 raise CallError(f"{self._folder} holds a pool already; PolicyPool.open(folder) goes on with it")
@@ -80,9 +81,10 @@ class PolicyPool:
 
     @classmethod
     def copied(cls, entries: Sequence[Entry], learners: Sequence[Entry], kept: Mapping[str, Content]) -> PolicyPool:
-        """Return a pool in memory that begins as a copy of another one: of its entries, and of what they stand for.
+        """Return a pool in memory that starts as a copy of another one, with its entries and some of its contents.
 
-        learners: each with the digest of what it was. kept: by digest; who is not in it cannot be played.
+        learners: each with the digest of its current content. kept: contents by digest; a policy without one cannot be
+        played.
         """
         pool = cls()
         pool._entries, pool._contents = list(entries), dict(kept)
@@ -93,11 +95,11 @@ class PolicyPool:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, trust: bool = False, num: int | None = None) -> PolicyPool:
-        """Return the pool of a folder, to which more may be added; learners are not in it.
+        """Open the pool in a folder, to read its policies and add others; learners are not stored there.
 
-        num: how many of its policies to go on with, the first ones: the others' ids are assigned again. None: all.
-        trust: as ``read_policy`` has it. Raises CheckpointError for what is no pool. Weights are read, and compared
-        with their digests, when they are asked for.
+        num: keep only the first ``num`` policies; the ids of the others will be assigned again. None: all. trust: see
+        ``read_policy``. Weights are read, and compared with their digests, when they are first needed.
+        Raises CheckpointError if the folder holds no valid pool, or fewer than ``num`` policies.
         """
         pool = cls()
         pool._folder, pool._trust = Path(folder), trust
@@ -115,8 +117,9 @@ class PolicyPool:
     def add(self, policy: nn.Module | Actor | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
         """Append a copy of a policy, or of its weights, and return its id. origin: how it was made.
 
-        Raises PlanError where origin makes other policies: of another class, or with weights of other names or shapes,
-        as far as the policy or an earlier one of the same origin and seat tells.
+        seat: the seat that it plays; None: any. Raises PlanError if origin would make another policy: of another class,
+        or with weights of other names or shapes, as far as the policy or an earlier one of the same origin and seat
+        shows.
         """
         digest = self._store(self._checked(policy, origin, seat), origin)
         if self._folder is not None and not self._path(digest).exists():
@@ -127,10 +130,10 @@ class PolicyPool:
         return self._entries[-1].id
 
     def add_learner(self, policy: Actor | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
-        """Return the id of a policy that goes on learning.
+        """Add a policy that continues to learn, and return its id.
 
-        policy: an actor, which is used as it is at any time; or weights, a copy of which is what it has until others
-        are published. Raises PlanError as ``add``.
+        policy: an actor, whose current weights are always used; or weights, which are copied, and used until others are
+        published. origin, seat: see ``add``. Raises PlanError as ``add`` does.
         """
         weights = self._checked(policy, origin, seat)
         self._last_learner -= 1
@@ -140,15 +143,16 @@ class PolicyPool:
         return self._last_learner
 
     def freeze(self, learner: int) -> int:
-        """Append what a learner is now, and return the id of that."""
+        """Append a copy of a learner as it is now, and return the copy's id."""
         record = self._learner(learner)
         return self.add(self._content(learner)[1], record.origin, record.entry.seat)
 
     def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = ...) -> int:
-        """Note that a learner has other weights, after setting them if they are passed, and return its version.
+        """Increment and return a learner's version, after setting its weights if they are passed.
 
-        state: what else its training goes on with, such as that of an optimiser, the pool's from now on; None: nothing.
-        Where it is left out it stays as it was. Raises PlanError for weights of other names or shapes than it has.
+        state: what else its training needs to continue, such as an optimiser's state; the pool takes ownership. None:
+        nothing. If it is omitted, the previous state stays. Raises PlanError for weights of other names or shapes than
+        the learner's.
         """
         record = self._learner(learner)
         if weights is not None and (record.actor is not None or record.entry.digest in self._contents):
@@ -164,25 +168,25 @@ class PolicyPool:
         return record.version
 
     def version(self, learner: int) -> int:
-        """Return how often a learner has been published."""
+        """Return how often ``publish`` was called for a learner."""
         return self._learner(learner).version
 
     def state(self, learner: int) -> Any:
-        """Return a copy of what was published of a learner's training beside its weights; None where nothing was."""
+        """Return a copy of the training state that was published for a learner, or None if there is none."""
         return copy.deepcopy(self._learner(learner).state)
 
     def drop(self, learner: int) -> None:
-        """Forget a learner, that its actor is not kept for nothing. Nobody has its id any more."""
+        """Remove a learner, and release its actor. Its id is not used again."""
         entry = self._learner(learner).entry
         del self._learners[learner]
         self._release(entry.digest)
 
     def __len__(self) -> int:
-        """How many policies are frozen."""
+        """Return the number of frozen policies."""
         return len(self._entries)
 
     def __getitem__(self, policy: int) -> Entry:
-        """Return what is known of a policy. Raises PlanError for an id that nobody has."""
+        """Return a policy's entry. Raises PlanError for an unknown id."""
         if policy in self._learners:
             return self._learners[policy].entry
         if not 0 <= policy < len(self._entries):
@@ -190,7 +194,7 @@ class PolicyPool:
         return self._entries[policy]
 
     def of(self, seat: str | None) -> tuple[int, ...]:
-        """Return the frozen policies that can play a seat, in the order in which they were added."""
+        """Return the ids of the frozen policies that can play a seat, in the order in which they were added."""
         return tuple(entry.id for entry in self._entries if entry.seat in (seat, None))
 
     def learners(self) -> tuple[int, ...]:
@@ -198,18 +202,18 @@ class PolicyPool:
         return tuple(self._learners)
 
     def weights(self, policy: int) -> dict[str, Tensor]:
-        """Return a copy of a policy's weights, on the CPU; those of an actor on its device."""
+        """Return a copy of a policy's weights, on the CPU, or on the device of the actor that a learner is."""
         return {name: value.detach().clone() for name, value in self._content(policy)[1].items()}
 
     def origin(self, policy: int) -> Origin:
-        """Return how a policy was made; a copy."""
+        """Return a copy of a policy's origin, which describes how it was made."""
         return copy.deepcopy(self._content(policy)[0])
 
     def actor(self, policy: int, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Return a policy: a new actor of its own weights, or the learner's own.
+        """Return an actor for a policy: a new one with a copy of its weights, or a learner's own actor.
 
         layout, action_space: a VecEnv's ``observation_layout`` and ``single_action_space``.
-        Raises CheckpointError where the weights are for others.
+        Raises CheckpointError if the weights do not fit them.
         """
         actor = self._actor(policy)
         if actor is not None:
@@ -231,14 +235,14 @@ class PolicyPool:
         return self._learners[policy].actor if policy in self._learners else None
 
     def _content(self, policy: int) -> Content:
-        """Return how a policy was made and its weights: the pool's own, for reading only."""
+        """Return a policy's origin and weights, not copied, for reading only."""
         actor = self._actor(policy)
         if actor is not None:
             return self._learners[policy].origin, actor.policy.state_dict()
         return self._read(self[policy].digest)
 
     def _checked(self, policy: Any, origin: Origin, seat: str | None) -> Mapping[str, Tensor]:
-        """Return a policy's weights. Raises PlanError where they are not what origin makes."""
+        """Return a policy's weights. Raises PlanError if origin would make other ones, or for another type."""
         module = policy.policy if isinstance(policy, Actor) else policy
         if isinstance(module, nn.Module):
             require_made_by(module, origin.policy, origin.policy_kwargs)
@@ -256,7 +260,7 @@ class PolicyPool:
         return weights
 
     def _matching_entry(self, origin: Origin, seat: str | None) -> Entry | None:
-        """Return the newest frozen policy of an origin and a seat whose weights are at hand."""
+        """Return the newest frozen policy of an origin and a seat whose weights are in memory, or None."""
         recipe = (origin.policy, origin.policy_kwargs, origin.frame_stack)
         for entry in reversed(self._entries):
             if entry.seat == seat and entry.digest in self._contents:
@@ -273,7 +277,7 @@ class PolicyPool:
         return digest
 
     def _release(self, digest: str) -> None:
-        """Forget weights that nobody has any more."""
+        """Remove a content from memory if no policy uses it any more."""
         learner_entries = (record.entry for record in self._learners.values())
         if all(entry.digest != digest for entry in (*self._entries, *learner_entries)):
             self._contents.pop(digest, None)
@@ -303,7 +307,7 @@ class PolicyPool:
 
 
 def digest_of(origin: Origin, weights: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of what a policy is: how it was made, and its weights."""
+    """Return the SHA-256 of a policy's origin and weights, in hexadecimal."""
     digest = hashlib.sha256(json.dumps(vars(origin), sort_keys=True).encode())
     for name in sorted(weights):
         value = weights[name].detach().cpu().contiguous()
@@ -313,7 +317,7 @@ def digest_of(origin: Origin, weights: Mapping[str, Tensor]) -> str:
 
 
 def _entry(number: int, row: Any) -> Entry:
-    """Return an entry of the index; its digest becomes part of a path, so that it must be one."""
+    """Return an entry of the index. Raises ValueError for an invalid digest, which would become part of a path."""
     seat, digest = row
     if not (seat is None or isinstance(seat, str)) or not re.fullmatch("[0-9a-f]{64}", digest):
         raise ValueError(f"{row!r} is no policy's seat and digest")

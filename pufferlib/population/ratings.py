@@ -1,8 +1,8 @@
-"""Ratings: one number for how strong each policy is, and how sure that is, from who got more than whom.
+"""Ratings: the strength of each policy as one number with its uncertainty, from comparisons of returns.
 
-The scale is openskill's: a policy of which nothing is known has 25 ± 8.3, and one that wins two games of three against
-another stands about 4 above it. Ratings suit games in which strength has an order; of rock, paper and scissors, which
-beat each other in a circle, all are rated alike.
+The scale is openskill's: an unknown policy has 25 ± 8.3, and one that wins two of three games against another is rated
+about 4 higher. Ratings suit games in which strength is an order; rock, paper and scissors, which beat each other in a
+circle, are all rated alike.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from pufferlib.population.payoff import PayoffTable
 __all__ = ["Rated", "Rating", "Ratings", "Teams", "rate_table"]
 
 Array = np.ndarray[Any, Any]
-Teams = Sequence[Sequence[int]]  # of seats, each in one
+Teams = Sequence[Sequence[int]]  # the seats of each team
 
-EXACT_EPISODES = 1000  # that a computed cell counts for
-MAX_STEPS, SMALL = 100, 1e-9  # of Newton's method, and a step that ends it
+EXACT_EPISODES = 1000  # for which a computed cell counts
+MAX_STEPS, SMALL = 100, 1e-9  # of Newton's method, and the step size at which it stops
 
 
 class Rating(NamedTuple):
-    """How strong a policy is. mean, deviation: of what its strength may be, normally distributed."""
+    """The strength of a policy, as a normal distribution. mean, deviation: of that distribution."""
 
     mean: float
     deviation: float
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return (lowest, highest), between which the strength is with a probability of ``confidence``."""
+        """Return (lowest, highest), the interval that contains the strength with probability ``confidence``."""
         half = NormalDist().inv_cdf((1 + confidence) / 2) * self.deviation
         return self.mean - half, self.mean + half
 
 
 class Ratings:
-    """Ratings that follow episodes as they end, by openskill's Plackett-Luce model. Later episodes weigh more.
+    """Ratings that are updated after each episode by openskill's Plackett-Luce model. Later episodes weigh more.
 
-    teams: the seats that win and lose together, which need not be of one size; by default each seat alone. A team that
-    gets as much as another has a draw. A policy that plays in several teams of an episode at once is moved by the mean
-    of what moves it in each. Raises MissingExtra without openskill.
+    teams: the seats that win and lose together; teams may differ in size. By default each seat is a team. Teams whose
+    mean returns are equal draw. A policy in several teams of an episode is updated by the mean of its updates.
+    Raises MissingExtra if openskill is not installed.
     Source: Weng & Lin, "A Bayesian approximation method for online ranking", JMLR 12, 2011.
     """
 
@@ -54,16 +54,19 @@ class Ratings:
         self._games: dict[int, int] = {}
 
     def update(self, matchup: Matchup, returns: Any) -> None:
-        """Take note of an episode. returns: (num_seats,), what each seat got."""
+        """Update the ratings after an episode. returns: (num_seats,).
+
+        Raises PlanError for another shape, values that are not finite, or teams that do not fit the matchup.
+        """
         teams = _checked(self._teams, len(matchup))
         values = np.asarray(returns, np.float64)
         if values.shape != (len(matchup),) or not np.isfinite(values).all():
             raise PlanError(f"returns={returns!r} are no finite numbers, one for each seat of matchup {matchup}")
         sides = [[matchup[seat] for seat in team] for team in teams]
-        if len({tuple(sorted(side)) for side in sides}) == 1:  # says nothing of who is better
+        if len({tuple(sorted(side)) for side in sides}) == 1:  # this does not show who is better
             return
         old_ratings = [[self._ratings.get(policy) or self._model.rating() for policy in side] for side in sides]
-        # A draw's ranks are equal.
+        # Equal ranks are a draw.
         ranks = [-float(values[list(team)].mean()) for team in teams]
         new_ratings = self._model.rate(old_ratings, ranks=ranks)
         updates_by_policy: dict[int, list[Any]] = {}
@@ -78,17 +81,17 @@ class Ratings:
             self._games[policy] = self._games.get(policy, 0) + 1
 
     def __getitem__(self, policy: int) -> Rating:
-        """Return a policy's rating; of one that has not played, what everyone begins with."""
+        """Return a policy's rating, or the initial rating if it has not played."""
         rating = self._ratings.get(policy) or self._model.rating()
         return Rating(rating.mu, rating.sigma)
 
     def games(self, policy: int) -> int:
-        """Return how many episodes have moved a policy."""
+        """Return the number of episodes that have updated a policy's rating."""
         return self._games.get(policy, 0)
 
 
 class Rated(Matchmaker):
-    """Another matchmaker, ``maker``, whose episodes are rated as they end, in ``ratings``."""
+    """A matchmaker that passes calls to another one, ``maker``, and updates ``ratings`` after each episode."""
 
     def __init__(self, maker: Matchmaker, ratings: Ratings) -> None:
         self.ratings = ratings
@@ -103,21 +106,20 @@ class Rated(Matchmaker):
         self._maker.report(env_id, matchup, returns)
 
     def policies(self) -> set[int] | None:
-        """Return what the other matchmaker can seat; None where that is not known."""
+        """Return the policies that the other matchmaker can seat, or None if they are unknown."""
         return policies_of(self._maker)
 
 
 def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rating]:
-    """Return the ratings of all policies of a table, which depend on its cells and on no order.
+    """Return the ratings of all policies in a table, which do not depend on any order of episodes.
 
-    A table does not know which episode came first. So policies are not moved by one episode after another: these are
-    the strengths that all cells together make likeliest, where openskill's model has each policy begin, and with its
-    chance that one beats another. Single updates would come to rest there. deviation: of how far a policy stands from
-    the mean of all, from the curvature at that place. A computed cell counts for a thousand episodes, an empty one for
-    none.
-    teams: as ``Ratings`` has them; a team's strength is the sum of its policies', and how often it beats another the
-    mean over pairs of their seats. Of several teams each pair counts for its share of an episode.
-    Raises MissingExtra without openskill.
+    A table does not store the order of its episodes, so they cannot be rated one after another. Instead, the means are
+    the most likely strengths given all cells, under the prior and the win probabilities of openskill's model; repeated
+    single updates would converge to them. deviation: of a policy's strength relative to the mean of all, from the
+    curvature at the maximum. A computed cell counts as a thousand episodes, an empty one as none.
+    teams: see ``Ratings``; a team's strength is the sum of its policies' strengths, and its win rate against another
+    team the mean over pairs of their seats. With more than two teams, each pair counts as its share of an episode.
+    Raises MissingExtra if openskill is not installed, PlanError if teams do not fit the table.
     Source: Bradley & Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
     """
     model = _model()
@@ -126,7 +128,7 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
     signs, win_rates, counts, policies = _comparisons(table, _checked(teams, table.num_seats))
     scale = 1 / (np.sqrt(2) * model.beta)
     prior = 1 / model.sigma**2
-    strengths = np.zeros(len(policies))  # above where everyone begins
+    strengths = np.zeros(len(policies))  # relative to the prior's mean
 
     def chances(strengths: Array) -> Array:
         return np.asarray(1 / (1 + np.exp(np.clip(-scale * (signs @ strengths), -500, 500))))
@@ -145,11 +147,11 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
         slope = scale * (signs.T @ (counts * (win_rates - chances(strengths)))) - prior * strengths
         step = np.linalg.solve(curvature(strengths), slope)
         while log_posterior(strengths + step) < log_posterior(strengths) and np.abs(step).max() > SMALL:
-            step = step / 2  # the logarithm of the likelihood is concave: some step this way is uphill
+            step = step / 2  # the log posterior is concave, so a smaller step increases it
         strengths = strengths + step
         if np.abs(step).max() <= SMALL:
             break
-    # Games say how policies stand to each other; where all stand together, only the prior does.
+    # Episodes determine only the differences between strengths; their common level comes from the prior alone.
     centering = np.eye(len(policies)) - 1 / max(1, len(policies))
     deviations = np.sqrt(np.maximum(0, np.diag(centering @ np.linalg.inv(curvature(strengths)) @ centering)))
     return {
@@ -159,7 +161,11 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
 
 
 def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array, list[int]]:
-    """Return what compares teams: who is on which side (comparisons, policies), how often the first won, episodes."""
+    """Return the comparisons of two teams each, and the ids of all policies.
+
+    Comparisons are signs (comparisons, policies), 1 in the first team and -1 in the second, the first team's win rates,
+    and numbers of episodes.
+    """
     policies = sorted({policy for ids in table.populations for policy in ids})
     column = {policy: number for number, policy in enumerate(policies)}
     rows: list[Array] = []
@@ -183,7 +189,7 @@ def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array,
 
 
 def _checked(teams: Teams | None, num_seats: int) -> Teams:
-    """Return teams of all seats. Raises PlanError where a seat is in none or in several, or all are in one."""
+    """Return the teams, by default one per seat. Raises PlanError unless two or more teams share out all seats."""
     if teams is None:
         return [(seat,) for seat in range(num_seats)]
     if sorted(seat for team in teams for seat in team) != list(range(num_seats)) or len(teams) < 2 or not all(teams):

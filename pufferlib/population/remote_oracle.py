@@ -1,4 +1,4 @@
-"""Oracles and trainings whose work is done by a coordinator's workers, that of several learners at the same time."""
+"""Oracles and trainings that run on a coordinator's workers, several learners at a time."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from pufferlib.vectorization import VecEnv
 
 __all__ = ["RemoteOracle", "RemoteTraining"]
 
-OracleCreator = Callable[[VecEnv, PolicyPool, int], Any]  # of an oracle
+OracleCreator = Callable[[VecEnv, PolicyPool, int], Any]  # returns an oracle
 TrainFunction = Callable[[VecEnv, PolicyPool, Member, int], float]
 
 
 class RemoteOracle(Oracle, ImprovingOracle):
-    """An oracle for loops, each of whose answers is a task.
+    """An oracle for loops that answers each request by a task of a coordinator.
 
-    make: of a worker's VecEnv, its copy of the pool, and a seed, an oracle that is asked one thing there: an Oracle
-    for ``psro``, an ImprovingOracle for ``pipeline_psro``. It has the policies of the mixture's populations. Where it
-    takes all chance from the seed, answers do not depend on who gives them. What else it has ends with the answer, but
-    for what it publishes as a learner's state, such as that of an optimiser: that comes back with the weights, and
-    goes along when the learner improves again.
+    make: called on a worker with its VecEnv, its copy of the pool and a seed; returns an oracle that answers one
+    request there: an Oracle for ``psro``, an ImprovingOracle for ``pipeline_psro``. The copy holds the policies of the
+    mixture's populations. If all randomness comes from the seed, answers do not depend on the worker. The oracle made
+    there ends with its answer. Only the state that it publishes for a learner, such as an optimiser's, survives: it is
+    returned with the weights, and passed on when the learner improves again.
+    coordinator: its pool receives the policies. seed: of the tasks' seeds.
     """
 
     def __init__(self, coordinator: Coordinator, make: OracleCreator, *, seed: int | None = None) -> None:
@@ -47,7 +48,7 @@ class RemoteOracle(Oracle, ImprovingOracle):
         return self.respond_all([(seat, mixture)])[0]
 
     def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
-        """Return the ids of responses, which are made at the same time. wanted: for each its seat and mixture."""
+        """Return the ids of responses, computed in parallel. wanted: a seat and a mixture for each."""
         requests: list[Request] = [
             (f"response of seat {seat}", partial(_new_policy, query=("respond", seat, mixture)), _policies(mixture))
             for seat, mixture in wanted
@@ -62,7 +63,10 @@ class RemoteOracle(Oracle, ImprovingOracle):
         self.improve_all([(seat, learner, mixture)])
 
     def improve_all(self, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
-        """Improve learners, all from what they are now. wanted: for each its seat, its id, and the mixture."""
+        """Improve learners in parallel, all starting from their present weights.
+
+        wanted: a seat, a learner's id and a mixture for each.
+        """
         requests: list[Request] = [
             (
                 f"training of learner {learner}",
@@ -83,12 +87,12 @@ class RemoteOracle(Oracle, ImprovingOracle):
 
 
 class RemoteTraining:
-    """What trains the members of ``population_based_training``, all of a generation at the same time.
+    """A function that trains members for ``population_based_training``, a whole generation in parallel.
 
-    train: of a worker's VecEnv, its copy of the pool, a member and a seed: trains the member's learner there, publishes
-    what becomes of its weights and state, and returns its score. Where it takes all chance from the seed, who does it
-    changes nothing. The copy has all members of the generation, as they were when it began, and ``others``, such as
-    opponents.
+    train: called on a worker with its VecEnv, its copy of the pool, a member and a seed; it trains the member's
+    learner, publishes the new weights and state in the copy, and returns the score. If all randomness comes from the
+    seed, scores do not depend on the worker. The copy holds all members of the generation as they were at its start,
+    and ``others``, such as opponents. coordinator: its pool holds the learners. seed: of the tasks' seeds.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class RemoteTraining:
         return self.train_all([member])[0]
 
     def train_all(self, members: Sequence[Member]) -> list[float]:
-        """Train members, publish what they have become, and return their scores."""
+        """Train members in parallel, publish their new weights and states, and return their scores."""
         pool = self._coordinator.pool
         policies = (*(member.learner for member in members), *self._others)
         requests: list[Request] = [
@@ -118,11 +122,11 @@ class RemoteTraining:
         return [score for score, _, _ in results]
 
 
-Request = tuple[str, Callable[..., Any], Sequence[int]]  # a task's name, its call but for a seed, and its policies
+Request = tuple[str, Callable[..., Any], Sequence[int]]  # a task's name, its call without the seed, and its policies
 
 
 def _results(coordinator: Coordinator, requests: Sequence[Request], seeds: np.random.SeedSequence) -> list[Any]:
-    """Return the results of calls, each of which is given a seed of its own."""
+    """Run each call as a task with its own seed, and return the results in order."""
     tasks = [
         Task(name, partial(call, seed=seed_of(sequence)), policies)
         for (name, call, policies), sequence in zip(requests, seeds.spawn(len(requests)), strict=True)
@@ -133,7 +137,7 @@ def _results(coordinator: Coordinator, requests: Sequence[Request], seeds: np.ra
 def _training_result(
     vec: VecEnv, pool: PolicyPool, *, member: Member, state: Any, train: TrainFunction, seed: int
 ) -> tuple[float, dict[str, Tensor], Any]:
-    """Return a member's score, and the weights and the state of its learner."""
+    """Train a member; return its score, and its learner's weights and state."""
     pool.publish(member.learner, state=state)
     score = float(train(vec, pool, member, seed))
     return score, _weights(pool, member.learner), pool.state(member.learner)
@@ -142,7 +146,7 @@ def _training_result(
 def _new_policy(
     vec: VecEnv, pool: PolicyPool, *, query: tuple[Any, ...], make: OracleCreator, seed: int
 ) -> tuple[Content, str | None]:
-    """Return what a policy is that an oracle makes, and its seat. query: a method's name and arguments."""
+    """Return the content and the seat of a policy made by an oracle. query: a method's name and arguments."""
     method, *arguments = query
     policy = getattr(make(vec, pool, seed), method)(*arguments)
     return (pool.origin(policy), _weights(pool, policy)), pool[policy].seat
@@ -159,7 +163,7 @@ def _improvement(
     make: OracleCreator,
     seed: int,
 ) -> tuple[dict[str, Tensor], Any]:
-    """Return the weights of a learner that an oracle has improved, and its state."""
+    """Improve a learner by an oracle; return its weights and its state."""
     pool.publish(learner, state=state)
     make(vec, pool, seed).improve(seat, learner, mixture)
     return _weights(pool, learner), pool.state(learner)
@@ -170,5 +174,5 @@ def _policies(mixture: Mixture) -> tuple[int, ...]:
 
 
 def _weights(pool: PolicyPool, policy: int) -> dict[str, Tensor]:
-    """Return weights as they can be sent."""
+    """Return a policy's weights on the CPU, so that they can be sent."""
     return {name: value.detach().cpu() for name, value in pool.weights(policy).items()}

@@ -1,4 +1,4 @@
-"""Router: one batch, many policies. Each row goes to the policy that plays its agent, and the actions come back."""
+"""Router: passes each row of a batch to the policy that plays its agent, and returns the actions in order."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ __all__ = ["Router"]
 
 Array = np.ndarray[Any, Any]
 
-FEWEST = 8  # policies that are worth a stack: 4 were no faster than one after another, 16 were
-STACKS = 4  # kept: matchups come and go, and with them the sets of policies that are in a batch together
-WASTE = 2.0  # rows of a stack for each that is wanted: beyond, a policy at a time is faster
+FEWEST = 8  # policies in a stack: 4 were no faster than one after another, 16 were
+STACKS = 4  # in the cache: each set of policies that are in a batch together has its own stack
+WASTE = 2.0  # rows of a stack per needed row; above, computing one policy at a time is faster
 
 
 class PolicyRows(NamedTuple):
-    """The rows of one policy. rows: indices, ascending."""
+    """The rows of one policy in a batch. rows: indices, ascending."""
 
     policy: int
     rows: Array
 
 
 class Router:
-    """Plays all agents of a VecEnv, each by the policy of its seat in the matchup that its environment has.
+    """A player of all agents of a VecEnv, each by the policy of its seat in its environment's matchup.
 
     ::
 
@@ -48,14 +48,14 @@ class Router:
             batch = vec.recv()
             vec.send(router.act(batch))
 
-    ``act`` has to see every batch. Where an environment's episode begins it asks the matchmaker, and nowhere else; so a
-    mixture is drawn from once an episode. Of turn-based environments with action masks only the rows that may act are
-    computed: those whose masks allow something.
+    ``act`` must see every batch. The matchmaker is asked only where an environment's episode begins, so a mixture is
+    drawn from once per episode. In turn-based environments with action masks, only the rows whose masks allow an action
+    are computed.
 
-    seats: of the environments, by default one an agent. stack: whether policies that are alike but for their weights
-    are computed at once. greedy: the likeliest actions instead of drawn ones. seed: of what is drawn.
-    Raises PlanError for environments whose rows begin in the step in which others end (``autoreset_mode="same_step"``),
-    or are environments by themselves.
+    seats: of the environments, by default one per agent. stack: whether policies that differ only in their weights are
+    computed together. greedy: take the most likely actions instead of drawing them. seed: of the draws.
+    Raises PlanError if episodes begin in the step in which others end (``autoreset_mode="same_step"``), if each row is
+    an environment of its own, or if the seats do not share out all agents.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Router:
         self._num_agents = num_envs * agents_per_env
 
     def matchup(self, env_id: int) -> Matchup | None:
-        """Return who plays an environment's episode; None before its first."""
+        """Return the matchup of an environment's current episode, or None before its first."""
         return self._matchups[env_id]
 
     def policies(self, agent_ids: Array) -> Array:
@@ -114,15 +114,15 @@ class Router:
         return self._policies.reshape(-1)[agent_ids]
 
     def plays(self, policy: int) -> bool:
-        """Return whether a policy has a seat in an episode that is under way."""
+        """Return whether a policy has a seat in a current episode."""
         return bool((self._policies[self._assigned] == policy).any())
 
     @torch.inference_mode()
     def act(self, batch: Any, but: int | None = None) -> Any:
         """Return the flat actions for a batch of the VecEnv, and assign matchups where episodes begin in it.
 
-        but: a policy that is not computed, as who calls plays it; its rows' actions say nothing.
-        Raises CallError for episodes whose beginning it has not seen, PlanError for matchups that do not fit.
+        but: a policy that the caller plays; it is not computed, and its rows' actions are only placeholders.
+        Raises CallError for episodes whose beginning it has not seen, PlanError for matchups that do not fit the seats.
         """
         env_ids, agent_ids, masks = _array(batch.env_ids), _array(batch.agent_ids), _array(batch.masks)
         self._follow(batch, env_ids, masks)
@@ -145,7 +145,7 @@ class Router:
     # -------------------------------------------------------------------------------------------------- episodes
 
     def _follow(self, batch: Any, env_ids: Array, masks: Array) -> None:
-        """Add up returns, and where episodes begin, report the last ones and assign the next."""
+        """Add up returns; where episodes begin, report the previous ones and assign matchups."""
         shape = (len(env_ids), self._policies.shape[1])
         masks = masks.reshape(shape)
         ended = (_array(batch.terminations) | _array(batch.truncations)).reshape(shape)
@@ -161,7 +161,7 @@ class Router:
         self._returns[env_ids] += np.where(masks, _array(batch.rewards).reshape(shape), 0.0)
         self._lengths[env_ids] += masks.any(1)
         self._alive[env_ids] = masks & ~ended
-        if (ended & ~masks).any():  # someone vanished, or the environment failed
+        if (ended & ~masks).any():  # an agent vanished, or the environment failed
             for info in batch.infos:
                 if "restarted" in info:
                     self._interrupted[info["env_id"]] = True
@@ -184,7 +184,7 @@ class Router:
         self._assigned[env_ids] = True
 
     def _outcome(self, env_id: int) -> Array | None:
-        """Return what each seat got in the episode that is over, (num_seats,); None where it was cut off."""
+        """Return each seat's return in the last episode, (num_seats,), or None if it was cut off."""
         if self._interrupted[env_id] or not self._lengths[env_id] or self._alive[env_id].any():
             return None
         return np.bincount(self._seat_indices, self._returns[env_id], len(self.seats))
@@ -199,14 +199,14 @@ class Router:
     # -------------------------------------------------------------------------------------------------- policies
 
     def _groups(self, agent_ids: Array, active: Array) -> list[PolicyRows]:
-        """Return the rows of each policy; rows that do not act belong to none."""
+        """Return the rows of each policy; inactive rows belong to none."""
         rows = np.flatnonzero(active)
         if not len(rows):
             return []
         policies = self.policies(agent_ids[rows])
         changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
         group_policies = policies[np.concatenate([[0], changes])]
-        if len(np.unique(group_policies)) < len(group_policies):  # not one block of rows each: sort
+        if len(np.unique(group_policies)) < len(group_policies):  # a policy has several blocks of rows: sort
             order = np.argsort(policies, kind="stable")
             rows, policies = rows[order], policies[order]
             changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
@@ -217,7 +217,7 @@ class Router:
         ]
 
     def _admit(self, policies: Sequence[int]) -> None:
-        """Make the actors of these policies, and stacks of frames, from an episode's first row on."""
+        """Create the actors of these policies and the frame stacks that they need, before their first rows."""
         for policy in policies:
             if policy in self._actors:
                 continue
@@ -232,7 +232,7 @@ class Router:
     def _outputs(
         self, groups: list[PolicyRows], frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None
     ) -> list[Tensor]:
-        """Return policies' outputs for all rows, each (rows, …); zeros, and ones of a std, in rows of nobody."""
+        """Return the policies' outputs for all rows, each (rows, …), with zeros in rows that no policy plays."""
         outputs: list[Tensor] = []
 
         def put(rows: Any, parts: Any) -> None:
@@ -247,14 +247,14 @@ class Router:
             if architecture is None:
                 for group in subset:
                     self._put_one(group, frames, ids, mask, put)
-        if not outputs:  # nobody acts
+        if not outputs:  # no row is active
             continuous = torch.zeros((len(ids), self.decisions.num_aims))
             outputs = [torch.zeros((len(ids), self.decisions.num_options))] if self.decisions.nvec else []
             outputs += [continuous, continuous] if self.decisions.num_aims else []
         return outputs
 
     def _by_architecture(self, groups: list[PolicyRows]) -> dict[str | None, list[PolicyRows]]:
-        """Return which policies may be computed at once; under None those that may not."""
+        """Group policies that can be computed together; those under None are computed one at a time."""
         groups_by_architecture: dict[str | None, list[PolicyRows]] = {}
         for group in groups:
             architecture = self._architectures[group.policy]
@@ -285,7 +285,10 @@ class Router:
         put(rows, outputs if isinstance(outputs, tuple) else (outputs,))
 
     def _state_of(self, actor: Actor, agents: Tensor) -> State | None:
-        """Return the memories with which a policy sees these agents' rows, at the beginning its first ones."""
+        """Return a policy's recurrent states for these agents, (rows, …) each; None if it has none.
+
+        An agent that is new to its policy has the initial state.
+        """
         initial = actor.initial_state(len(agents))
         if initial is None:
             return None
@@ -301,13 +304,13 @@ class Router:
     def _put_stacked(
         self, architecture: str, groups: list[PolicyRows], frames: dict[int, Tensor], mask: Tensor | None, put: Any
     ) -> bool:
-        """Compute policies at once, or return False where that cannot be done."""
+        """Compute policies together, or return False if torch.vmap cannot run their network."""
         policies = tuple(group.policy for group in groups)
         lengths = np.array([len(group.rows) for group in groups])
         longest = int(lengths.max())
         rows = np.concatenate([group.rows for group in groups])
         even = bool((lengths == longest).all())
-        if even:  # nothing to fill up; and where the rows are one block, nothing to gather either
+        if even:  # no padding; and if the rows are one block, no gathering either
             indices = _slice(rows)
         else:
             indices = np.concatenate([np.resize(group.rows, longest) for group in groups])
@@ -316,7 +319,7 @@ class Router:
         row_mask = None if mask is None else mask[indices].reshape(len(groups), longest, -1)
         try:
             outputs = self._stack_of(policies)(observations, row_mask)
-        except (RuntimeError, NotImplementedError):  # what torch.vmap cannot do shows itself so
+        except (RuntimeError, NotImplementedError):  # torch.vmap cannot run the network
             self._unstackable.add(architecture)
             return False
         flat = [part.flatten(0, 1) for part in outputs]
@@ -341,9 +344,9 @@ def _signature(state: State) -> Any:
 
 
 def _slice(rows: Array) -> Any:
-    """Return ascending indices as a slice where they are neighbours: that gives a view, and nothing is gathered."""
+    """Return ascending indices as a slice if they are adjacent, because indexing by a slice gives a view."""
     first, last = int(rows[0]), int(rows[-1])
-    # Rows of several groups one after another may be neighbours only in sum.
+    # Rows of several groups may span as many indices without being in order.
     if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):
         return slice(first, last + 1)
     return torch.from_numpy(rows)
@@ -354,7 +357,7 @@ def _array(values: Any) -> Array:
 
 
 def _tensor(values: Any) -> Tensor:
-    """Return a tensor on the CPU; a batch's ids may be read-only, of which torch would warn, and are copied."""
+    """Return a tensor on the CPU; a read-only array, such as a batch's ids, is copied, or torch would warn."""
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(values if values.flags.writeable else values.copy())
     return cast(Tensor, values.cpu())

@@ -1,4 +1,4 @@
-"""Seats: the roles in an environment, for each of which a policy is wanted."""
+"""Seats: the roles in an environment, each played by one policy."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ __all__ = ["Seat", "seats_of"]
 class Seat:
     """A role in an environment: one player, or a team."""
 
-    name: str  # the agent's, or its role
-    places: tuple[int, ...]  # of the rows that its policy plays
+    name: str  # of the agent, or of the role that agents share
+    places: tuple[int, ...]  # the agent indices that its policy plays
 
 
 def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Seat, ...]:
-    """Return the seats of a VecEnv's environments: one an agent, or one for all agents that have the same role.
+    """Return the seats of a VecEnv's environments: one per agent, or one per role.
 
-    vec: any; nothing is played. role: from an agent's name to that of its seat. Seats come in the order of their first
-    places. Raises PlanError where agents have no places of their own, and where each row is an environment by itself.
+    vec: is not stepped. role: maps an agent's name to its seat's name; agents with the same seat name share a seat.
+    Seats are ordered by their first agent index. Raises PlanError if ``role`` is passed although agents may change
+    their index, and if each row is an environment of its own.
     """
     if vec.copies_per_env > 1:
         raise PlanError(

@@ -1,9 +1,9 @@
-"""Meta-solvers: from what policies pay against each other to how often each seat should play which.
+"""Meta-solvers: compute from the payoffs of policies how often each seat should play each policy.
 
-A solver takes payoffs, float64 (num_seats, n_0, n_1, …), and returns each seat's probabilities, a list of (n_seat,).
+A solver takes payoffs, float64 (num_seats, n_0, n_1, …), and returns a list of each seat's probabilities, (n_seat,).
 All are deterministic. ``uniform``, ``last``, ``fictitious_play``, ``projected_replicator`` and ``alpha_rank`` take any
-number of seats and any payoffs; ``lp_nash`` and ``rectified_nash`` two seats whose payoffs sum to a constant. Only
-``lp_nash`` and what rests on it need SciPy.
+number of seats and any payoffs; ``lp_nash`` and ``rectified_nash`` take two seats whose payoffs sum to a constant, and
+need SciPy.
 """
 
 from __future__ import annotations
@@ -37,30 +37,31 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 Solver = Callable[[Array], list[Array]]
 
-SAME = 1e-10  # payoffs that differ by less are equal to alpha-rank
+SAME = 1e-10  # payoffs that differ by less count as equal
 
 
 def uniform(payoffs: Array) -> list[Array]:
-    """Return the uniform distribution, whatever the payoffs: with best responses to it, fictitious self-play."""
+    """Return the uniform distribution, whatever the payoffs. With best responses, this is fictitious self-play."""
     return [np.full(size, 1 / size) for size in np.shape(payoffs)[1:]]
 
 
 def last(payoffs: Array) -> list[Array]:
-    """Return the newest policy alone, whatever the payoffs: with best responses to it, self-play."""
+    """Return probability 1 for the newest policy, whatever the payoffs. With best responses, this is self-play."""
     return [np.eye(size)[-1] for size in np.shape(payoffs)[1:]]
 
 
 def lp_nash(payoffs: Array) -> list[Array]:
-    """Return a Nash equilibrium of two seats in a constant-sum game, by linear programs (HiGHS). A vertex: sparse.
+    """Return a Nash equilibrium of two seats in a constant-sum game, by linear programs (HiGHS).
 
-    Raises PlanError for other games, MissingExtra without SciPy.
+    The solution is a vertex, and therefore sparse. Raises PlanError for other games, MissingExtra if SciPy is not
+    installed.
     """
     matrix = _constant_sum(payoffs)
     return [_maximin(matrix), _maximin(-matrix.T)]
 
 
 def _maximin(matrix: Array) -> Array:
-    """Return what guarantees most to who chooses the row: maximise v, with x · matrix ≥ v for each column."""
+    """Return the strategy that guarantees the row player most: maximise v, with x · matrix ≥ v for each column."""
     try:
         from scipy.optimize import linprog
     except ImportError as error:
@@ -80,9 +81,9 @@ def _maximin(matrix: Array) -> Array:
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
-    """Return how often each policy was a best response to what the others had played so far, all seats at once.
+    """Return how often each policy was a best response to the others' play so far, in simultaneous play.
 
-    Source: Brown, "Iterative solution of games by fictitious play", 1951. Ties go to the first.
+    Ties go to the first policy. Source: Brown, "Iterative solution of games by fictitious play", 1951.
     """
     payoffs = _checked(payoffs)
     _require_count("num_iterations", num_iterations)
@@ -111,9 +112,9 @@ def projected_replicator(
     gamma: float = 1e-10,
     start: Sequence[Array] | None = None,
 ) -> list[Array]:
-    """Return the average over time of replicator dynamics in which no probability falls below ``gamma``.
+    """Return the time average of replicator dynamics in which no probability falls below ``gamma``.
 
-    dt: of a step; payoffs are taken as they are. start: each seat's probabilities at first, by default uniform.
+    dt: the step size; payoffs are not rescaled. start: each seat's initial probabilities, by default uniform.
     Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
     """
     payoffs = _checked(payoffs)
@@ -140,7 +141,7 @@ def _project(point: Array, minimum: float) -> Array:
     """Return the nearest probabilities of at least ``minimum``. Source: Duchi et al., 2008, for the simplex."""
     size = len(point)
     if point.min() >= minimum:
-        # The dynamics keep the sum; all that is left to do is what rounding has done to it.
+        # The dynamics keep the sum, except for rounding errors, which this corrects.
         return np.asarray(point / point.sum())
     room = 1 - size * minimum
     shifted = point - minimum
@@ -161,10 +162,10 @@ def alpha_rank_joint(
 ) -> Array:
     """Return the stationary distribution of a population's evolution over all combinations, (n_0, n_1, …).
 
-    In each step one seat's policy meets a mutant, which takes over with a probability that grows with what it would get
-    more. alpha: how sharply; None for infinitely, when mutants that get more take over but for ``epsilon``, those that
-    get less with ``epsilon``, and equals with 1/2. population_size: of finite alpha.
-    A dense system of as many equations as there are combinations: 0.1 s for 40 × 40.
+    In each step a mutant challenges one seat's policy, and takes over with a probability that grows with its advantage
+    in payoff. alpha: the intensity of selection; None: infinite, so that better mutants take over with probability 1 -
+    ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2. population_size: used only if alpha is finite.
+    Solves a dense system with one equation per combination: 0.1 s for 40 × 40.
     Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for the limit Rowland et al., 2019.
     """
     payoffs = _checked(payoffs)
@@ -179,7 +180,7 @@ def alpha_rank_joint(
     flows = np.zeros((total, total))
     index = np.arange(total).reshape(sizes)
     for seat, size in enumerate(sizes):
-        # The combinations that differ in this seat alone stand in a line.
+        # Each line holds the combinations that differ only in this seat.
         lines = np.moveaxis(index, seat, -1).reshape(-1, size)
         seat_payoffs = np.moveaxis(payoffs[seat], seat, -1).reshape(-1, size)
         differences = seat_payoffs[:, None, :] - seat_payoffs[:, :, None]  # (lines, from, to)
@@ -188,14 +189,14 @@ def alpha_rank_joint(
     flows[np.arange(total), np.arange(total)] = 0
     flows[np.arange(total), np.arange(total)] = 1 - flows.sum(1)
     equations = flows.T - np.eye(total)
-    equations[-1] = 1  # one of them follows from the others; the sum does not
+    equations[-1] = 1  # one equation is redundant; the sum of probabilities replaces it
     constants = np.zeros(total)
     constants[-1] = 1
     return _normal(np.linalg.solve(equations, constants)).reshape(sizes)
 
 
 def _takeover(differences: Array, alpha: float | None, epsilon: float, population_size: int) -> Array:
-    """Return the probability with which a mutant whose payoff differs by this takes over."""
+    """Return the probability that a mutant takes over, for each difference between its payoff and the resident's."""
     if alpha is None:
         return np.where(np.abs(differences) < SAME, 0.5, np.where(differences > 0, 1 - epsilon, epsilon))
     exponents = alpha * np.where(np.abs(differences) < SAME, 1.0, differences)
@@ -206,7 +207,7 @@ def _takeover(differences: Array, alpha: float | None, epsilon: float, populatio
 
 
 def rectified_nash(payoffs: Array) -> list[Array]:
-    """Return the Nash equilibrium; ``rectified`` says whom its policies train against."""
+    """Return the Nash equilibrium; ``rectified`` returns the opponents that its policies train against."""
     return lp_nash(payoffs)
 
 
@@ -222,7 +223,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solver_of(solver: str | Solver) -> Solver:
-    """Return the solver that a word of a league's file names; a function is returned as it is. Raises PlanError."""
+    """Return the solver of a name used in a league's file, or a function unchanged. Raises PlanError."""
     if callable(solver):
         return solver
     if not isinstance(solver, str) or solver not in SOLVERS:
@@ -231,10 +232,11 @@ def solver_of(solver: str | Solver) -> Solver:
 
 
 def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int, Array]:
-    """Return, for each policy that a seat plays at all, how often to train its successor against the other's policies.
+    """Return, for each policy that a seat plays, how often its successor should train against each opponent.
 
-    Those that it beats, or draws with, weigh as they do in the mixture, the others nothing: strengths are amplified,
-    and the population stays diverse. A policy that beats nobody there has none. Two seats, constant-sum.
+    Opponents that the policy beats or draws with have the weights of the mixture, all others 0. This amplifies
+    strengths and keeps the population diverse. A policy that beats or draws with none is omitted. For two seats,
+    constant-sum.
     Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.
     """
     matrix = _constant_sum(payoffs)
@@ -255,21 +257,21 @@ def _value(matrix: Array, mixtures: Sequence[Array]) -> float:
 
 
 def expected(payoffs: Array, mixtures: Sequence[Array]) -> Array:
-    """Return what each seat gets, (num_seats,), where all draw from these mixtures."""
+    """Return each seat's expected payoff, (num_seats,), if all draw from these mixtures."""
     seats = range(len(mixtures))
     return np.array([_values(payoffs, mixtures, seat) @ mixtures[seat] for seat in seats])
 
 
 def nash_conv(payoffs: Array, mixtures: Sequence[Array]) -> float:
-    """Return the sum of what seats could gain, each alone, by the best of the policies that are there."""
+    """Return the sum of what each seat alone could gain by switching to its best policy in the population."""
     payoffs = _checked(payoffs)
     best = sum(_values(payoffs, mixtures, seat).max() for seat in range(len(mixtures)))
     return float(best - expected(payoffs, mixtures).sum())
 
 
 def _values(payoffs: Array, mixtures: Sequence[Array], seat: int) -> Array:
-    """Return what each policy of a seat gets against the others' mixtures, (n_seat,)."""
-    if len(mixtures) == 2:  # the usual case, of which dynamics make thousands
+    """Return the payoff of each policy of a seat against the others' mixtures, (n_seat,)."""
+    if len(mixtures) == 2:  # the usual case, which dynamics compute thousands of times
         return np.asarray(payoffs[0] @ mixtures[1] if seat == 0 else mixtures[0] @ payoffs[1])
     values = np.moveaxis(payoffs[seat], seat, 0)
     for mixture in reversed([marginal for other, marginal in enumerate(mixtures) if other != seat]):
@@ -292,7 +294,7 @@ def _require_count(name: str, value: Any) -> None:
 
 
 def _constant_sum(payoffs: Array) -> Array:
-    """Return what the first of two seats gets. Raises PlanError unless the other gets the rest of a constant."""
+    """Return the first seat's payoffs. Raises PlanError unless two seats' payoffs sum to a constant."""
     payoffs = _checked(payoffs)
     if len(payoffs) != 2:
         raise PlanError(f"this solver is for two seats, not {len(payoffs)}; take alpha_rank or projected_replicator")
@@ -307,6 +309,6 @@ def _constant_sum(payoffs: Array) -> Array:
 
 
 def _normal(values: Array) -> Array:
-    """Return probabilities, of numbers that rounding may have brought below 0."""
+    """Normalize values to probabilities, after setting those that rounding made negative to 0."""
     values = np.maximum(values, 0)
     return np.asarray(values / values.sum())

@@ -1,4 +1,4 @@
-"""Policies of one architecture at once: their weights stacked, so that a layer is one batched matrix product."""
+"""Evaluate several policies of one architecture at once: with stacked weights, each layer is one batched product."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Stack"]
 
 
 class Stack:
-    """Policies without a memory, alike but for their weights, whose copies it holds."""
+    """Policies without memory that differ only in their weights, of which it holds copies."""
 
     def __init__(self, policies: Sequence[nn.Module]) -> None:
         self._weights = stack_module_state(list(policies))
         self._module = deepcopy(policies[0]).to("meta")
-        # Where one network has all its rows at once, a layer is a matrix product; here it is a batch of them.
+        # vmap turns the matrix product of each layer into one batched product for all policies.
         self._call = torch.vmap(self._forward, in_dims=(0, 0, 0), randomness="error")
 
     def _forward(self, weights: Any, observations: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
@@ -30,7 +30,7 @@ class Stack:
         """Return each policy's outputs for its rows, (policies, rows, …).
 
         observations: (policies, rows, *shape). mask: bool (policies, rows, num_options), or None.
-        Raises RuntimeError where torch cannot run the network so.
+        Raises RuntimeError if torch.vmap cannot run the network.
         """
         if mask is None:
             mask = observations.new_empty((*observations.shape[:1], 0), dtype=torch.bool)

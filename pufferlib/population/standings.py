@@ -1,4 +1,4 @@
-"""Standings: of each policy of a payoff table how strong it is, how often it wins, and how often it is played."""
+"""Standings: the rating, win rate, payoff and weight of each policy in a payoff table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Standing", "standings"]
 
 @dataclass(frozen=True)
 class Standing:
-    """A policy in a seat.
+    """The standing of a policy in a seat.
 
-    rating: as ``rate_table`` has it. games: episodes that the table counts; None where all its cells are computed.
-    win_rate: how often it gets more than another seat, the mean over cells and seats, a draw counted as half; NaN where
-    that is not known. payoff: what the seat gets on average where the others play the mixture. weight: of the policy in
-    the seat's mixture.
+    rating: from ``rate_table``. games: episodes counted in the table; None if all of the policy's cells are computed.
+    win_rate: how often it gets more than another seat, averaged over cells and other seats, a draw counted as half; NaN
+    if unknown. payoff: the seat's mean payoff if the others play the mixture. weight: the policy's probability in the
+    seat's mixture.
     """
 
     policy: int
@@ -33,10 +33,10 @@ class Standing:
 
 
 def standings(table: PayoffTable, mixture: Mixture, teams: Teams | None = None) -> list[Standing]:
-    """Return the standings of all policies of a table, the highest rating first.
+    """Return the standings of all policies in a table, highest rating first.
 
-    mixture: over the table's populations; of a joint one its marginals count. teams: as ``rate_table`` has them.
-    Raises MissingExtra without openskill.
+    mixture: over the table's populations; of a joint one, only the marginals are used. teams: see ``rate_table``.
+    Raises MissingExtra if openskill is not installed.
     """
     ratings = rate_table(table, teams)
     results = []

@@ -1,4 +1,4 @@
-"""Tasks, and where they are done: one VecEnv, and a copy of the pool with the weights that have come so far."""
+"""Tasks, and the runner that does them with one VecEnv and a copy of the pool with the weights received so far."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ __all__ = [
     "timeout_result",
 ]
 
-CLOSE_S = 5.0  # that a task which is under way has to end, and its environments to close
+CLOSE_S = 5.0  # for a running task to end and for its environments to close
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something to be done with a VecEnv: a rollout, an evaluation, a training.
+    """A piece of work with a VecEnv: a rollout, an evaluation or a training.
 
-    name: for messages. call: is given the worker's VecEnv, to be reset first, and a copy of the pool; what it adds or
-    publishes there is seen by nobody else, and what it returns is the task's result. It has to be pickled, and so has
-    its result. All chance in it should come from a seed of its own, so that it gives the same wherever it is done.
-    policies: whose weights the copy has; learners as they were last published.
+    name: for messages. call: receives the worker's VecEnv, which it must reset first, and a copy of the pool, and
+    returns the task's result. What it adds or publishes in the copy stays there. The call and its result must be
+    picklable. All its randomness should come from a seed of its own, so that the result does not depend on the worker.
+    policies: ids of the policies whose weights the copy has; learners as they were last published.
     """
 
     name: str
@@ -51,15 +51,15 @@ class Task:
 
 
 def seed_of(sequence: np.random.SeedSequence) -> int:
-    """Return a seed for a task, as environments take it."""
+    """Return a seed for a task, in the range that environments accept."""
     return int(sequence.generate_state(1)[0]) & 0x7FFFFFFF
 
 
 class Order(NamedTuple):
-    """What a worker is told with a task.
+    """The information that a worker needs with a task.
 
-    entries, learners: of the pool. stale: digests of what nobody has any more. new: digests of the contents that come
-    along.
+    entries, learners: of the pool. stale: digests of contents that are no longer in use. new: digests of the contents
+    that are sent with the task.
     """
 
     entries: Sequence[Entry]
@@ -69,7 +69,10 @@ class Order(NamedTuple):
 
 
 class FailedTask(NamedTuple):
-    """The result of a task that raised. where: in words. cause: None where it could not be brought here."""
+    """The result of a task that raised an exception.
+
+    where: the worker, as text. cause: the exception; None if it could not be transferred.
+    """
 
     text: str
     trace: str
@@ -78,14 +81,14 @@ class FailedTask(NamedTuple):
 
 
 class LostTask(NamedTuple):
-    """The result of a task whose worker is gone. advice: a sentence for who has lost it too often."""
+    """The result of a task whose worker is gone. advice: a sentence for the error after too many losses."""
 
     reason: str
     advice: str = "See what ends the process, such as a segfault or want of memory"
 
 
 def timeout_result(where: str, timeout_s: float) -> LostTask:
-    """Return the result of a task that has taken too long. where: by whom."""
+    """Return the result of a task that exceeded task_timeout. where: the worker, as text."""
     return LostTask(
         f"{where}: it had not ended after task_timeout={timeout_s:g} s",
         "See what it waits for, such as an environment that hangs, or raise task_timeout",
@@ -93,33 +96,36 @@ def timeout_result(where: str, timeout_s: float) -> LostTask:
 
 
 class TaskWorkers(Protocol):
-    """What a coordinator asks."""
+    """The interface that a coordinator needs to its workers."""
 
     def idle(self) -> Iterator[int]:
-        """Yield the idle workers."""
+        """Yield the indices of idle workers."""
 
     def give(self, worker: int, number: int, task: Task) -> None:
-        """Give an idle worker a task, by a number of the caller's."""
+        """Give a task to an idle worker. number: identifies the task in ``collect``."""
 
     def collect(self) -> list[tuple[int, Any]]:
-        """Wait a little; return numbers of tasks that are over, and for each its result, Raised or Lost."""
+        """Wait briefly; return the number of each finished task with its result, FailedTask or LostTask."""
 
     def abandon(self) -> None:
-        """Drop the results of the tasks that are under way."""
+        """Discard the results of running tasks."""
 
     def close(self) -> None:
         """End the workers."""
 
 
 class Supply:
-    """What workers have to be sent of a pool."""
+    """The contents of a pool, from which workers are sent those that they lack."""
 
     def __init__(self, pool: PolicyPool) -> None:
         self._pool = pool
-        self._copies: dict[int, tuple[int, Entry, Content]] = {}  # of learners that are actors: version, entry, content
+        self._copies: dict[int, tuple[int, Entry, Content]] = {}  # version, entry, content of learning actors
 
     def order(self, task: Task, digests: set[str]) -> tuple[Order, dict[str, Content]]:
-        """Return the order for a task, and contents by digest. digests: those that the worker has; updated."""
+        """Return the order for a task, and the contents to send with it, by digest.
+
+        digests: of the contents that the worker has; updated. Raises PlanError for an unknown policy.
+        """
         pool = self._pool
         entries = [pool[policy] for policy in range(len(pool))]
         self._copies = {learner: copy for learner, copy in self._copies.items() if learner in pool.learners()}
@@ -127,7 +133,7 @@ class Supply:
         stale = digests - {entry.digest for entry in (*entries, *learners.values())}
         new: dict[str, Content] = {}
         for policy in task.policies:
-            entry = learners[pool[policy].id] if policy < 0 else pool[policy]  # PlanError for what is none
+            entry = learners[pool[policy].id] if policy < 0 else pool[policy]  # raises PlanError for an unknown id
             if entry.digest not in digests:
                 new[entry.digest] = self._learner(policy)[1] if policy < 0 else pool._content(policy)
         digests.difference_update(stale)
@@ -135,7 +141,7 @@ class Supply:
         return Order(entries, list(learners.values()), sorted(stale), list(new)), new
 
     def _learner(self, learner: int) -> tuple[Entry, Content]:
-        """Return a learner's entry, with a digest, and its content, of which an actor's is copied once a version."""
+        """Return a learner's entry, with a digest, and its content; an actor's is copied once per version."""
         entry, version = self._pool[learner], self._pool.version(learner)
         if entry.digest:
             return entry, self._pool._content(learner)
@@ -147,7 +153,7 @@ class Supply:
 
 
 class TaskRunner:
-    """A VecEnv and the weights that have come; does one task after another. What ``make`` raises it raises at once."""
+    """A VecEnv and the contents received so far; does one task at a time. Raises the errors of ``make``."""
 
     def __init__(self, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
         self._threads = torch_threads
@@ -155,18 +161,18 @@ class TaskRunner:
         self._vec = make(env, **make_kwargs)
 
     def take(self, order: Order, contents: Sequence[Content]) -> None:
-        """Take what comes along with a task; it counts as had, whatever becomes of that. contents: of ``order.new``."""
+        """Store the contents sent with a task; they stay even if the task fails. contents: of ``order.new``."""
         for digest in order.stale:
             self._contents.pop(digest, None)
         self._contents.update(zip(order.new, contents, strict=True))
 
     def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> Any:
-        """Do a task, and return its result, or Raised."""
+        """Do a task, and return its result or FailedTask."""
         pool = PolicyPool.copied(order.entries, order.learners, self._contents)
         with _torch_threads(self._threads):
             try:
                 return call(self._vec, pool)
-            except Exception as error:  # whatever a task raises; who has given it is told
+            except Exception as error:  # a task may raise anything; the coordinator reports it
                 return FailedTask(f"{type(error).__name__}: {error}", traceback.format_exc(), "", error)
 
     def close(self) -> None:
@@ -175,7 +181,10 @@ class TaskRunner:
 
 
 class LocalWorkers:
-    """One worker, which is this process. timeout_s: None does tasks at once, any other in a thread."""
+    """A single worker, which is this process.
+
+    timeout_s: with None, tasks are done in the calling thread, else each in a thread of its own.
+    """
 
     def __init__(
         self,
@@ -190,8 +199,8 @@ class LocalWorkers:
         self._task_runner: TaskRunner | None = self._make()
         self._digests: set[str] = set()
         self._done: list[tuple[int, Any]] = []
-        self._attempt: Attempt | None = None  # the task that is under way
-        self._number: int | None = None  # its own; None where it is of no interest any more
+        self._attempt: Attempt | None = None  # the running task
+        self._number: int | None = None  # of the running task; None if its result is no longer wanted
 
     def idle(self) -> Iterator[int]:
         if not self._done and self._attempt is None:
@@ -221,7 +230,7 @@ class LocalWorkers:
             result, self._task_runner = timeout_result("in this process", self._timeout_s), None
             attempt.leave()
         else:
-            result = attempt.result  # not before: it may end just now
+            result = attempt.result  # read only now, because the thread may just have ended
         number, self._attempt, self._number = self._number, None, None
         if number is not None:
             self._done.append((number, result))
@@ -238,10 +247,10 @@ class LocalWorkers:
 
 
 class Attempt(threading.Thread):
-    """A task that is done in a thread, which can be left alone. result: once it has ended."""
+    """A thread that does a task, and can be abandoned. result: the task's, once the thread has ended."""
 
     def __init__(self, task_runner: TaskRunner, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> None:
-        super().__init__(name="pufferlib task", daemon=True)  # what hangs must not keep the process from its end
+        super().__init__(name="pufferlib task", daemon=True)  # a task that hangs must not keep the process alive
         self.start_s = time.monotonic()
         self.result: Any = FailedTask("it ended its thread", "", " in this process", None)
         self._task_runner, self._call, self._order = task_runner, call, order
@@ -251,16 +260,16 @@ class Attempt(threading.Thread):
         self.result = self._task_runner.work(self._call, self._order)
 
     def leave(self) -> threading.Thread:
-        """Close the environments as soon as that can be, and kill what hangs in processes of theirs.
+        """Close the environments as soon as possible, and kill worker processes that hang.
 
-        Return the thread that does it.
+        Return the thread that does so.
         """
         thread = threading.Thread(target=self._clear, name="pufferlib task's end", daemon=True)
         thread.start()
         return thread
 
     def _clear(self) -> None:
-        self._task_runner.close()  # where the task holds on to an environment of this process, that cannot be
+        self._task_runner.close()  # cannot close a serial VecEnv while the task is in its step
         self.join()
         self._task_runner.close()
 

@@ -1,7 +1,7 @@
-"""Games: trees of Kuhn and Leduc poker and of OpenSpiel's, as environments, and solved exactly in sequence form.
+"""Games: Kuhn and Leduc poker and OpenSpiel's games, as environments and as exactly solvable sequence forms.
 
-``GameEnv`` needs PettingZoo, ``Tabular`` and ``Logits`` torch, and games other than "kuhn_poker" and "leduc_poker"
-OpenSpiel: ``pip install "pufferlib[games]"``.
+``GameEnv`` needs PettingZoo; ``Tabular`` and ``Logits`` need torch; games other than "kuhn_poker" and "leduc_poker"
+need OpenSpiel: ``pip install "pufferlib[games]"``.
 """
 
 from pufferlib.population.games.game_env import GameEnv

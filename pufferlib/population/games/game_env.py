@@ -1,4 +1,4 @@
-"""A game tree as a PettingZoo environment: one row a player, of which those who may act have options in their masks."""
+"""GameEnv: a game tree as a PettingZoo environment, with one row per player; action masks mark the player to move."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ __all__ = ["GameEnv"]
 
 
 class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """Any game of ``load_game``, turn by turn. All players have a row in each step, but one of them acts.
+    """A PettingZoo environment that plays a game turn by turn. All players have a row in each step, but only one acts.
 
-    game: a name, or a Game. observation: "tensor", OpenSpiel's information state as numbers, or where a game has none,
-    its observation; "index", the number of the information state (``SequenceForm.index``; 0 for who does not act),
-    which ``Tabular`` reads; by default the first where the game has it. Observations are dicts of "state" and
-    "action_mask"; who does not act may do nothing by it, and has its action ignored. Rewards come at the end.
-    render_mode: "ansi" has ``render`` return the state of the game in words, all that players hide included.
-    Raises ActionError for an action that the player's mask forbids.
+    game: a name for ``load_game``, or a Game. observation: "tensor", OpenSpiel's information state tensor, or its
+    observation tensor if the game has no other; or "index", the number of the information state
+    (``SequenceForm.index``; 0 for players who do not act), which ``Tabular`` reads. The default is "tensor" if the game
+    has one, else "index".
+    Observations are dicts of "state" and "action_mask". The mask of a player who does not act is all 0, and the
+    player's action is ignored. Only the last step pays rewards.
+    render_mode: with "ansi", ``render`` returns the game's state as text, including what players hide from each other.
+    Raises PlanError for other arguments; ``step`` raises ActionError for an action that the player's mask forbids.
     """
 
     metadata = {"name": "game_env", "render_modes": ["ansi"]}
@@ -43,7 +45,7 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self._tensor = tensor if observation == "tensor" else None
         self.possible_agents = [f"player_{number}" for number in range(self.game.num_players())]
         num_actions = self.game.num_distinct_actions()
-        # Both of one dtype, so that a row is an array of it.
+        # Both have one dtype, so that a row is an array of that dtype.
         if self._tensor is not None:
             parts: dict[str, Any] = {
                 "action_mask": spaces.Box(0, 1, (num_actions,), np.float32),
@@ -116,7 +118,7 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             mask[self._state.legal_actions()] = 1
         if self._tensor is not None:
             shape, method = self._tensor
-            # At the end of some games there is none.
+            # Some games have no tensor in terminal states.
             values = np.zeros(shape) if self._state.is_terminal() else getattr(self._state, method)(player)
             return {"action_mask": mask, "state": np.array(values, np.float32).reshape(shape)}
         index = self.form.index[player, self._state.information_state_string(player)] if can_act else 0
@@ -125,5 +127,5 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
 @lru_cache(maxsize=8)
 def _form_of(name: str) -> SequenceForm:
-    """Return a game's sequence form, one for all environments of a process: to make Leduc's takes 50 ms."""
+    """Return a game's sequence form, cached per process: making Leduc's takes 50 ms."""
     return SequenceForm(load_game(name))

@@ -1,8 +1,8 @@
 """The sequence form of a game tree: exact payoffs, best responses and NashConv, in NumPy.
 
-A sequence of a player's is what it has played on the way to somewhere; a plan, the probability of each of its sequences
-(a realization plan); a table, the probability of each action in each information state (a behaviour strategy). Payoffs
-are linear in each player's plan, so a mixture of policies is the average of their plans.
+A sequence is the list of a player's own actions on the way to a node. A plan (realization plan) is the probability of
+each of a player's sequences. A table (behaviour strategy) is the probability of each action in each information state.
+Payoffs are linear in each player's plan, so a mixture of policies is the average of their plans.
 Source: von Stengel, "Efficient computation of behavior strategies", Games and Economic Behavior 14, 1996.
 """
 
@@ -22,31 +22,31 @@ from pufferlib.population.payoff import pairwise_wins
 __all__ = ["SequenceForm"]
 
 Array = np.ndarray[Any, Any]
-ROOT = 0  # the sequence of nothing played
+ROOT = 0  # the empty sequence
 NOT_LEGAL = -1
-MAX_NODES = 1_000_000  # of a tree: half a minute or less, and some hundred megabytes
+MAX_NODES = 1_000_000  # of a tree: up to half a minute and some hundred megabytes
 PROBES = 64
-# A tree's estimate from one random line of play is right in the mean, so more than this many times too large in at most
-# one line of as many; half of the probes are not.
+# The estimate from one random line of play is unbiased, so by Markov's inequality it exceeds the true size by this
+# factor in at most one line in four; a tree is refused if more than half of the probes exceed the limit by it.
 MARGIN = 4
 
 
 @dataclass
 class _Level:
-    """A player's information states that have as many of its own before them."""
+    """The information states of a player that follow the same number of the player's own actions."""
 
     states: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)  # the sequence that leads to each
-    sequences: list[list[int]] = field(default_factory=list)  # (states, num_actions), NOT_LEGAL where there is none
+    sequences: list[list[int]] = field(default_factory=list)  # (states, num_actions), NOT_LEGAL for illegal actions
 
 
 class SequenceForm:
-    """A game of any number of players who forget nothing, enumerated once.
+    """A game of any number of players with perfect recall, enumerated once.
 
-    num_states: information states of all players together. num_actions: distinct actions. index: from (player,
-    information state) to its row in tables. num_sequences: one a player. legal: bool (num_states, num_actions).
-    max_nodes: of the game's tree. Raises PlanError for a tree that has more, before it is enumerated where random games
-    show it, and for a game in which a player forgets.
+    num_states: information states of all players together. num_actions: distinct actions. index: maps (player,
+    information state) to a row of tables. num_sequences: one number per player. legal: bool (num_states, num_actions).
+    max_nodes: of the game's tree. Raises PlanError for a larger tree, before it is enumerated if random games show its
+    size, and for a game in which a player forgets earlier actions.
     """
 
     def __init__(self, game: Game, *, max_nodes: int = MAX_NODES) -> None:
@@ -57,7 +57,7 @@ class SequenceForm:
         self.num_players, self.num_actions = game.num_players(), game.num_distinct_actions()
         self.index: dict[tuple[int, str], int] = {}
         self.num_sequences = [1] * self.num_players
-        self._rows: list[list[int]] = []  # of each information state: its sequences by action
+        self._rows: list[list[int]] = []  # each information state's sequences, by action
         self._parents: list[int] = []
         self._levels: list[list[_Level]] = [[] for _ in range(self.num_players)]
         self._depth = [[0] for _ in range(self.num_players)]  # of each sequence
@@ -120,11 +120,11 @@ class SequenceForm:
     # ------------------------------------------------------------------------------------------------- strategies
 
     def uniform(self) -> Array:
-        """Return the table of chance: all legal actions alike, (num_states, num_actions)."""
+        """Return the table that plays all legal actions with equal probability, (num_states, num_actions)."""
         return np.asarray(self.legal / self.legal.sum(1, keepdims=True))
 
     def plan(self, player: int, table: Array) -> Array:
-        """Return a player's plan, (num_sequences[player],), of a table; rows of other players' states are not read."""
+        """Return a player's plan for a table, (num_sequences[player],); ignores rows of other players' states."""
         plan = np.zeros(self.num_sequences[player])
         plan[ROOT] = 1
         for states, parents, sequences in self._arrays[player]:
@@ -133,7 +133,7 @@ class SequenceForm:
         return plan
 
     def table(self, player: int, plan: Array) -> Array:
-        """Return a table of which this is the plan: uniform where the plan never comes, and in others' states."""
+        """Return a table that plays a player's plan; uniform in other players' states and unreached ones."""
         table = self.uniform()
         for states, parents, sequences in self._arrays[player]:
             reached = plan[parents] > 0
@@ -144,23 +144,26 @@ class SequenceForm:
     # --------------------------------------------------------------------------------------------------- payoffs
 
     def values(self, plans: Sequence[Array]) -> Array:
-        """Return what each player gets, (num_players,), where they play these plans."""
+        """Return each player's expected payoff, (num_players,), if they play these plans."""
         reach = np.ones(self._leaves.shape[1])
         for plan, sequences in zip(plans, self._leaves, strict=True):
             reach = reach * plan[sequences]
         return np.asarray(self._weighted_returns @ reach)
 
     def payoffs(self, plans: Sequence[Array]) -> Array:
-        """Return all combinations' payoffs, (num_players, n_0, n_1, …). plans: (n_player, num_sequences) a player."""
+        """Return the payoffs of all combinations of plans, (num_players, n_0, n_1, …).
+
+        plans: (n_player, num_sequences) per player.
+        """
         if self._zero_sum:
             (matrix,) = self._sums(self._weighted_returns[:1], plans)
             return np.stack([matrix, -matrix])
         return self._sums(self._weighted_returns, plans)
 
     def wins(self, plans: Sequence[Array]) -> Array:
-        """Return how often each player gets more than each other one, a draw counted as half, for all combinations.
+        """Return how often each player gets more than each other player, for all combinations of plans.
 
-        (num_players, num_players, n_0, n_1, …). plans: as ``payoffs`` has them.
+        A draw counts as half. The shape is (num_players, num_players, n_0, n_1, …). plans: see ``payoffs``.
         """
         first, second = np.triu_indices(self.num_players, 1)
         wins_by_pair = pairwise_wins(self._returns.T)[:, first, second].T * self._chances  # (pairs, leaves)
@@ -171,7 +174,10 @@ class SequenceForm:
         return wins
 
     def _sums(self, values: Array, plans: Sequence[Array]) -> Array:
-        """Return sums over the leaves that combinations of plans reach, (…, n_0, n_1, …). values: (…, leaves)."""
+        """Sum values over the leaves, weighted by the probability that each combination of plans reaches them.
+
+        values: (…, leaves). Returns (…, n_0, n_1, …).
+        """
         reach = [np.asarray(plan)[:, sequences] for plan, sequences in zip(plans, self._leaves, strict=True)]
         if self.num_players == 2:
             first, second = reach
@@ -181,16 +187,16 @@ class SequenceForm:
         return np.asarray(np.einsum(subscripts, values, *reach, optimize=True))
 
     def best_response(self, player: int, plans: Sequence[Array]) -> tuple[float, Array]:
-        """Return what a player can get at most against others' plans, and a plan that does: pure; ties to the first.
+        """Return a player's highest payoff against the others' plans, and a pure plan that achieves it.
 
-        plans: one a player; its own is not read.
+        Ties go to the first action. plans: one per player; the player's own is ignored.
         """
         reach = self._weighted_returns[player]
         for other, plan in enumerate(plans):
             if other != player:
                 reach = reach * plan[self._leaves[other]]
         num = self.num_sequences[player]
-        values = np.bincount(self._leaves[player], reach, num)  # of each sequence, up to the next state of the player
+        values = np.bincount(self._leaves[player], reach, num)  # of each sequence, until the player's next state
         best_sequences: list[Array] = []
         for _, parents, sequences in reversed(self._arrays[player]):
             options = np.where(sequences != NOT_LEGAL, values[sequences], -np.inf)
@@ -205,16 +211,16 @@ class SequenceForm:
         return float(values[ROOT]), plan
 
     def nash_conv(self, plans: Sequence[Array]) -> float:
-        """Return what players could gain in sum, each alone, by best responses: 0 in Nash equilibria, and only there.
+        """Return the sum of what each player alone could gain by a best response: 0 only in Nash equilibria.
 
-        OpenSpiel's ``nash_conv``; its ``exploitability`` is this by the number of players.
+        Equals OpenSpiel's ``nash_conv``; its ``exploitability`` is this divided by the number of players.
         """
         best = sum(self.best_response(player, plans)[0] for player in range(self.num_players))
         return best - float(self.values(plans).sum())
 
 
 def _require_small(game: Game, max_nodes: int) -> None:
-    """Raise PlanError for a tree that random games show to have more nodes. Source: Knuth, Math. Comp. 29, 1975."""
+    """Raise PlanError if random games show that the tree is larger. Source: Knuth, Math. Comp. 29, 1975."""
     rng, num_large = random.Random(0), 0
     for _ in range(PROBES):
         num_large += _probe(game, rng, MARGIN * max_nodes) > MARGIN * max_nodes
@@ -223,7 +229,10 @@ def _require_small(game: Game, max_nodes: int) -> None:
 
 
 def _probe(game: Game, rng: random.Random, limit: int) -> int:
-    """Return the number of nodes of a tree that is everywhere as along one random line, or any above ``enough``."""
+    """Estimate the number of nodes of a tree from one random line of play, as if all lines branched like it.
+
+    Stops as soon as the estimate is above ``limit``.
+    """
     state = game.new_initial_state()
     nodes = width = 1
     while nodes <= limit and not state.is_terminal():

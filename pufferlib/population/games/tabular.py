@@ -1,4 +1,4 @@
-"""Policies that are tables over the information states of a game: of probabilities, or of logits, to be learnt."""
+"""Policies that are tables over a game's information states: of fixed probabilities, or of learnable logits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["Logits", "Tabular"]
 
 
 class Tabular(nn.Module):
-    """Plays a table of ``SequenceForm`` in ``GameEnv(game, observation="index")``. Its weights: ``table``, float64."""
+    """A policy that plays a table of ``SequenceForm`` in ``GameEnv(game, observation="index")``.
+
+    Its weights are ``table``, float64 (num_states, num_actions), the probabilities of actions; uniform at first.
+    """
 
     table: Tensor
 
@@ -27,16 +30,16 @@ class Tabular(nn.Module):
         self.register_buffer("table", torch.full(shape, 1 / shape[1], dtype=torch.float64))
 
     def forward(self, observations: Tensor, state: Any, action_mask: Tensor | None) -> tuple[Tensor, Tensor, Any]:
-        """Return (outputs, values, state); values are zeros."""
+        """Return (logits, values, state); values are zeros."""
         chances = self.table[self.layout.unflatten(observations)["state"]]  # (rows, num_actions)
         logits = chances.clamp(min=1e-30).log().float()
         return logits, torch.zeros_like(logits[:, 0]), state
 
 
 class Logits(nn.Module):
-    """A logit for each action, or a Q-value, and a value in each information state, all 0 at first; for trainers.
+    """A policy for trainers with a table of logits (or Q-values) per action and a value per information state.
 
-    It plays in ``GameEnv(game, observation="index")``; what it learns in one state it knows in no other.
+    All are 0 at first. It plays in ``GameEnv(game, observation="index")``, and does not generalise between states.
     """
 
     def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any]) -> None:
@@ -55,7 +58,10 @@ class Logits(nn.Module):
 
 
 def _shape(layout: Layout, action_space: gymnasium.Space[Any]) -> tuple[int, int]:
-    """Return how many information states and actions there are. Raises SpaceError for other observations."""
+    """Return the number of information states and the number of actions.
+
+    Raises SpaceError if the observation does not number information states.
+    """
     space = layout.space
     if not isinstance(space, Dict) or not isinstance(space.spaces.get("state"), gymnasium.spaces.Discrete):
         raise SpaceError(f'{space} does not number information states; make GameEnv(game, observation="index")')

@@ -1,4 +1,4 @@
-"""Game trees: Kuhn and Leduc poker in Python, and any game of OpenSpiel where that is installed."""
+"""Game trees: Kuhn and Leduc poker in Python, and any OpenSpiel game if OpenSpiel is installed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pufferlib.util.suggestions import near
 
 __all__ = ["Game", "KuhnPoker", "LeducPoker", "State", "load_game", "tensor_of"]
 
-CHANCE, OVER = -1, -4  # whose turn it is, where it is nobody's; OpenSpiel's numbers
+CHANCE, OVER = -1, -4  # current_player() of chance nodes and of terminal ones, as in OpenSpiel
 
 
 class State(Protocol):
-    """A node of a game tree; the methods are those of OpenSpiel's states, which are such nodes as they are."""
+    """A node of a game tree. The methods are those of OpenSpiel's states, which can be used as nodes directly."""
 
     def is_terminal(self) -> bool: ...
     def is_chance_node(self) -> bool: ...
@@ -27,7 +27,7 @@ class State(Protocol):
 
 
 class Game(Protocol):
-    """What has a game tree; the methods are OpenSpiel's."""
+    """A game that has a tree. The methods are those of OpenSpiel's games."""
 
     def new_initial_state(self) -> Any: ...
     def num_players(self) -> int: ...
@@ -35,10 +35,10 @@ class Game(Protocol):
 
 
 def load_game(name: str) -> Game:
-    """Return a game: "kuhn_poker" or "leduc_poker", of two players, or what OpenSpiel calls so.
+    """Return a game by its name: "kuhn_poker" or "leduc_poker", both for two players, or any OpenSpiel game.
 
-    Games of simultaneous moves are turned into games of hidden ones. Raises MissingExtra where OpenSpiel is wanted and
-    not installed, RegistryError for a name that it does not know, with what may have been meant.
+    Simultaneous games are converted to turn-based ones with hidden moves. Raises MissingExtra if the game needs
+    OpenSpiel, which is not installed, and RegistryError for an unknown name, with the nearest known one.
     """
     for game_class in (KuhnPoker, LeducPoker):
         if name == game_class.name:
@@ -62,9 +62,10 @@ def load_game(name: str) -> Game:
 
 
 def tensor_of(game: Any) -> tuple[tuple[int, ...], str] | None:
-    """Return the shape of what a game of OpenSpiel's shows as numbers, and the name of the method of its states.
+    """Return the shape of an OpenSpiel game's tensors, and the name of the state method that returns them.
 
-    Information states where it has them, else observations; None of other games, and of those that have neither.
+    The tensors are of information states if the game has these, else of observations. Returns None for a game that has
+    neither, and for one that is not OpenSpiel's.
     """
     game_type = game.get_type() if hasattr(game, "get_type") else None
     for kind in ("information_state", "observation"):
@@ -74,7 +75,7 @@ def tensor_of(game: Any) -> tuple[tuple[int, ...], str] | None:
 
 
 class _Poker:
-    """A node of both games. cards: dealt so far; played: the actions of each round."""
+    """A node of Kuhn or Leduc poker. cards: dealt so far. played: the actions of each round."""
 
     card_names: tuple[str, ...]
     action_names: tuple[str, ...]
@@ -100,12 +101,12 @@ class _Poker:
         return type(self)(self.cards, (*earlier, (*current, action)))
 
     def information_state_string(self, player: int) -> str:
-        """Return what a player knows: the own card, the public one, and all that was played."""
+        """Return what a player can see: the player's card, the public one, and all actions."""
         cards = (self.cards[player : player + 1], self.cards[2:])
         return f"{cards}{self.played}"
 
     def __str__(self) -> str:
-        """Return all that there is to see, in words."""
+        """Return the whole state as text, including hidden cards."""
         cards = [f"player_{player} {self.card_names[card]}" for player, card in enumerate(self.cards[:2])]
         cards += [f"both {self.card_names[card]}" for card in self.cards[2:]]
         rounds = [" ".join(self.action_names[action] for action in played) for played in self.played]
@@ -113,7 +114,10 @@ class _Poker:
 
 
 class KuhnState(_Poker):
-    """Three cards, one each; ante 1, and one bet of 1. Actions: 0 pass (or fold), 1 bet (or call)."""
+    """A node of Kuhn poker: three cards, one per player; ante 1, and one bet of 1.
+
+    Actions: 0 pass (or fold), 1 bet (or call).
+    """
 
     card_names = ("jack", "queen", "king")
     action_names = ("pass", "bet")
@@ -141,13 +145,13 @@ class KuhnState(_Poker):
         first = 1.0 if self.cards[0] > self.cards[1] else -1.0
         if played[-2:] == (1, 1):
             first *= 2
-        elif played[-2:] == (1, 0):  # who did not bet has lost
+        elif played[-2:] == (1, 0):  # the player who folded loses
             first = 1.0 if len(played) == 2 else -1.0
         return [first, -first]
 
 
 class KuhnPoker:
-    """Source: Kuhn, "A simplified two-person poker", 1950."""
+    """The game of Kuhn poker. Source: Kuhn, "A simplified two-person poker", 1950."""
 
     name = "kuhn_poker"
 
@@ -162,14 +166,15 @@ class KuhnPoker:
 
 
 FOLD, CALL, RAISE = range(3)
-RAISES = (2, 4)  # chips, by round
+RAISES = (2, 4)  # chips per raise, by round
 MOST_RAISES = 2  # in a round
 
 
 class LeducState(_Poker):
-    """Six cards, two of each rank: one each, and a public one between the rounds. A pair wins, else the higher rank.
+    """A node of Leduc poker: six cards, two per rank; one per player, and a public one between the two rounds.
 
-    Actions: 0 fold (after a raise), 1 call (or check), 2 raise. Ante 1.
+    A pair with the public card wins, else the higher rank. Actions: 0 fold (after a raise), 1 call (or check), 2 raise.
+    Ante 1.
     """
 
     card_names = ("jack", "jack", "queen", "queen", "king", "king")
@@ -181,7 +186,7 @@ class LeducState(_Poker):
         current = self.played[-1]
         if current and current[-1] == FOLD:
             return OVER
-        if len(current) >= 2 and current[-1] == CALL:  # all that was raised has been called
+        if len(current) >= 2 and current[-1] == CALL:  # the last raise was called, or both players checked
             return OVER if len(self.played) == 2 else CHANCE
         return len(current) % 2
 
@@ -207,7 +212,7 @@ class LeducState(_Poker):
                 if action != FOLD:
                     stakes[number % 2] = max(stakes) + (raised if action == RAISE else 0)
         if self.played[-1][-1] == FOLD:
-            winner = len(self.played[-1]) % 2  # who would be next
+            winner = len(self.played[-1]) % 2  # the player who did not fold
         else:
             ranks = [card // 2 for card in self.cards]
             strengths = [(rank == ranks[2], rank) for rank in ranks[:2]]
@@ -219,7 +224,10 @@ class LeducState(_Poker):
 
 
 class LeducPoker:
-    """Source: Southey et al., "Bayes' bluff: opponent modelling in poker", 2005; stakes as OpenSpiel has them."""
+    """The game of Leduc poker, with OpenSpiel's stakes.
+
+    Source: Southey et al., "Bayes' bluff: opponent modelling in poker", 2005.
+    """
 
     name = "leduc_poker"
 
