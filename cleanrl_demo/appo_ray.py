@@ -218,7 +218,10 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 class Lines(NamedTuple):
-    """Lines of rows: each agent's rows in order, a column for each agent. All fields are arrays, or all are tensors."""
+    """The rows of rollouts by agent: a column per agent with its rows in order.
+
+    All fields are arrays, or all are tensors.
+    """
 
     observations: Any  # (steps, agents, *layout.shape)
     starts: Any  # (steps, agents) bool: rows before which the memory was reset
@@ -241,7 +244,7 @@ class Lines(NamedTuple):
 
 
 def joined(rollouts: Sequence[Lines]) -> Lines:
-    """Return rollouts of arrays side by side; shorter ones are padded with rows whose mask is unset."""
+    """Concatenate rollouts of arrays along the agents; pad shorter ones with rows whose mask is unset."""
     num_steps = max(len(lines.masks) for lines in rollouts)
 
     def filled(column: np.ndarray) -> np.ndarray:
@@ -340,7 +343,7 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
 
 
 def outlook(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
-    """Return the distributions and values of lines, (steps * agents, …), as ``Actor.unroll`` does, for any policy."""
+    """Return the distributions and values of lines, (steps * agents, …), like ``Actor.unroll``, but for any policy."""
     if actor.recurrent:
         return actor.unroll(observations, states, starts)
     distribution, values, _ = actor(observations.flatten(0, 1))
@@ -362,9 +365,9 @@ def vtrace(
     """Return V-trace's (corrections, advantages), each float32 (steps, agents); 0 where a row's mask is unset.
 
     log_ratios: each action's log probability by the policy that learns, minus that by the policy that played. rewards,
-    terminations, truncations: the action's outcome. values: those of each row's own observation, by the policy that
-    learns; values + corrections are their targets. A row whose mask is set is followed by one that shows what came
-    next. If the policy that learns is the one that played, both results are generalised advantage estimates.
+    terminations, truncations: the action's outcome. values: of each row's own observation, by the policy that learns;
+    values + corrections are their targets. A row whose mask is set is followed by one that shows what came next. If the
+    policy that learns is the one that played, both results are generalised advantage estimates.
     Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2, here in the advantages as
     well.
     """
@@ -387,12 +390,12 @@ def vtrace(
 
 
 def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> bytes:
-    """Return the ``setup`` argument of a ``PolicyActor``."""
+    """Serialize the ``setup`` argument of a ``PolicyActor``."""
     return pickle.dumps((sys.path, transfer.dumps((config, env, origin))))
 
 
 class PolicyActor:
-    """An actor: environments, and a copy of the policy that plays them. It can be used without Ray.
+    """An actor with its environments and a copy of the policy that plays them. It can be used without Ray.
 
     index: its number among the actors. setup: the pickled ``sys.path`` of the learner, configuration, creator of
     environments (None if the configuration names them) and policy origin. It is unpacked at the first rollout, whose

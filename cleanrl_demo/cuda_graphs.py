@@ -71,7 +71,7 @@ def torch_version() -> tuple[int, ...]:
 
 
 def of_capture(error: BaseException) -> BaseException | None:
-    """Return the innermost of an error and its causes that mentions a capture; None if none does, or memory ran out."""
+    """Return the innermost error in a chain of causes that mentions a capture; None if none does, or memory ran out."""
     first = None
     chain: BaseException | None = error
     while chain is not None:

@@ -129,6 +129,6 @@ def total(tensor: Tensor) -> Tensor:
 
 
 def alike(tensor: Tensor) -> None:
-    """Overwrite a tensor with the first process's."""
+    """Overwrite a tensor with the first process's values."""
     if several():
         torch.distributed.broadcast(tensor, 0)

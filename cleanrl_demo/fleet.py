@@ -28,7 +28,7 @@ CLOSE_S = 5.0  # for actors to close their environments
 
 
 class RolloutReport(NamedTuple):
-    """What an actor reports of a rollout besides its rows."""
+    """An actor's report on a rollout, without its rows."""
 
     version: int  # of the policy that played it
     node: str
@@ -146,7 +146,10 @@ class Fleet:
         return {**{f"charts/{name}": count for name, count in lost.items() if count}, **speeds}
 
     def _look_at(self, reference: Any) -> bool:
-        """Return whether a play whose result is not used failed: Ray would log the traceback of an unseen error."""
+        """Return whether a play failed whose result is not used.
+
+        Ray logs the tracebacks of errors that are never read.
+        """
         try:
             self.ray.get(reference, timeout=CLOSE_S)
         except self.ray.exceptions.RayError:
@@ -271,7 +274,7 @@ def connected(config: Any) -> Iterator[Any]:
 
 
 def _quieten(stack: ExitStack) -> None:
-    """Keep Ray from printing a paragraph on each death to standard output; the fleet prints a line."""
+    """Keep Ray from printing a paragraph on each actor's death to standard output; the fleet prints a line."""
     from ray._private import worker
 
     original = getattr(worker, "print_to_stdstream", None)

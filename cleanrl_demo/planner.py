@@ -90,7 +90,7 @@ def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
 
 
 def halved(number: int) -> Iterator[int]:
-    """Yield a number and its successive halves, rounded down, until 1."""
+    """Yield a number and its successive halves, rounded down, until it reaches 1."""
     while number:
         yield number
         number //= 2
@@ -127,7 +127,7 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
 
 
 def ran_out(error: BaseException | None) -> bool:
-    """Return whether an error is a lack of memory or was caused by one: a failed capture raises a different error."""
+    """Return whether an error, or a cause of it, is a lack of memory; a failed capture raises a different error."""
     while error is not None:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
             return True

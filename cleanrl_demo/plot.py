@@ -199,7 +199,7 @@ def interval_radius(values: np.ndarray) -> np.ndarray:
 
 
 def _origin(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a run's environment and algorithm; if it has no ``run.json``, from its configuration and name."""
+    """Return a run's environment and algorithm from ``run.json``, or else from its configuration and name."""
     if (folder / RUN).exists():
         run = read_run(folder)
         return str(run.get("env")), str(run.get("algorithm"))

@@ -2,10 +2,10 @@
 
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
-Two parts are what trainers most often get wrong. ``Rollout`` links the rows of each agent by ``agent_ids``, whichever
-batches they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: a termination adds no
-further value, a truncation adds that of the final observation, which is in the row whose flag is set. Only valid
-transitions are trained on, those whose next row has its mask set; reset rows and the padding of absent agents are not.
+Trainers most often get two parts wrong. ``Rollout`` links the rows of each agent by ``agent_ids``, whichever batches
+they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: a termination adds no further
+value, a truncation adds that of the final observation, which is in the row whose flag is set. Only valid transitions
+are trained on, those whose next row has its mask set; reset rows and the padding of absent agents are not.
 
 ``session.py`` provides the rest: environments, folder, checkpoints, evaluation.
 

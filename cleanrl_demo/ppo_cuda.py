@@ -149,11 +149,11 @@ class Team:
         )
 
     def rows_of(self, column: Tensor) -> Tensor:
-        """Return its agents' rows, (steps * envs * agents, …), from a column (steps, envs, agents, …)."""
+        """Return the team's rows, (steps * envs * agents, …), from a column (steps, envs, agents, …)."""
         return column[:, :, self.agent_indices].flatten(0, 2)
 
     def write(self, column: Tensor, rows: Tensor) -> None:
-        """Write its agents' rows, (envs * agents, …), into a step's column, (envs, agents, …)."""
+        """Write the team's rows, (envs * agents, …), into a step's column, (envs, agents, …)."""
         column[:, self.agent_indices] = rows.view(len(column), -1, *rows.shape[1:])
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -194,7 +194,7 @@ class Team:
 def aligned(policy: nn.Module) -> Tensor:
     """Move the weights into one vector and the gradients into another; return the first.
 
-    It does as ``minibatches.as_one``, but each parameter begins at a multiple of ALIGNMENT, with zeros in between.
+    Like ``minibatches.as_one``, but each parameter begins at a multiple of ALIGNMENT, with zeros in between.
     """
     parts = list(policy.parameters())
     begins = begins_of([part.numel() for part in parts])
@@ -209,7 +209,7 @@ def aligned(policy: nn.Module) -> Tensor:
 
 
 def begins_of(sizes: Sequence[int]) -> list[int]:
-    """Return the offset of each part, given the sizes, as multiples of ALIGNMENT, and the end of the last one."""
+    """Return the offset of each part, a multiple of ALIGNMENT, and the end of the last one. sizes: of the parts."""
     return [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
 
 
@@ -599,7 +599,7 @@ def num_envs_that_fit(
 
 
 def show(session: Session, device_video: DeviceVideo, learner: Learner, tensors: Sequence[Tensor]) -> None:
-    """Draw what an iteration recorded for films, starting at the learner's current step."""
+    """Draw the states that an iteration recorded for films, starting at the learner's current step."""
     if session.videos is not None:
         device_video.show(session.videos, tensors, learner.num_steps)
 

@@ -9,10 +9,10 @@ learner more often are drawn more often. Past versions are kept in a pool, at eq
 ``LearnerView`` shows the learner only its own rows, and a router plays the other seats, so that the rest is ppo.py. At
 the end the policy plays against random play and against its oldest version.
 
-Two parts are what trainers most often get wrong. ``Rollout`` links the rows of each agent by ``agent_ids``, whichever
-batches they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: a termination adds no
-further value, a truncation adds that of the final observation, which is in the row whose flag is set. Only valid
-transitions are trained on, those whose next row has its mask set; reset rows and the padding of absent agents are not.
+Trainers most often get two parts wrong. ``Rollout`` links the rows of each agent by ``agent_ids``, whichever batches
+they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: a termination adds no further
+value, a truncation adds that of the final observation, which is in the row whose flag is set. Only valid transitions
+are trained on, those whose next row has its mask set; reset rows and the padding of absent agents are not.
 
 ``session.py`` provides the rest: environments, folder, checkpoints, evaluation.
 

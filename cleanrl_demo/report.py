@@ -61,13 +61,13 @@ def default_console() -> Console | Lines:
 
 
 class Report:
-    """A context manager around training that reports its progress; the trainer tells it what happens.
+    """A context manager that reports a training run's progress; the trainer calls its methods.
 
     ``phase`` sets what the trainer is doing, ``infos`` takes a batch's infos, ``update`` reports progress. TensorBoard
     and Weights & Biases get the same scalars at the same steps: those passed to ``update``, and
 
-    - ``charts/SPS``: steps per second, the mean since training began or was resumed; ``charts/seconds``: of training so
-      far, including those before it was resumed;
+    - ``charts/SPS``: steps per second, the mean since training began or was resumed; ``charts/seconds``: seconds of
+      training so far, including those before it was resumed;
     - ``charts/episodic_return``, ``episodic_length`` and ``score`` of the last hundred episodes; ``charts/restarts``:
       the number of environments restarted, if any; ``charts/return_of/…``: with several agents, the return of each in
       these episodes, or the mean for each type of agents;
@@ -132,7 +132,7 @@ class Report:
         return self
 
     def phase(self, name: str) -> None:
-        """Set what the trainer does from now on: "environments" (waiting for them), "inference" or "learning"."""
+        """Set the trainer's current phase: "environments" (waiting for them), "inference" or "learning"."""
         now = perf_counter()
         if self.current is not None:
             self.seconds[self.current] += now - self.since_s

@@ -106,7 +106,7 @@ class Episodes:
         return ended
 
     def cut(self, env_id: int, returns: np.ndarray, length: int) -> Episode:
-        """Return the unfinished episode of an environment, which gives it up. returns: (agents,)."""
+        """Cut an environment's unfinished episode short, and return it. returns: (agents,)."""
         score, _ = self._close(env_id)
         returns_of = self._by_label(dict(enumerate(returns.tolist())))
         return Episode(env_id, float(returns.sum()), length, score, True, returns_of)

@@ -259,7 +259,7 @@ class Session:
         self.num_kept = self.learner.num_steps
 
     def break_off(self) -> None:
-        """Save the policy as it is now, and print what can be done with the run.
+        """Save the current policy, and print how to resume the run or evaluate the policy.
 
         The checkpoint is not updated: only from the end of a stretch can a run be resumed to the same end.
         """

@@ -43,7 +43,7 @@ class FromFile:
 
 
 def from_command_line(config_type: type[Config], arguments: Sequence[str] | None = None) -> Config:
-    """Return the settings that command-line arguments give; print which are the family's.
+    """Return the settings for command-line arguments; print those that come from the environment's family.
 
     arguments: by default this program's. Raises PlanError as ``settle`` does; if tyro cannot parse them, the program
     exits.
@@ -116,7 +116,7 @@ def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
 
 
 def algorithm_in(path: str | Path) -> str | None:
-    """Return the trainer that a TOML file, or the run of a folder or ``config.json``, names; None if it names none."""
+    """Return the trainer's name in a TOML file, a run's folder or its ``config.json``; None if there is none."""
     path = Path(path)
     if path.suffix == ".json" or path.is_dir():
         run = (path if path.is_dir() else path.parent) / RUN

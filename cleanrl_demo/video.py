@@ -249,7 +249,7 @@ class Reel:
         return self._left.keys()
 
     def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
-        """Return a function to call with each batch. Creates the folder for films, if there is to be one."""
+        """Return a function to call with each batch. If the films go into a folder, it is created."""
         if not self.is_file:
             self.path.mkdir(parents=True, exist_ok=True)
         self._filming = Filming(

@@ -5,7 +5,7 @@ puffer ocean --trainer examples.ocean_cleanrl:train_naive --backend serial
 
 The script uses only Gymnasium's vector environments. They start an episode in the step after the end of the last one:
 the row of that step leads from one episode to the next, its action was ignored, and its reward belongs to no episode.
-``train_naive`` learns from such rows like from any other, and treats truncation as termination, so that a truncated
+``train_naive`` learns from such rows as from any other, and treats truncation as termination, so that a truncated
 episode has no further value. Both versions are correct if episodes only terminate, or if nothing depends on the end.
 """
 

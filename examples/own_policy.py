@@ -21,7 +21,7 @@ NUM_OFFERS, LENGTH = 6, 16
 
 
 class Market(ParallelEnv):
-    """Pays 1 for the best affordable offer. Observes purse and offers: price and quality, each from 0 to 1."""
+    """An environment that pays 1 for the best affordable offer. It shows a purse and the offers: price and quality."""
 
     metadata = {"name": "market"}
     possible_agents = ["ann", "bob"]
@@ -63,7 +63,7 @@ class Market(ParallelEnv):
 
 
 class OfferPolicy(nn.Module):
-    """Scores each offer together with the purse; the scores are the logits."""
+    """A policy that scores each offer together with the purse; the scores are the logits."""
 
     def __init__(self, observation_layout, action_space, hidden_size=32):
         super().__init__()

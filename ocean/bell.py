@@ -10,7 +10,7 @@ Score        The share of right answers. Uniform play: 0.5; the best policy: 1. 
              earlier episodes scores at most 0.82, one without memory at most 0.67: without a ring all observations
              look alike, including the first of an episode.
 Catches      a recurrent state that is not reset with an episode, in play or in the update; a state that is not
-             carried on, or that is stored by position in the batch.
+             carried over, or that is stored by position in the batch.
 Source       New.
 """
 

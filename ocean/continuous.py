@@ -91,9 +91,9 @@ class Continuous(PufferEnv):
         np.concatenate((np.clip(self.position, -1, 1), self.velocity, self.target), out=self.observations[0])
 
     def _chosen_push(self) -> int:
-        """Return a discrete action: one that moves the point by a tenth, or the opposite one after it, as a stop.
+        """Return a discrete push: towards the target if the point is at rest, else the opposite one, to stop it.
 
-        At the tenth nearest to the target it moves the point towards the centre, and back.
+        At the reachable position nearest to the target, the push is towards the centre.
         """
         moving = np.flatnonzero(np.abs(self.velocity) > PUSH / 2)
         if len(moving):

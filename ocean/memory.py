@@ -8,7 +8,7 @@ Ending       The episode terminates after 2·length + delay steps, with the last
              is blank.
 Score        1 if the whole sequence was repeated, else 0. Uniform play: 1/2^length; no policy without memory does
              better, because the observations in the recall do not depend on the bits. The best policy: 1.
-Catches      a recurrent state that is not carried on, or that is stored by position in the batch instead of by
+Catches      a recurrent state that is not carried over, or that is stored by position in the batch instead of by
              environment; training sequences in the wrong order. Not surely: a state that is not reset with an episode,
              because all episodes are equally long and the first bit shows where one begins; see bell.
 Source       Rewritten from "Memory" of PufferLib's Ocean (MIT). In this version the bit 0 differs from a blank, and

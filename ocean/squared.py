@@ -102,7 +102,7 @@ class Squared(PufferEnv):
 
     @property
     def goal_cells(self) -> np.ndarray[Any, Any]:
-        """Whether each cell is a target of the episode: bool (num_cells,), row by row, like the kernel's field."""
+        """A mask of all targets of the episode: bool (num_cells,), row by row, like the kernel's field."""
         return self._marked(self.goals)
 
     @goal_cells.setter
@@ -111,7 +111,7 @@ class Squared(PufferEnv):
 
     @property
     def left_cells(self) -> np.ndarray[Any, Any]:
-        """Whether each cell is a target not yet hit: bool (num_cells,), row by row, like the kernel's field."""
+        """A mask of the targets not yet hit: bool (num_cells,), row by row, like the kernel's field."""
         return self._marked(self.targets)
 
     @left_cells.setter

@@ -14,7 +14,7 @@ __all__ = ["train", "train_over_ray"]
 
 
 def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
-    """Train PPO, with an LSTM if a task needs a memory, and return what plays. runs: parent of the run's folder."""
+    """Train PPO, with an LSTM if a task needs a memory, and return its ``play``. runs: parent of the run's folder."""
     trainer = demo_trainer(task.env)
     # The trainer's own evaluation is not used here, but cannot be left out.
     overrides = {"backend": task.backend, "seed": task.seed, "runs": runs, "eval_episodes": 1}
@@ -22,7 +22,7 @@ def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
 
 
 def train_over_ray(task: Task) -> Callable[[Any], Any]:
-    """Train APPO on a task, with two actors for half of its environments each, and return what plays."""
+    """Train APPO on a task, with two actors for half of its environments each, and return its ``play``."""
     from cleanrl_demo import appo_ray
 
     names = {item.name for item in fields(appo_ray.Config)}

@@ -118,7 +118,7 @@ def learner(name: str) -> Learner:
 
 
 def examine(task: Task, train: Learner, num_episodes: int = NUM_EPISODES) -> tuple[Verdict, Callable[[Any], Any]]:
-    """Train on a task in this process; return the verdict and what plays. The learner's errors are raised."""
+    """Train on a task in this process; return the verdict and the learner's ``play``. Raises the learner's errors."""
     _require_scores(task)
     start_s = time.perf_counter()
     play = train(task)
@@ -317,7 +317,7 @@ def _examine_in_process(
 
 
 def _from_learner_on(error: BaseException) -> TracebackType | None:
-    """Return an error's traceback from the learner's code on; None for a pufferlib error that has none there."""
+    """Return an error's traceback, starting in the learner's code; None for a pufferlib error raised before it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in IN_FRONT:
         trace = trace.tb_next

@@ -22,7 +22,7 @@ NEAR = 0.05  # of the way from chance to the bar: scores this close below the ba
 
 
 class Cannot(PufferError, NotImplementedError):
-    """The error that a learner raises for environments that it was never meant for, with a sentence that says so.
+    """The error that a learner raises for environments that it does not support, with a message that says so.
 
     Such an environment counts neither as passed nor as failed.
     """

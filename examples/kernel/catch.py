@@ -26,7 +26,7 @@ START = 1  # the purpose of random numbers; the kernel has the same
 
 
 class Catch(pufferlib.PufferEnv):
-    """The reference: plain and readable; the kernel has to equal it bit for bit.
+    """The reference: plain and readable; the kernel must equal it bit for bit.
 
     Its arithmetic on observations and rewards is float32. The names in the schema are its attributes: the parameters
     ``width`` and ``height`` and the fields ``fruit`` and ``basket``. All references have ``seed``, ``episode``, ``t``.

@@ -1,4 +1,4 @@
-"""The settings of a league, as read from TOML: its game, oracle, solver, evaluation, workers and end."""
+"""The settings of a league, as read from TOML: game, oracle, solver, evaluation, workers and stopping conditions."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], source: str) -> Settings:
-        """Return the settings for values read from TOML. source: of the values, for error messages."""
+        """Return the settings for values read from TOML. source: where they come from, for error messages."""
         fields = checked(values, cls, source)
         for name, table_type in (("stop", Stop), ("evaluation", Evaluation), ("workers", Workers)):
             if name in fields:

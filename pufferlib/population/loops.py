@@ -18,7 +18,7 @@ __all__ = ["Iteration", "Targets", "fictitious_self_play", "psro", "rectified_ta
 Array = np.ndarray[Any, Any]
 Evaluate = Callable[[PayoffTable], Any]
 Measure = Callable[[Mixture], float]
-Targets = Callable[[Array, Mixture, int], Sequence[Mixture]]  # (payoffs, mixture, seat) -> what to respond to
+Targets = Callable[[Array, Mixture, int], Sequence[Mixture]]  # (payoffs, mixture, seat) -> the mixtures to respond to
 
 
 class Iteration(NamedTuple):
@@ -52,7 +52,7 @@ def psro(
 
     oracle: makes the responses. table: of the populations; an empty one starts with the oracle's initial policies, any
     other is continued. solver: computes the mixture: a function, or its name in a league's file, such as "lp_nash";
-    "rectified_nash" also sets its targets, as it does there. evaluate: fills the table's missing cells, such as an
+    "rectified_nash" also sets its targets, as in a league. evaluate: fills the table's missing cells, such as an
     ``Evaluator`` or ``ExactOracle.evaluate``; None if the solver reads no payoffs. measure: computes ``nash_conv``,
     such as ``ExactOracle.nash_conv``. targets: returns the mixtures to which a seat's new policies respond, one policy
     per mixture; None: only the solver's mixture. Raises PlanError for an unknown solver name.

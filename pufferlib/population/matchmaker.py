@@ -35,8 +35,8 @@ class Matchmaker(Protocol):
 class Fixed(Matchmaker):
     """A matchmaker with one matchup per environment, the same in all its episodes.
 
-    matchups: of environments 0, 1, …; repeated from the first if there are fewer than environments.
-    Raises PlanError if there are none.
+    matchups: of environments 0, 1, …; repeated cyclically if there are more environments. Raises PlanError if there are
+    no matchups.
     """
 
     def __init__(self, matchups: Sequence[Matchup]) -> None:

@@ -33,7 +33,7 @@ def pipeline_psro(
 
     A level has one policy per seat. Above the frozen levels, ``num_levels`` learn at the same time, each against the
     solver's mixture of all levels below it, including those that still learn. The lowest learning level trains against
-    a fixed mixture. If for ``patience`` iterations no seat's learner in it has raised its payoff against that mixture
+    a fixed mixture. If for ``patience`` iterations none of its learners has raised its payoff against that mixture
     by more than ``min_gain``, the level is frozen and a new one starts at the top. An iteration's mixture is over the
     frozen levels.
     oracle: trains the learners; a ``RemoteOracle`` trains all levels in parallel, with the same results. table, solver,

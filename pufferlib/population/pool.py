@@ -71,7 +71,7 @@ class PolicyPool:
         self._trust = False
         self._entries: list[Entry] = []
         self._learners: dict[int, LearnerRecord] = {}
-        self._last_learner = 0  # ids are not used again
+        self._last_learner = 0  # ids are never reused
         self._contents: dict[str, Content] = {}  # by digest; read when first needed
         if self._folder is not None:
             if (self._folder / INDEX).exists():

@@ -118,7 +118,7 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
     single updates would converge to them. deviation: of a policy's strength relative to the mean of all, from the
     curvature at the maximum. A computed cell counts as a thousand episodes, an empty one as none.
     teams: see ``Ratings``; a team's strength is the sum of its policies' strengths, and its win rate against another
-    team the mean over pairs of their seats. With more than two teams, each pair counts as its share of an episode.
+    team is the mean over pairs of their seats. With more than two teams, each pair counts as its share of an episode.
     Raises MissingExtra if openskill is not installed, PlanError if teams do not fit the table.
     Source: Bradley & Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
     """

@@ -344,7 +344,7 @@ def _signature(state: State) -> Any:
 
 
 def _slice(rows: Array) -> Any:
-    """Return ascending indices as a slice if they are adjacent, because indexing by a slice gives a view."""
+    """Return ascending indices as a slice if they are contiguous, because indexing by a slice gives a view."""
     first, last = int(rows[0]), int(rows[-1])
     # Rows of several groups may span as many indices without being in order.
     if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):

@@ -23,8 +23,8 @@ def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Sea
     """Return the seats of a VecEnv's environments: one per agent, or one per role.
 
     vec: is not stepped. role: maps an agent's name to its seat's name; agents with the same seat name share a seat.
-    Seats are ordered by their first agent index. Raises PlanError if ``role`` is passed although agents may change
-    their index, and if each row is an environment of its own.
+    Seats are ordered by their first agent index. Raises PlanError if ``role`` is passed although an index may
+    change its agent, and if each row is an environment of its own.
     """
     if vec.copies_per_env > 1:
         raise PlanError(

@@ -81,7 +81,7 @@ def _maximin(matrix: Array) -> Array:
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
-    """Return how often each policy was a best response to the others' play so far, in simultaneous play.
+    """Return how often each policy was a best response to the others' play so far, if all seats play at once.
 
     Ties go to the first policy. Source: Brown, "Iterative solution of games by fictitious play", 1951.
     """

@@ -96,7 +96,7 @@ def timeout_result(where: str, timeout_s: float) -> LostTask:
 
 
 class TaskWorkers(Protocol):
-    """The interface that a coordinator needs to its workers."""
+    """The interface of a coordinator's workers."""
 
     def idle(self) -> Iterator[int]:
         """Yield the indices of idle workers."""
@@ -141,7 +141,7 @@ class Supply:
         return Order(entries, list(learners.values()), sorted(stale), list(new)), new
 
     def _learner(self, learner: int) -> tuple[Entry, Content]:
-        """Return a learner's entry, with a digest, and its content; an actor's is copied once per version."""
+        """Return a learner's entry, with a digest, and its content, which for an actor is copied once per version."""
         entry, version = self._pool[learner], self._pool.version(learner)
         if entry.digest:
             return entry, self._pool._content(learner)
