@@ -74,9 +74,10 @@ def as_many_as_fit(
 
 
 def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
-    """Return what environments need, from trials with ``num_envs`` and twice as many, or with fewer if memory runs out.
+    """Return the memory needs of environments, from trials with ``num_envs`` and twice as many.
 
-    Raises PlanError if even two do not fit, since nothing can be predicted then.
+    If memory runs out, the trials have fewer environments. Raises PlanError if even two do not fit, since nothing can
+    be predicted then.
     """
     for few in halved(num_envs):
         once, twice = (most_nbytes(trial, number, device, budget) for number in (few, 2 * few))

@@ -3,7 +3,7 @@
     puffer plot runs/CartPole-v1__ppo__* --out curve.png
 
 Runs are grouped by environment, algorithm, and all settings in which any of them differ. With three or more seeds, the
-band around the mean is its 95 % interval by Student's t; with two, it spans both curves. The legend says which. A line
+band around the mean is its 95 % interval by Student's t; with two, it spans both curves. The legend shows which. A line
 covers only the range that all of its runs have in common.
 """
 

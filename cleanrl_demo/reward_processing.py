@@ -16,8 +16,8 @@ EPSILON = 1e-8
 class RewardProcessing:
     """A function from batches to (rewards, terminations).
 
-    normalize: divide rewards by the running deviation of discounted returns, not of rewards: what the critic predicts
-    is then of about the same size, however frequent rewards are. bound: the largest magnitude of a reward; None: no
+    normalize: divide rewards by the running deviation of discounted returns, not of rewards, so that the critic's
+    targets are of about the same size, however frequent rewards are. bound: the largest magnitude of a reward; None: no
     bound. episodic_life: treat an agent's lost life, by info["lives"], as its termination, though the game continues.
     """
 

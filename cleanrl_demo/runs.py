@@ -116,7 +116,10 @@ def provenance() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> Mapping[str, Any] | None:
-    """Return ``revision`` and whether tracked files have uncommitted changes (``dirty``); None without git."""
+    """Return a folder's git ``revision``, and whether tracked files have uncommitted changes (``dirty``).
+
+    Returns None if the folder is in no repository, or git is not available.
+    """
     revision = _git(folder, "rev-parse", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
     if revision is None or changes is None:

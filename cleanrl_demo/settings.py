@@ -34,7 +34,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class FromFile:
-    """Flags that say where other settings come from; a base class next to a trainer's ``Config``."""
+    """Flags for the sources of other settings; a base class next to a trainer's ``Config``."""
 
     config: str | None = None
     """a TOML file with settings, or a run's config.json; flags override it"""

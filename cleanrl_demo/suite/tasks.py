@@ -1,4 +1,4 @@
-"""Tasks: what a learner under examination has to learn."""
+"""Tasks: the Ocean environments that a learner under examination is trained on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A terminal view of a learner at play."""
+"""Show a learner's play in a terminal."""
 
 from __future__ import annotations
 

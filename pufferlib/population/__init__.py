@@ -10,7 +10,7 @@
     PayoffTable    the payoffs of each matchup for each seat, with confidence intervals
     Evaluator      plays the episodes that a table lacks
     Coordinator    hands Tasks (evaluations, rollouts, trainings) to idle workers, in this process or over Ray
-    Ratings        the strength of each policy: rate_table reads a table, Rated rates a matchmaker's episodes; standings
+    Ratings        the strength of each policy: rate_table rates a table, Rated a matchmaker's episodes; standings
     Solver         computes a mixture from payoffs (solvers.py)
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
     psro           grows populations: solves, responds, evaluates; also self_play, fictitious_self_play

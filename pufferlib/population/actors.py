@@ -50,7 +50,7 @@ class RemoteTaskRunner:
         return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
 
     def work(self, payload: bytes, order: Order, *contents: Content) -> Any:
-        """Do a task, and return its result or FailedTask.
+        """Run a task, and return its result or FailedTask.
 
         contents: of ``order.new``, which Ray has fetched.
         """
@@ -170,7 +170,7 @@ class RayWorkers:
         return results
 
     def _end_late(self, workers: Iterable[RemoteWorker]) -> list[tuple[int, LostTask]]:
-        """Kill the actors whose tasks have timed out, also abandoned tasks, which nothing else would end."""
+        """Kill the actors whose tasks have timed out, including abandoned tasks, which nothing else would end."""
         results = []
         for worker in workers:
             timeout_s, number = self._timeout_s, worker.number

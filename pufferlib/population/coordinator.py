@@ -18,7 +18,7 @@ __all__ = ["Coordinator"]
 
 
 class Coordinator:
-    """A group of workers that do tasks, each with its own VecEnv. A context manager.
+    """A group of workers that run tasks, each with its own VecEnv. A context manager.
 
     ::
 
@@ -29,9 +29,10 @@ class Coordinator:
     new worker replaces the lost one. A policy's weights are sent to a worker once, a learner's once per version.
     pool: holds the tasks' policies. env, make_kwargs: arguments of ``pufferlib.make`` in each worker. num_actors: of
     Ray; 0: this process is the only worker, and Ray is not needed. max_retries: how often a task may be lost before
-    WorkerError is raised. task_timeout: seconds after which a task counts as lost, because one that hangs never ends.
-    An actor is then killed; in this process, tasks run in a thread, which is abandoned. None: no limit. torch_threads:
-    used by torch during a task; with the same number, a task has the same result on every machine of one kind.
+    WorkerError is raised. task_timeout: seconds after which a task counts as lost, since a hanging task never ends. Its
+    actor is then killed; without actors, tasks run in a thread, which is then abandoned. None: no limit. torch_threads:
+    the number of torch's threads during a task; with the same number, a task has the same result on every machine of
+    one kind.
     address, resources, placement: of the actors, as for backend "ray". start_timeout: seconds within which the first
     actor must have made its environments.
     Raises PlanError for invalid counts and seconds, and the errors of ``pufferlib.make`` and of Ray.

@@ -31,7 +31,7 @@ ROUND_TASKS = 8  # planned together from the intervals, although one may be enou
 
 
 class Lot(NamedTuple):
-    """A number of episodes of one cell that are counted together. batch_id: unique in the cell."""
+    """Episodes of one cell that are counted together. batch_id: unique in the cell."""
 
     matchup: Matchup
     batch_id: str
@@ -42,7 +42,7 @@ class Evaluator:
     """A callable that plays the episodes that a payoff table lacks.
 
     First each cell gets ``min_episodes``. Then, with ``half_width``, the cell with the widest interval gets more, until
-    no interval has a larger half width or each cell has ``max_episodes``.
+    no half width exceeds it or each cell has ``max_episodes``.
     Episodes are counted when they start, and each episode started for a cell is awaited: stopping at a number of
     finished ones would favour short episodes. Blocks of adjacent environments play the same cell, so that each policy
     has adjacent rows in a batch, and little has to be gathered.
@@ -82,8 +82,8 @@ class Evaluator:
     def __call__(self, table: PayoffTable, weights: Array | None = None) -> int:
         """Play until the table is complete; return the number of episodes counted.
 
-        weights: (n_0, n_1, …), multiplied with the cells' half widths, so that cells that weigh more become more
-        precise, such as those in a mixture's support.
+        weights: factors for the cells' half widths, (n_0, n_1, …); cells with larger factors become more precise, such
+        as those in a mixture's support.
         """
         num_before = int(table.counts.sum())
         if isinstance(self._vec, Coordinator):
@@ -104,7 +104,7 @@ class Evaluator:
         _play_out(vec, self._pool, schedule, table.num_seats, self._seats, self._greedy, seed)
 
     def _coordinate(self, coordinator: Coordinator, table: PayoffTable, weights: Array | None) -> None:
-        """Play on workers. A task's lots and seed must not depend on which results have already come."""
+        """Play on workers. A task's lots and seed must not depend on which results have already arrived."""
         lots_per_task = max(1, round(FILL * coordinator.num_envs / self._lot_episodes))
         planned: Counter[Matchup] = Counter()
 
@@ -144,7 +144,7 @@ class Evaluator:
             pass
 
     def _next(self, table: PayoffTable, planned: Counter[Matchup], weights: Array | None) -> Lot | None:
-        """Plan episodes of the cell that needs them most, or return None if no cell does."""
+        """Plan episodes for the cell that needs them most, or return None if no cell does."""
         lot = self._next_few(table, planned)
         if lot is not None or self._half_width is None:
             return lot
@@ -161,7 +161,7 @@ class Evaluator:
         return self._plan(table, planned, cell, self._max - int(counts[cell]))
 
     def _next_few(self, table: PayoffTable, planned: Counter[Matchup]) -> Lot | None:
-        """Plan episodes of the first cell that has fewer than the minimum, or return None if there is none."""
+        """Plan episodes for the first cell that has fewer than the minimum, or return None if there is none."""
         counts = table.counts + _by_cell(table, planned)
         # A single episode has no interval.
         fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))

@@ -1,4 +1,4 @@
-"""League: a population that grows by PSRO in a folder, and resumes exactly where it was, however it ended.
+"""League: a population that grows by PSRO in a folder, and can be resumed exactly where it stopped.
 
 league.toml           its settings
 pool/                 its policies
@@ -49,9 +49,9 @@ FORMAT = "pufferlib league 1"
 class Setup:
     """The argument of functions that make an oracle, passed before the ``oracle_kwargs``.
 
-    settings: of the league. pool: receives the new policies. seats: policies are requested by their indices. make_env:
-    makes a VecEnv of the league's environments from ``pufferlib.make``'s arguments. seed: randomness should depend on
-    it and on ``len(pool)`` only, so that an interrupted league resumes with the same results. coordinator: returns the
+    settings: of the league. pool: receives the new policies. seats: the oracle's methods take their indices. make_env:
+    makes a VecEnv of the league's environments from ``pufferlib.make``'s arguments. seed: randomness should depend only
+    on it and on ``len(pool)``, so that an interrupted league resumes with the same results. coordinator: returns the
     league's coordinator; None if it has no workers.
     """
 
@@ -64,7 +64,7 @@ class Setup:
 
 
 def exact_oracle(setup: Setup, max_nodes: int = MAX_NODES) -> Oracle:
-    """Return an oracle that computes best responses. Raises PlanError without a game, or for one with more nodes."""
+    """Return an oracle that computes best responses. Raises PlanError if there is no game, or its tree is too large."""
     if setup.settings.game is None:
         raise PlanError(f'oracle="exact" needs a game, and env={setup.settings.env!r} is none; name another oracle')
     return ExactOracle(setup.settings.game, setup.pool, max_nodes=max_nodes)
@@ -137,8 +137,8 @@ class League:
     ) -> League:
         """Return the league in a folder, ready to continue.
 
-        actors: the number of its actors. stop: fields of ``Stop``. Both replace and are saved as settings; None changes
-        nothing. trust: see ``read_policy``; needed if policies are of a module outside the current folder.
+        actors: a new number of Ray actors. stop: new values for fields of ``Stop``. Both are saved; None keeps the old
+        value. trust: see ``read_policy``; needed if policies are of a module outside the current folder.
         Raises PlanError if there is no league, CheckpointError if it is damaged.
         """
         folder = Path(folder)
@@ -230,9 +230,9 @@ class League:
         return self._coordinator
 
     def who(self) -> str | None:
-        """Return as text what the workers do, and how many tasks they have done since they were started.
+        """Describe the workers, their kinds of tasks, and the number of tasks done since they were started.
 
-        None for a league without workers.
+        Returns None for a league without workers.
         """
         workers, evaluation = self.settings.workers, self.settings.evaluation
         if workers is None:

@@ -33,10 +33,10 @@ ORACLES = {
 
 @dataclass(frozen=True)
 class Stop:
-    """The conditions that end a league, as soon as one of them holds; None disables one.
+    """The stopping conditions of a league: the first that holds ends it. None disables a condition.
 
-    nash_conv: at most this. iterations: this many were done; 0: only the first policies are made. policies: a seat has
-    this many. seconds: of work.
+    nash_conv: at most this value. iterations: completed; 0: only the first policies are made. policies: of one seat.
+    seconds: of work.
     """
 
     nash_conv: float | None = None
@@ -47,7 +47,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The source of payoffs: "exact", computed by an oracle that can, or "sampled", played by an ``Evaluator``.
+    """The source of payoffs: "exact", computed by the oracle, or "sampled", played by an ``Evaluator``.
 
     The other fields are arguments of the Evaluator and of the VecEnv in which it plays; exact payoffs need neither.
     """
@@ -81,11 +81,11 @@ class Workers:
 class Settings:
     """The settings of a league. Raises PlanError, with the value and a way out, if they do not fit together.
 
-    game: a name for ``load_game``; or env: a registered name, or module:function. seats: for each seat its agents,
-    names or patterns (``tagger_*``); without any, each agent has its own seat. oracle: one of ``ORACLES``, or
+    game: a name for ``load_game``; or env: a registered name, or module:function. seats: maps each seat to its agents'
+    names or to patterns of them (``tagger_*``); if empty, each agent has its own seat. oracle: one of ``ORACLES``, or
     module:function. solver: one of ``SOLVERS``. env_kwargs, oracle_kwargs, solver_kwargs: arguments. stop: when to end.
-    evaluation: the source of payoffs. workers: evaluate and learn in parallel; None: all work is done in turn, without
-    a coordinator.
+    evaluation: the source of payoffs. workers: run evaluations and trainings as tasks; None: they run one after another
+    in this process.
     """
 
     game: str | None = None

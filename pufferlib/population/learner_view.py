@@ -31,7 +31,7 @@ class LearnerView:
             batch = view.recv()     # the learner's rows, from one up to vec.agents_per_batch
             view.send(actions)      # one per row
 
-    An agent's row contains the sum of its rewards since its previous row, including those received while others acted;
+    The reward in an agent's row is the sum of those since its previous row, including any received while others acted;
     they are not discounted. If an agent had nothing to do at the beginning of its episode, its first row has its mask
     unset, as that beginning would have had. All other attributes are the VecEnv's. learner: its id in the router's
     pool.

@@ -107,7 +107,7 @@ def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure
 
 
 def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
-    """Return the targets of a seat in PSRO with rectified Nash, one per policy that the mixture plays in it.
+    """Return the targets of a seat in PSRO with rectified Nash, one for each policy that the seat plays.
 
     Each is the mixture restricted to the opponents that the policy beats or draws with. payoffs: (2, n_0, n_1).
     """

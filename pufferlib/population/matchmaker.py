@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Matchmaker(Protocol):
-    """The interface that a router needs to assign matchups."""
+    """The interface of a matchmaker."""
 
     def assign(self, env_ids: Sequence[int]) -> Sequence[Matchup]:
         """Return a matchup for each of these environments, whose episodes begin now."""
@@ -25,7 +25,7 @@ class Matchmaker(Protocol):
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         """Receive the result of an episode that has ended, before the environment's next one is assigned.
 
-        returns: (num_seats,) float64, each summed over a seat's agents; None if a failure or the user's reset cut the
+        returns: (num_seats,) float64, summed over each seat's agents; None if a failure or the user's reset cut the
         episode off, so that it does not count.
         """
 

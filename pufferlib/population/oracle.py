@@ -25,7 +25,7 @@ TABULAR = Origin("pufferlib.population.games.tabular:Tabular")
 
 
 class Oracle(Protocol):
-    """The interface that a loop needs for new policies; an oracle adds them to its pool."""
+    """The interface of an oracle, which makes new policies and adds them to its pool."""
 
     def initial(self, seat: int) -> int:
         """Return the id of a seat's first policy."""

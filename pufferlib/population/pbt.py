@@ -42,8 +42,9 @@ def population_based_training(
 
     pool: holds the learners. settings: the initial settings of each learner. train: trains a member's learner for a
     while, and returns its score. A state that it publishes for the learner, such as an optimiser's, is available at the
-    next call. Anything else that it keeps for a learner is outdated if the member has a parent. If it has a method
-    ``train_all``, as ``RemoteTraining`` does, that is called with all members of a generation and returns their scores.
+    next call. Anything else that it keeps for a learner is outdated if the member has a parent. If ``train`` has a
+    method ``train_all``, as ``RemoteTraining`` does, that is called with all members of a generation and returns their
+    scores.
     After each generation the worst ``share`` of all members copy the weights, state and settings of members drawn from
     the best ``share`` (exploit), and multiply each setting by one of ``factors`` (explore). seed: of these draws.
     Raises PlanError for fewer than two learners, or a share outside (0, 0.5].

@@ -121,7 +121,7 @@ def _current_matchup(router: Router) -> Matchup:
 def _start(
     vec: VecEnv, pool: PolicyPool, mixture: Mixture, num_episodes: int, seed: int | None, **settings: Any
 ) -> tuple[_Tally, Router]:
-    """Reset a VecEnv; return its tally and its router. settings: of the router. Raises PlanError for no episodes."""
+    """Reset a VecEnv; return its tally and its router. settings: of the router. Raises PlanError as ``play`` does."""
     if num_episodes < 1:
         raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
     tally_seed, router_seed, env_seed = np.random.SeedSequence(seed).generate_state(3).tolist()

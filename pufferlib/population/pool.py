@@ -59,7 +59,7 @@ class LearnerRecord:
 class PolicyPool:
     """A collection of policies by id. A frozen policy keeps its id and its weights, and is never removed.
 
-    Policies of equal origin and weights share them, in memory and on disk. A learner has one live version and an id
+    Policies of equal origin and weights share storage, in memory and on disk. A learner has one live version and an id
     below 0 until it is dropped; ``freeze`` appends a copy of its weights. Its weights are an actor's, or change
     only by ``publish``.
     folder: each frozen policy is written there when it is added, and ``open`` reads them again; None: memory only.
@@ -202,7 +202,7 @@ class PolicyPool:
         return tuple(self._learners)
 
     def weights(self, policy: int) -> dict[str, Tensor]:
-        """Return a copy of a policy's weights, on the CPU, or on the device of the actor that a learner is."""
+        """Return a copy of a policy's weights, on the CPU; those of a learning actor are on its device."""
         return {name: value.detach().clone() for name, value in self._content(policy)[1].items()}
 
     def origin(self, policy: int) -> Origin:
@@ -242,7 +242,7 @@ class PolicyPool:
         return self._read(self[policy].digest)
 
     def _checked(self, policy: Any, origin: Origin, seat: str | None) -> Mapping[str, Tensor]:
-        """Return a policy's weights. Raises PlanError if origin would make other ones, or for another type."""
+        """Return the weights of a policy to add. Raises PlanError if its type is wrong, or origin would make others."""
         module = policy.policy if isinstance(policy, Actor) else policy
         if isinstance(module, nn.Module):
             require_made_by(module, origin.policy, origin.policy_kwargs)
@@ -277,7 +277,7 @@ class PolicyPool:
         return digest
 
     def _release(self, digest: str) -> None:
-        """Remove a content from memory if no policy uses it any more."""
+        """Remove a policy's content from memory if no policy uses it any more."""
         learner_entries = (record.entry for record in self._learners.values())
         if all(entry.digest != digest for entry in (*self._entries, *learner_entries)):
             self._contents.pop(digest, None)

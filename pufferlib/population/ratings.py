@@ -189,7 +189,7 @@ def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array,
 
 
 def _checked(teams: Teams | None, num_seats: int) -> Teams:
-    """Return the teams, by default one per seat. Raises PlanError unless two or more teams share out all seats."""
+    """Return the teams, by default one per seat. Raises PlanError unless each seat is in exactly one of two or more."""
     if teams is None:
         return [(seat,) for seat in range(num_seats)]
     if sorted(seat for team in teams for seat in team) != list(range(num_seats)) or len(teams) < 2 or not all(teams):

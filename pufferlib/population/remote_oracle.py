@@ -24,12 +24,12 @@ TrainFunction = Callable[[VecEnv, PolicyPool, Member, int], float]
 
 
 class RemoteOracle(Oracle, ImprovingOracle):
-    """An oracle for loops that answers each request by a task of a coordinator.
+    """An oracle for loops that answers each request with a task of a coordinator.
 
     make: called on a worker with its VecEnv, its copy of the pool and a seed; returns an oracle that answers one
     request there: an Oracle for ``psro``, an ImprovingOracle for ``pipeline_psro``. The copy holds the policies of the
-    mixture's populations. If all randomness comes from the seed, answers do not depend on the worker. The oracle made
-    there ends with its answer. Only the state that it publishes for a learner, such as an optimiser's, survives: it is
+    mixture's populations. If all randomness comes from the seed, answers do not depend on the worker. The oracle is
+    discarded after its answer. Only the state that it publishes for a learner, such as an optimiser's, survives: it is
     returned with the weights, and passed on when the learner improves again.
     coordinator: its pool receives the policies. seed: of the tasks' seeds.
     """
@@ -163,7 +163,7 @@ def _improvement(
     make: OracleCreator,
     seed: int,
 ) -> tuple[dict[str, Tensor], Any]:
-    """Improve a learner by an oracle; return its weights and its state."""
+    """Improve a learner with an oracle; return its weights and its state."""
     pool.publish(learner, state=state)
     make(vec, pool, seed).improve(seat, learner, mixture)
     return _weights(pool, learner), pool.state(learner)

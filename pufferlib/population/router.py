@@ -38,7 +38,7 @@ class PolicyRows(NamedTuple):
 
 
 class Router:
-    """A player of all agents of a VecEnv, each by the policy of its seat in its environment's matchup.
+    """A router that plays all agents of a VecEnv, each with the policy of its seat in its environment's matchup.
 
     ::
 
@@ -55,7 +55,7 @@ class Router:
     seats: of the environments, by default one per agent. stack: whether policies that differ only in their weights are
     computed together. greedy: take the most likely actions instead of drawing them. seed: of the draws.
     Raises PlanError if episodes begin in the step in which others end (``autoreset_mode="same_step"``), if each row is
-    an environment of its own, or if the seats do not share out all agents.
+    an environment of its own, or unless each agent is in exactly one seat.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Meta-solvers: compute from the payoffs of policies how often each seat should play each policy.
+"""Meta-solvers: compute the probabilities with which each seat should play its policies from their payoffs.
 
 A solver takes payoffs, float64 (num_seats, n_0, n_1, …), and returns a list of each seat's probabilities, (n_seat,).
 All are deterministic. ``uniform``, ``last``, ``fictitious_play``, ``projected_replicator`` and ``alpha_rank`` take any
@@ -81,7 +81,7 @@ def _maximin(matrix: Array) -> Array:
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
-    """Return how often each policy was a best response to the others' play so far, if all seats play at once.
+    """Return the frequencies of best responses to the others' play so far, if all seats play at once.
 
     Ties go to the first policy. Source: Brown, "Iterative solution of games by fictitious play", 1951.
     """
@@ -223,7 +223,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solver_of(solver: str | Solver) -> Solver:
-    """Return the solver of a name used in a league's file, or a function unchanged. Raises PlanError."""
+    """Return the solver with a name from SOLVERS; return a function unchanged. Raises PlanError for an unknown name."""
     if callable(solver):
         return solver
     if not isinstance(solver, str) or solver not in SOLVERS:
@@ -232,9 +232,9 @@ def solver_of(solver: str | Solver) -> Solver:
 
 
 def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int, Array]:
-    """Return, for each policy that a seat plays, how often its successor should train against each opponent.
+    """Return, for each policy that a seat plays, the probabilities of the opponents that its successor trains against.
 
-    Opponents that the policy beats or draws with have the weights of the mixture, all others 0. This amplifies
+    Opponents that the policy beats or draws with are weighted as in the mixture, all others by 0. This amplifies
     strengths and keeps the population diverse. A policy that beats or draws with none is omitted. For two seats,
     constant-sum.
     Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.

@@ -14,7 +14,7 @@ __all__ = ["Stack"]
 
 
 class Stack:
-    """Policies without memory that differ only in their weights, of which it holds copies."""
+    """A stack of policies without memory that differ only in their weights, of which it holds copies."""
 
     def __init__(self, policies: Sequence[nn.Module]) -> None:
         self._weights = stack_module_state(list(policies))

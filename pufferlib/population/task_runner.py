@@ -1,4 +1,4 @@
-"""Tasks, and the runner that does them with one VecEnv and a copy of the pool with the weights received so far."""
+"""Tasks, and the runner that runs them with one VecEnv and a copy of the pool with the weights received so far."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Task:
     """A piece of work with a VecEnv: a rollout, an evaluation or a training.
 
     name: for messages. call: receives the worker's VecEnv, which it must reset first, and a copy of the pool, and
-    returns the task's result. What it adds or publishes in the copy stays there. The call and its result must be
+    returns the task's result. Changes to the copy are not passed on. The call and its result must be
     picklable. All its randomness should come from a seed of its own, so that the result does not depend on the worker.
     policies: ids of the policies whose weights the copy has; learners as they were last published.
     """
@@ -56,7 +56,7 @@ def seed_of(sequence: np.random.SeedSequence) -> int:
 
 
 class Order(NamedTuple):
-    """The information that a worker needs with a task.
+    """The information sent to a worker with a task.
 
     entries, learners: of the pool. stale: digests of contents that are no longer in use. new: digests of the contents
     that are sent with the task.
@@ -153,7 +153,7 @@ class Supply:
 
 
 class TaskRunner:
-    """A VecEnv and the contents received so far; does one task at a time. Raises the errors of ``make``."""
+    """A VecEnv and the contents received so far; runs one task at a time. Raises the errors of ``make``."""
 
     def __init__(self, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
         self._threads = torch_threads
@@ -167,7 +167,7 @@ class TaskRunner:
         self._contents.update(zip(order.new, contents, strict=True))
 
     def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> Any:
-        """Do a task, and return its result or FailedTask."""
+        """Run a task, and return its result or FailedTask."""
         pool = PolicyPool.copied(order.entries, order.learners, self._contents)
         with _torch_threads(self._threads):
             try:
@@ -183,7 +183,7 @@ class TaskRunner:
 class LocalWorkers:
     """A single worker, which is this process.
 
-    timeout_s: with None, tasks are done in the calling thread, else each in a thread of its own.
+    timeout_s: with None, tasks run in the calling thread, else each in its own thread.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class LocalWorkers:
 
 
 class Attempt(threading.Thread):
-    """A thread that does a task, and can be abandoned. result: the task's, once the thread has ended."""
+    """A thread that runs a task, and can be abandoned. result: the task's, once the thread has ended."""
 
     def __init__(self, task_runner: TaskRunner, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> None:
         super().__init__(name="pufferlib task", daemon=True)  # a task that hangs must not keep the process alive

@@ -20,11 +20,11 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PettingZoo environment that plays a game turn by turn. All players have a row in each step, but only one acts.
 
     game: a name for ``load_game``, or a Game. observation: "tensor", OpenSpiel's information state tensor, or its
-    observation tensor if the game has no other; or "index", the number of the information state
+    observation tensor if it has none; or "index", the number of the information state
     (``SequenceForm.index``; 0 for players who do not act), which ``Tabular`` reads. The default is "tensor" if the game
     has one, else "index".
     Observations are dicts of "state" and "action_mask". The mask of a player who does not act is all 0, and the
-    player's action is ignored. Only the last step pays rewards.
+    player's action is ignored. Rewards are paid only in the last step.
     render_mode: with "ansi", ``render`` returns the game's state as text, including what players hide from each other.
     Raises PlanError for other arguments; ``step`` raises ActionError for an action that the player's mask forbids.
     """

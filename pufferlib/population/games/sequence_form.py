@@ -213,7 +213,7 @@ class SequenceForm:
     def nash_conv(self, plans: Sequence[Array]) -> float:
         """Return the sum of what each player alone could gain by a best response: 0 only in Nash equilibria.
 
-        Equals OpenSpiel's ``nash_conv``; its ``exploitability`` is this divided by the number of players.
+        Equals OpenSpiel's ``nash_conv``; OpenSpiel's ``exploitability`` is this divided by the number of players.
         """
         best = sum(self.best_response(player, plans)[0] for player in range(self.num_players))
         return best - float(self.values(plans).sum())

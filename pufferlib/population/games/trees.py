@@ -37,8 +37,8 @@ class Game(Protocol):
 def load_game(name: str) -> Game:
     """Return a game by its name: "kuhn_poker" or "leduc_poker", both for two players, or any OpenSpiel game.
 
-    Simultaneous games are converted to turn-based ones with hidden moves. Raises MissingExtra if the game needs
-    OpenSpiel, which is not installed, and RegistryError for an unknown name, with the nearest known one.
+    Simultaneous games are converted to turn-based ones with hidden moves. Raises MissingExtra if OpenSpiel is needed
+    but not installed, and RegistryError for an unknown name, with the nearest known one.
     """
     for game_class in (KuhnPoker, LeducPoker):
         if name == game_class.name:
