@@ -489,8 +489,8 @@ def ppo_step(
 def weighed(advantages: Tensor, masks: Tensor, floor: float) -> tuple[Tensor, Tensor]:
     """Return each row's weight in a mean over the valid rows of all processes, and the normalized advantages.
 
-    These are centred on their mean and divided by their deviation, but at least by ``floor``. Processes wait for each
-    other only once: the count and both moments are summed together, in float64, and the variance is computed from them.
+    The latter are centred on their mean and divided by their deviation, but at least by ``floor``. Processes wait for
+    each other only once: the count and both moments are summed together, in float64; the variance follows from them.
     """
     weighted = (advantages * masks).double()
     sums = total(torch.stack([masks.sum(dtype=weighted.dtype), weighted.sum(), weighted.square().sum()]))

@@ -1,4 +1,4 @@
-"""Teams: which of an environment's agents share a policy."""
+"""Teams: groups of an environment's agents that share a policy."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ def render_mode(
     among: Sequence[str] = (RGB,),
     make_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the first of some render modes that an environment supports, after making and drawing one.
+    """Return the first of the given render modes that an environment supports, tested by making and drawing one.
 
-    among: these modes. make_kwargs: of ``pufferlib.make``; by default the environment is made in a worker. Raises
+    among: the modes. make_kwargs: of ``pufferlib.make``; by default the environment is made in a worker. Raises
     PlanError if it supports none of them, or cannot be made with its mode; MissingExtra if drawing needs a package that
     is not installed, which is common among environments that can be stepped without.
     """

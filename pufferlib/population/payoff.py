@@ -138,7 +138,7 @@ class PayoffTable:
         return True
 
     def fill(self, means: Array, wins: Array | None = None) -> None:
-        """Set all cells to values that were computed. means, wins: as the table's attributes; wins=None: unknown.
+        """Set all cells to computed values. means, wins: as the table's attributes; wins=None: unknown.
 
         Raises PlanError for other shapes.
         """

@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass
 class LearnerRecord:
-    """A pool's record of a learner. actor: None if its entry's digest names its weights. state: see ``publish``."""
+    """A pool's record of a learner. actor: None if the pool stores its weights by digest. state: see ``publish``."""
 
     entry: Entry
     origin: Origin

@@ -1,4 +1,4 @@
-"""Tasks, and the runner that runs them with one VecEnv and a copy of the pool with the weights received so far."""
+"""Tasks, and ``TaskRunner``, which runs them with a VecEnv and a copy of the pool with the weights received so far."""
 
 from __future__ import annotations
 
