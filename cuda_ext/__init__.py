@@ -13,7 +13,7 @@ functions       the function manager: compiles, caches and runs kernels on the h
 device          compiles, caches and launches kernels on a CUDA device
 launcher        launches a kernel on the host or a device, with its arguments
 sources         generates the programs that are compiled
-checking        runs kernels on the host as a device would; raises an error if a barrier would block for ever
+checking        runs kernels on the host as a device would; raises an error if a barrier would block forever
 host.h          runs kernels on the host: as loops, as fibres that check barriers, as threads for sanitizers;
                 host_main.h runs launches, one environment after another or many side by side; host_threads.h has the
                 threads that share a launch

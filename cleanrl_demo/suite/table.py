@@ -113,7 +113,7 @@ class Screen:
 
 
 def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int = 0, *, jobs: int = 1) -> str:
-    """Summarize an examination in a line: passed and total numbers, duration, and counts of the other outcomes."""
+    """Summarize all examinations in a line: passed and total numbers, duration, and counts of the other outcomes."""
     num_failed = sum(verdict.failed for verdict in verdicts)
     num_impossible = sum(verdict.cannot for verdict in verdicts)
     num_passed = len(verdicts) - num_failed - num_impossible

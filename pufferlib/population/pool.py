@@ -168,7 +168,7 @@ class PolicyPool:
         return record.version
 
     def version(self, learner: int) -> int:
-        """Return how often ``publish`` was called for a learner."""
+        """Return the number of ``publish`` calls for a learner."""
         return self._learner(learner).version
 
     def state(self, learner: int) -> Any:

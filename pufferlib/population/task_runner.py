@@ -115,7 +115,7 @@ class TaskWorkers(Protocol):
 
 
 class Supply:
-    """The contents of a pool, from which workers are sent those that they lack."""
+    """The contents of a pool, for sending to workers that lack them."""
 
     def __init__(self, pool: PolicyPool) -> None:
         self._pool = pool

@@ -37,7 +37,7 @@ class Tabular(nn.Module):
 
 
 class Logits(nn.Module):
-    """A policy for trainers with a table of logits (or Q-values) per action and a value per information state.
+    """A trainable policy: a logit (or Q-value) for each action, and a value, in each information state.
 
     All are 0 at first. It plays in ``GameEnv(game, observation="index")``, and does not generalise between states.
     """
