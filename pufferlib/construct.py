@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 from pufferlib import _native, vectorization
 from pufferlib.errors import PlanError
-from pufferlib.util.annotations import EnvSource
 from pufferlib.util.parameters import Unpack
 from pufferlib.util.suggestions import not_one_of, says_what_was_meant
 from pufferlib.vectorization import Multiprocessing, Pool, Serial, VecEnv
@@ -26,7 +26,9 @@ def known_backends() -> tuple[str, ...]:
 
 
 @says_what_was_meant(misplaced, "env_kwargs", MakeParameters)
-def make(env: EnvSource, **kwargs: Unpack[MakeParameters]) -> VecEnv:
+def make(
+    env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str], **kwargs: Unpack[MakeParameters]
+) -> VecEnv:
     """Return a VecEnv that runs ``num_envs`` environments.
 
     env: a callable that makes one environment (Gymnasium, PettingZoo or PufferEnv) and is called in its worker; a
