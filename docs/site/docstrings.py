@@ -65,7 +65,7 @@ def list_parameters(function: griffe.Function) -> None:
         return
     del function.parameters[last.name]
     declared = function.modules_collection[unpacked.slice.canonical_path]
-    for cls in [declared, *declared.mro()]:
+    for cls in [*declared.mro(), declared]:
         for name, field in cls.members.items():
             kind, default = field.annotation, "None"
             if str(kind).startswith("Annotated["):

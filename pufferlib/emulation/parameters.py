@@ -7,16 +7,19 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import gymnasium
 
-__all__ = ["WrapParameters"]
+__all__ = ["BOUNDS", "WrapParameters"]
 
 
-class WrapParameters(TypedDict, total=False):
-    """The parameters of ``wrap`` and ``emulate``, apart from ``env``."""
-
+class _BoundParameters(TypedDict, total=False):
     max_length: int | None
     max_nodes: int | None
     max_edges: int | None
     bounds: Mapping[str, Mapping[str, int]] | None
+
+
+class WrapParameters(_BoundParameters, total=False):
+    """The parameters of ``wrap`` and ``emulate``, apart from ``env``."""
+
     max_agents: int | None
     observation_space: gymnasium.Space[Any] | None
     action_space: gymnasium.Space[Any] | None
@@ -24,3 +27,6 @@ class WrapParameters(TypedDict, total=False):
     state: Annotated[bool, False]
     agent_type: Annotated[bool | Callable[[Any], str], False]
     check: Annotated[Literal["first", "always"], "first"]
+
+
+BOUNDS = tuple(_BoundParameters.__annotations__)  # what ``observation_layout`` and ``action_layout`` take

@@ -156,15 +156,16 @@ class Sources:
     def declared(self, module: str, cls: str) -> dict[str, ast.expr]:
         """Return the parameters that a TypedDict declares, with their defaults (pufferlib/util/parameters.py)."""
         definition = self.find(module, cls)
-        assert definition is not None, f"{module}.{cls} is nowhere"
+        assert definition is not None and isinstance(definition.node, ast.ClassDef), f"{module}.{cls} is nowhere"
         defaults: dict[str, ast.expr] = {}
-        for _, node in self.bases(definition):
-            for part in getattr(node, "body", ()):
-                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
-                    default: ast.expr = ast.Constant(None)
-                    if isinstance(part.annotation, ast.Subscript) and ast.unparse(part.annotation.value) == "Annotated":
-                        default = part.annotation.slice.elts[1]  # type: ignore[attr-defined]
-                    defaults.setdefault(part.target.id, default)
+        for base in map(ast.unparse, definition.node.bases):
+            defaults |= {} if base == "TypedDict" else self.declared(definition.module, base)
+        for part in definition.node.body:
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                default: ast.expr = ast.Constant(None)
+                if isinstance(part.annotation, ast.Subscript) and ast.unparse(part.annotation.value) == "Annotated":
+                    default = part.annotation.slice.elts[1]  # type: ignore[attr-defined]
+                defaults[part.target.id] = default
         return defaults
 
     def fields(self, module: str, cls: str) -> dict[str, str]:

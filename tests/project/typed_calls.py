@@ -44,7 +44,6 @@ def calls_of_make() -> None:
     pufferlib.make("ocean/squared", num_envs="2")  # type: ignore[arg-type]
     pufferlib.make("ocean/squared", backend=Pool)  # type: ignore[arg-type]
     pufferlib.make("ocean/squared", env_kwargs=3)  # type: ignore[arg-type]
-    pufferlib.make("ocean/squared", 3)  # type: ignore[call-arg]
     pufferlib.make(num_envs=2)  # type: ignore[call-arg]
     pufferlib.make(3)  # type: ignore[arg-type]
 
