@@ -63,7 +63,9 @@ def list_parameters(function: griffe.Function) -> None:
     decorators = {str(decorator.value).partition("(")[0] for decorator in function.decorators}
     if not str(unpacked).startswith("Unpack[") or "says_what_was_meant" not in decorators:
         return
-    del function.parameters[last.name]
+    positional = [parameter for parameter in function.parameters if parameter.kind not in (KEYWORD_ONLY, last.kind)]
+    keywords = [parameter for parameter in function.parameters if parameter.kind is KEYWORD_ONLY]
+    function.parameters = griffe.Parameters(*positional)
     declared = function.modules_collection[unpacked.slice.canonical_path]
     for cls in [*declared.mro(), declared]:
         for name, field in cls.members.items():
@@ -73,6 +75,8 @@ def list_parameters(function: griffe.Function) -> None:
                 (declaration,) = ast.parse(field.source).body  # in griffe's annotations strings have no quotes
                 default = ast.unparse(declaration.annotation.slice.elts[1])
             function.parameters.add(griffe.Parameter(name, annotation=kind, kind=KEYWORD_ONLY, default=default))
+    for parameter in keywords:
+        function.parameters.add(parameter)
 
 
 class Docstrings(griffe.Extension):

@@ -72,7 +72,7 @@ def says_what_was_meant(
         keywords = [] if parameters is None else keywords_of(parameters)
         if keywords:
             *plain, _ = signature.parameters.values()  # the last are **kwargs
-            signature = signature.replace(parameters=[*plain, *keywords])
+            signature = signature.replace(parameters=sorted([*keywords, *plain], key=lambda parameter: parameter.kind))
         known = [name for name in signature.parameters if name != "self"]
 
         @functools.wraps(function)

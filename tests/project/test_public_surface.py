@@ -143,10 +143,10 @@ class Sources:
         decorators = {ast.unparse(decorator).partition("(")[0] for decorator in function.decorator_list}
         unpacked = re.fullmatch(r"Unpack\[(\w+)\]", ast.unparse(getattr(arguments.kwarg, "annotation", None) or []))
         if unpacked and "says_what_was_meant" in decorators:
+            declared = self.declared(module, unpacked[1])
             arguments.kwarg = None
-            for name, default in self.declared(module, unpacked[1]).items():
-                arguments.kwonlyargs.append(ast.arg(name))
-                arguments.kw_defaults.append(default)
+            arguments.kwonlyargs = [*map(ast.arg, declared), *arguments.kwonlyargs]
+            arguments.kw_defaults = [*declared.values(), *arguments.kw_defaults]
         for argument in ast.walk(arguments):
             if isinstance(argument, ast.arg):
                 argument.annotation = None
