@@ -63,8 +63,8 @@ def says_what_was_meant(
 
     nested: returns the names that belong in a dict argument, keyed by that argument. otherwise: the argument that takes
     all further names. If no name is near and otherwise is "", the error lists the function's arguments.
-    parameters: the class in parameters.py that the function's ``**kwargs`` unpack. The decorated function has them in
-        its signature, and calls the function with all of them, by default with their defaults.
+    parameters: the TypedDict that the function's ``**kwargs`` unpack (parameters.py). The decorated function lists its
+        parameters in its signature, and fills in the defaults of those that are not passed.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
