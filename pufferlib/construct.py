@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from pufferlib import _native, vectorization
 from pufferlib.errors import PlanError
+from pufferlib.util.parameters import Unpack
 from pufferlib.util.suggestions import not_one_of, says_what_was_meant
 from pufferlib.vectorization import Multiprocessing, Pool, Serial, VecEnv
 from pufferlib.vectorization.core.arguments import misplaced
+from pufferlib.vectorization.core.parameters import MakeParameters
 
 __all__ = ["BACKENDS", "known_backends", "make"]
 
@@ -23,30 +25,9 @@ def known_backends() -> tuple[str, ...]:
     return (*BACKENDS, *["ray"] * (find_spec("ray") is not None))
 
 
-@says_what_was_meant(misplaced, "env_kwargs")
+@says_what_was_meant(misplaced, "env_kwargs", MakeParameters)
 def make(
-    env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
-    *,
-    backend: str = "serial",
-    num_envs: int | None = None,
-    num_workers: int | None = None,
-    batch_size: int | None = None,
-    seed: int | None = None,
-    env_args: Sequence[Any] = (),
-    env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-    wrap_kwargs: Mapping[str, Any] | None = None,
-    autoreset_mode: Any = "next_step",
-    context: str | None = None,
-    copy: bool = False,
-    as_torch: bool | None = None,
-    device: Any = None,
-    check: str = "first",
-    debug: bool = False,
-    on_error: str = "raise",
-    max_restarts: int | None = 3,
-    step_timeout: float | None = None,
-    reset_timeout: float | None = None,
-    backend_kwargs: Mapping[str, Any] | None = None,
+    env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str], **kwargs: Unpack[MakeParameters]
 ) -> VecEnv:
     """Return a VecEnv that runs ``num_envs`` environments.
 
@@ -93,31 +74,11 @@ def make(
     Raises PlanError for impossible counts or arguments, RegistryError for unknown names, SpaceError for spaces that
     cannot be flattened, WorkerError if an environment cannot be made.
     """
+    backend = kwargs.pop("backend")
     try:
         name = KINDS[backend]
     except (KeyError, TypeError):
         raise PlanError(not_one_of("backend", backend, KINDS)) from None
     _native.warn_of_portable_path()
     kind: Callable[..., VecEnv] = getattr(vectorization, name)
-    return kind(
-        env,
-        num_envs=num_envs,
-        num_workers=num_workers,
-        batch_size=batch_size,
-        seed=seed,
-        env_args=env_args,
-        env_kwargs=env_kwargs,
-        wrap_kwargs=wrap_kwargs,
-        autoreset_mode=autoreset_mode,
-        context=context,
-        copy=copy,
-        as_torch=as_torch,
-        device=device,
-        check=check,
-        debug=debug,
-        on_error=on_error,
-        max_restarts=max_restarts,
-        step_timeout=step_timeout,
-        reset_timeout=reset_timeout,
-        backend_kwargs=backend_kwargs,
-    )
+    return kind(env, **kwargs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
 
 NAMES = re.compile(r"^(\w+(?:, \w+)*): (?=\S)")
+KEYWORD_ONLY = griffe.ParameterKind.keyword_only
 LATER = re.compile(r"(?<=[.;]) (?=(\w+(?:, \w+)*): \S)")
 
 
@@ -44,6 +47,38 @@ def comment_of(attribute: griffe.Attribute) -> str:
     return line.partition("  # ")[2].strip()
 
 
+def functions_of(parent: griffe.Object) -> Iterator[griffe.Function]:
+    """Yield the functions and methods of a package, module or class."""
+    for member in parent.members.values():
+        if isinstance(member, griffe.Function):
+            yield member
+        elif isinstance(member, griffe.Module | griffe.Class):
+            yield from functions_of(member)
+
+
+def list_parameters(function: griffe.Function) -> None:
+    """Replace ``**kwargs: Unpack[Parameters]`` by these, if ``says_what_was_meant`` fills in their defaults."""
+    *_, last = [None, *function.parameters]
+    unpacked = last and last.annotation
+    decorators = {str(decorator.value).partition("(")[0] for decorator in function.decorators}
+    if not str(unpacked).startswith("Unpack[") or "says_what_was_meant" not in decorators:
+        return
+    positional = [parameter for parameter in function.parameters if parameter.kind not in (KEYWORD_ONLY, last.kind)]
+    keywords = [parameter for parameter in function.parameters if parameter.kind is KEYWORD_ONLY]
+    function.parameters = griffe.Parameters(*positional)
+    declared = function.modules_collection[unpacked.slice.canonical_path]
+    for cls in [*declared.mro(), declared]:
+        for name, field in cls.members.items():
+            kind, default = field.annotation, "None"
+            if str(kind).startswith("Annotated["):
+                kind, _ = kind.slice.elements
+                (declaration,) = ast.parse(field.source).body  # in griffe's annotations strings have no quotes
+                default = ast.unparse(declaration.annotation.slice.elts[1])
+            function.parameters.add(griffe.Parameter(name, annotation=kind, kind=KEYWORD_ONLY, default=default))
+    for parameter in keywords:
+        function.parameters.add(parameter)
+
+
 class Docstrings(griffe.Extension):
     """Reads this project's docstrings for mkdocstrings."""
 
@@ -51,11 +86,13 @@ class Docstrings(griffe.Extension):
         if mod.docstring is not None:
             mod.docstring.value = as_list(mod.docstring.value, None)
 
-    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        if func.docstring is not None:
-            func.docstring.value = as_list(
-                func.docstring.value, {parameter.name.strip("*") for parameter in func.parameters}
-            )
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        for function in functions_of(pkg):
+            list_parameters(function)
+            if function.docstring is not None:
+                function.docstring.value = as_list(
+                    function.docstring.value, {parameter.name.strip("*") for parameter in function.parameters}
+                )
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         if cls.docstring is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,9 +17,11 @@ from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, W
 from pufferlib.layout import Layout, Leaf
 from pufferlib.util.annotations import Array, EnvSource, Options, ResetSeed
 from pufferlib.vectorization import Batch, Infos, VecEnv
+from pufferlib.vectorization.core.parameters import MakeParameters
 from pufferlib.vectorization.core.plan import checked_mode
 
 __all__ = [
+    "AdapterParameters",
     "LeafRows",
     "actions_for",
     "ends_of",
@@ -39,6 +41,12 @@ TAKE_ROWS = ("Gymnasium", "Stable-Baselines3", "TorchRL", "skrl")  # libraries w
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
+class AdapterParameters(MakeParameters, total=False):
+    """The parameters of ``make`` for one of the libraries in TAKE_ROWS."""
+
+    agents: str | None
+
+
 @contextlib.contextmanager
 def needs(library: str, extra: str) -> Iterator[None]:
     """Raise MissingExtra, with the pip command, in place of an ImportError in this block."""
@@ -50,21 +58,22 @@ def needs(library: str, extra: str) -> Iterator[None]:
         ) from error
 
 
-def make_for(library: str, mode: str, env: EnvSource, kwargs: dict[str, Any]) -> VecEnv:
+def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, object]) -> VecEnv:
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
-    kwargs: arguments of ``make``, and ``agents``: "rows" makes each agent a separate environment (see AgentRows).
+    kwargs: those of AdapterParameters. agents: "rows" makes each agent a separate environment (see AgentRows).
     Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents per
     environment or mixed discrete and continuous actions, and the errors of ``make``.
     """
-    autoreset_mode, agents = checked_mode(kwargs.pop("autoreset_mode", mode)), kwargs.pop("agents", None)
+    arguments: dict[str, Any] = dict(kwargs)
+    autoreset_mode, agents = checked_mode(arguments.pop("autoreset_mode", mode)), arguments.pop("agents", None)
     if autoreset_mode != mode:
         raise PlanError(f"autoreset_mode={autoreset_mode!r}, but {library} counts on {mode!r}; leave it out")
     if agents is not None and library not in TAKE_ROWS:
         raise PlanError(f"agents={agents!r}, but the adapter for {library} cannot make agents rows; leave it out")
     if agents not in (None, "rows"):
         raise PlanError(f'agents={agents!r} is not "rows"; use that, or leave it out for environments of one agent')
-    vec = make(env, autoreset_mode=mode, **kwargs)
+    vec = make(env, autoreset_mode=mode, **arguments)
     try:
         if vec.autoreset_mode != mode:
             raise PlanError(

@@ -18,7 +18,9 @@ from gymnasium import spaces
 from pufferlib.adapters.common import ends_of, make_for, needs, recv_arrays, require_rows, reset_arrays
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.util.annotations import Array, EnvSource
+from pufferlib.util.parameters import Unpack
 from pufferlib.vectorization import VecEnv
+from pufferlib.vectorization.core.parameters import MakeParameters
 
 with needs("dm_env", "dm-env"):
     import dm_env
@@ -89,7 +91,7 @@ class DMEnvironment(dm_env.Environment):
         return _first(self.vec.observation_layout.unflatten(rows))
 
 
-def make(env: EnvSource, **kwargs: object) -> DMEnvironment:
+def make(env: EnvSource, **kwargs: Unpack[MakeParameters]) -> DMEnvironment:
     """Return ``pufferlib.make(env, num_envs=1, …)`` as a DMEnvironment.
 
     Takes the arguments of ``make``. Raises the errors of ``make`` and of DMEnvironment.

@@ -18,15 +18,17 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from pufferlib.adapters.common import make_for
+from pufferlib.adapters.common import AdapterParameters, make_for
 from pufferlib.adapters.gymnasium_rows import LIBRARY, GymnasiumRowsVecEnv
 from pufferlib.adapters.gymnasium_vecenv import DEFAULT_MODE, AutoresetMode, GymnasiumVecEnv, WaitTimeout
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
 from pufferlib.util.annotations import EnvSource, GymnasiumEnv
+from pufferlib.util.parameters import Unpack
 from pufferlib.util.suggestions import not_one_of
 from pufferlib.vectorization import Multiprocessing, Serial
+from pufferlib.vectorization.core.plan import checked_mode
 
 __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "make", "make_vec"]
 
@@ -107,7 +109,7 @@ class AsyncVectorEnv(GymnasiumVecEnv):
         )
 
 
-def make(env: EnvSource, **kwargs: Any) -> GymnasiumRowsVecEnv:
+def make(env: EnvSource, **kwargs: Unpack[AdapterParameters]) -> GymnasiumRowsVecEnv:
     """Return ``pufferlib.make(env, …)``, on any backend, as a GymnasiumRowsVecEnv.
 
     Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of GymnasiumRowsVecEnv.
@@ -116,8 +118,7 @@ def make(env: EnvSource, **kwargs: Any) -> GymnasiumRowsVecEnv:
         spaces, and their episodes must end together; otherwise SpaceError is raised.
     autoreset_mode: an AutoresetMode or its name in ``make``; by default that of the installed Gymnasium.
     """
-    mode = kwargs.get("autoreset_mode", DEFAULT_MODE)
-    mode = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
+    mode = checked_mode(kwargs.get("autoreset_mode", DEFAULT_MODE))
     return GymnasiumRowsVecEnv(make_for(LIBRARY, mode, env, {**kwargs, "autoreset_mode": mode}))
 
 

@@ -8,7 +8,6 @@ docs/adapters.md lists the differences.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +15,13 @@ from typing import Any
 from pufferlib.adapters.common import LeafRows, make_for, needs, require_rows
 from pufferlib.adapters.gymnasium_rows import GymnasiumRowsVecEnv, Seeds
 from pufferlib.emulation import wrap
+from pufferlib.emulation.parameters import WrapParameters
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.registry import creator
 from pufferlib.util.annotations import EnvSource, Function
+from pufferlib.util.parameters import Unpack
 from pufferlib.vectorization import VecEnv
+from pufferlib.vectorization.core.parameters import MakeParameters
 
 with needs("RLlib", "rllib"):
     from ray.rllib.env.multi_agent_env import MultiAgentEnv
@@ -62,7 +64,7 @@ class Agents(MultiAgentEnv):
     kwargs: for ``wrap``. Raises SpaceError for an environment with one agent or without ``possible_agents``.
     """
 
-    def __init__(self, env: Any, **kwargs: Any) -> None:
+    def __init__(self, env: Any, **kwargs: Unpack[WrapParameters]) -> None:
         if isinstance(env, str) or callable(env):
             env = creator(env)()
         self.env = wrapped = wrap(env, **kwargs)
@@ -118,7 +120,7 @@ class Agents(MultiAgentEnv):
         return {agent: self._leaf_rows[agent].of(row) for agent, row in observations.items()}
 
 
-def make(env: EnvSource, **kwargs: object) -> RLlibVecEnv:
+def make(env: EnvSource, **kwargs: Unpack[MakeParameters]) -> RLlibVecEnv:
     """Return ``pufferlib.make(env, …)`` as an RLlibVecEnv. Takes the arguments of ``make``.
 
     For use as the ``vector_entry_point`` of ``gymnasium.register``, bind env with functools.partial. Raises the errors
@@ -127,7 +129,7 @@ def make(env: EnvSource, **kwargs: object) -> RLlibVecEnv:
     return RLlibVecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
-def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: object) -> Any:
+def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: Any) -> Any:
     """Set the environment of an RLlib config and return the config.
 
     num_envs: per env runner, a separate process. env, kwargs: for ``make`` or, after
@@ -141,7 +143,7 @@ def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: o
     if "seed" in kwargs:
         raise PlanError(f"seed={kwargs['seed']!r} would be that of every env runner; use config.debugging(seed=…)")
     if config.is_multi_agent:
-        if foreign := sorted(set(kwargs) - set(inspect.signature(wrap).parameters)):
+        if foreign := sorted(kwargs.keys() - WrapParameters.__annotations__.keys()):
             raise PlanError(
                 f"{', '.join(foreign)}: RLlib steps environments of several agents itself; leave that out, or bind an "
                 "environment's own arguments with functools.partial"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pufferlib.adapters.common import (
+    AdapterParameters,
     LeafRows,
     actions_for,
     ids_of,
@@ -30,6 +31,7 @@ from pufferlib.adapters.common import (
 from pufferlib.errors import WorkerError
 from pufferlib.registry import creator
 from pufferlib.util.annotations import Array, EnvSource, Function
+from pufferlib.util.parameters import Unpack
 from pufferlib.vectorization import VecEnv
 
 with needs("stable-baselines3", "sb3"):
@@ -189,7 +191,7 @@ class SubprocVecEnv(SB3VecEnv):
         super().__init__(make_for(LIBRARY, MODE, [_with_layers(env_fn) for env_fn in env_fns], kwargs))
 
 
-def make(env: EnvSource, **kwargs: object) -> SB3VecEnv:
+def make(env: EnvSource, **kwargs: Unpack[AdapterParameters]) -> SB3VecEnv:
     """Return ``pufferlib.make(env, …)`` as an SB3VecEnv.
 
     Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of SB3VecEnv.

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.adapters.common import (
+    AdapterParameters,
     ends_of,
     make_for,
     needs,
@@ -24,6 +25,7 @@ from pufferlib.adapters.common import (
     reset_arrays,
 )
 from pufferlib.util.annotations import Array, EnvSource
+from pufferlib.util.parameters import Unpack
 from pufferlib.vectorization import VecEnv
 
 with needs("skrl", "skrl"):
@@ -140,7 +142,7 @@ class SkrlVecEnv(Wrapper):
         return torch.tensor(values, device=self.device).unsqueeze(-1)
 
 
-def make(env: EnvSource, **kwargs: object) -> SkrlVecEnv:
+def make(env: EnvSource, **kwargs: Unpack[AdapterParameters]) -> SkrlVecEnv:
     """Return ``pufferlib.make(env, …)`` as a SkrlVecEnv.
 
     Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of SkrlVecEnv.

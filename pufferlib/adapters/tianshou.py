@@ -30,7 +30,9 @@ from pufferlib.adapters.common import (
 )
 from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
 from pufferlib.util.annotations import Array, EnvSource
+from pufferlib.util.parameters import Unpack
 from pufferlib.vectorization import VecEnv
+from pufferlib.vectorization.core.parameters import MakeParameters
 
 with needs("tianshou", "tianshou"):
     from tianshou.env import BaseVectorEnv
@@ -297,7 +299,9 @@ class SubprocVectorEnv(TianshouVecEnv):
         super().__init__(make_for(LIBRARY, MODE, list(env_fns), kwargs), wait_num, timeout)
 
 
-def make(env: EnvSource, wait_num: int | None = None, timeout: float | None = None, **kwargs: object) -> TianshouVecEnv:
+def make(
+    env: EnvSource, wait_num: int | None = None, timeout: float | None = None, **kwargs: Unpack[MakeParameters]
+) -> TianshouVecEnv:
     """Return ``pufferlib.make(env, …)``, by default on ``backend="pool"``, as a TianshouVecEnv.
 
     wait_num, timeout: see TianshouVecEnv. Takes the other arguments of ``make`` except batch_size, which is 1. Raises

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.adapters.common import (
+    AdapterParameters,
     actions_for,
     ends_of,
     make_for,
@@ -28,6 +29,7 @@ from pufferlib.adapters.common import (
 from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import Leaf
 from pufferlib.util.annotations import Array, EnvSource
+from pufferlib.util.parameters import Unpack
 from pufferlib.vectorization import VecEnv
 
 with needs("torchrl", "torchrl"):
@@ -180,7 +182,7 @@ class TorchRLVecEnv(EnvBase):
         return tensor if self.batch_size else tensor[0]
 
 
-def make(env: EnvSource, one_hot: bool = False, **kwargs: object) -> TorchRLVecEnv:
+def make(env: EnvSource, one_hot: bool = False, **kwargs: Unpack[AdapterParameters]) -> TorchRLVecEnv:
     """Return ``pufferlib.make(env, …)`` as a TorchRLVecEnv.
 
     Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of TorchRLVecEnv.
@@ -191,7 +193,7 @@ def make(env: EnvSource, one_hot: bool = False, **kwargs: object) -> TorchRLVecE
     """
 
     def again() -> VecEnv:
-        return make_for(LIBRARY, MODE, env, dict(kwargs))
+        return make_for(LIBRARY, MODE, env, kwargs)
 
     return TorchRLVecEnv(again(), one_hot, again)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, Literal
 
@@ -13,36 +13,24 @@ import gymnasium
 
 from pufferlib.emulation.gymnasium_env import EmulatedEnv, GymnasiumRows
 from pufferlib.emulation.native import NativeEnv, native_rows
+from pufferlib.emulation.parameters import WrapParameters
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.emulation.single_agent import own_attribute
 from pufferlib.emulation.vectorized import VectorRows, is_vectorized
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import MissingExtra, PlanError, SpaceError
 from pufferlib.registry import creator
+from pufferlib.util.parameters import Unpack, keywords_of
 from pufferlib.util.suggestions import says_what_was_meant
 
 __all__ = ["RowEnv", "Rows", "emulate", "wrap"]
 
 _MULTI_AGENT = ("max_agents", "observation_space", "action_space", "state", "agent_type")
-_DEFAULTS = (("check", "first"), ("state", False), ("agent_type", False))  # treated as not passed
+_DEFAULTS = {keyword.name: keyword.default for keyword in keywords_of(WrapParameters) if keyword.default is not None}
 
 
-@says_what_was_meant()
-def wrap(
-    env: Any,
-    *,
-    max_length: int | None = None,
-    max_nodes: int | None = None,
-    max_edges: int | None = None,
-    bounds: Mapping[str, Mapping[str, int]] | None = None,
-    max_agents: int | None = None,
-    observation_space: gymnasium.Space[Any] | None = None,
-    action_space: gymnasium.Space[Any] | None = None,
-    action_mask: bool | None = None,
-    state: bool = False,
-    agent_type: bool | Callable[[Any], str] = False,
-    check: Literal["first", "always"] = "first",
-) -> Any:
+@says_what_was_meant(parameters=WrapParameters)
+def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
     """Wrap an environment so that its observation and action spaces are flat.
 
     A Gymnasium environment stays one; a PettingZoo environment, AEC or parallel, becomes a parallel one.
@@ -73,7 +61,7 @@ def wrap(
     Raises SpaceError if env is not an environment or its spaces cannot be flattened; PlanError for arguments that do
     not apply to env; RegistryError for an unknown name; MissingExtra if a required package is not installed.
     """
-    arguments = _explicit_arguments(locals())
+    arguments = _explicit_arguments(kwargs)
     if isinstance(env, str):
         env = creator(env)()
         try:
@@ -97,38 +85,23 @@ def wrap(
     return _pettingzoo_env().EmulatedParallelEnv(env, **arguments)
 
 
-@says_what_was_meant()
-def emulate(
-    env: Any,
-    *,
-    max_length: int | None = None,
-    max_nodes: int | None = None,
-    max_edges: int | None = None,
-    bounds: Mapping[str, Mapping[str, int]] | None = None,
-    max_agents: int | None = None,
-    observation_space: gymnasium.Space[Any] | None = None,
-    action_space: gymnasium.Space[Any] | None = None,
-    action_mask: bool | None = None,
-    state: bool = False,
-    agent_type: bool | Callable[[Any], str] = False,
-    check: Literal["first", "always"] = "first",
-) -> RowEnv:
+@says_what_was_meant(parameters=WrapParameters)
+def emulate(env: Any, **kwargs: Unpack[WrapParameters]) -> RowEnv:
     """Return a RowEnv: env, any environment (but not a name) that ``wrap`` accepts, as a fixed number of rows.
 
-    max_length, max_nodes, max_edges, bounds, max_agents, observation_space, action_space, action_mask, state,
-    agent_type, check: as for ``wrap``.
+    Takes the arguments of ``wrap``.
 
     A wrapped environment keeps the arguments of its ``wrap``. Vector environments (Gymnasium's, ALE's, EnvPool's) are
     accepted as well: each of their copies is a row. Raises the errors of ``wrap``, and PlanError if the number of rows
     is unknown.
     """
-    arguments = _explicit_arguments(locals())
+    arguments = _explicit_arguments(kwargs)
     if _wrapped(env, arguments):
         return emulate(env.raw, **env.wrap_kwargs)
     kind = _kind(env)
     _require_applicable(kind, env, arguments)
     if kind == "native":
-        return native_rows(env, check=check)
+        return native_rows(env, **arguments)
     if kind == "gymnasium":
         return GymnasiumRows(env, **arguments)
     if kind == "vectorized":
@@ -138,11 +111,10 @@ def emulate(
     return PettingZooRows(env, **arguments)
 
 
-def _explicit_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+def _explicit_arguments(arguments: WrapParameters) -> dict[str, Any]:
+    """Return the arguments that are neither None nor their defaults."""
     return {
-        name: value
-        for name, value in arguments.items()
-        if name != "env" and value is not None and (name, value) not in _DEFAULTS
+        name: value for name, value in arguments.items() if value is not None and (name, value) not in _DEFAULTS.items()
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -16,6 +16,7 @@ from pufferlib.emulation.by_agent import checked_info, checked_step, lacking, re
 from pufferlib.emulation.extra_leaves import ExtraLeaves
 from pufferlib.emulation.infos import copy_value
 from pufferlib.emulation.native import infos_by_agent, validate, validate_buffers, zero_outcome
+from pufferlib.emulation.parameters import BOUNDS, WrapParameters
 from pufferlib.emulation.pettingzoo_rows import as_parallel, probe
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.environment import PufferEnv, hold
@@ -23,6 +24,8 @@ from pufferlib.errors import CallError
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.layout.layout import ActionLayout
 from pufferlib.util.annotations import AgentId
+from pufferlib.util.parameters import Unpack
+from pufferlib.util.suggestions import says_what_was_meant
 
 __all__ = ["EmulatedParallelEnv", "NativeParallelEnv"]
 
@@ -40,40 +43,22 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     the wrong shape or kind; ActionError for an action outside its space; CallError for a step before the first reset.
     """
 
-    def __init__(
-        self,
-        env: Any,
-        *,
-        max_agents: int | None = None,
-        observation_space: gymnasium.Space[Any] | None = None,
-        action_space: gymnasium.Space[Any] | None = None,
-        action_mask: bool | None = None,
-        state: bool = False,
-        agent_type: bool | Callable[[Any], str] = False,
-        check: str = "first",
-        **bounds: Any,
-    ) -> None:
+    @says_what_was_meant(parameters=WrapParameters)
+    def __init__(self, env: Any, **kwargs: Unpack[WrapParameters]) -> None:
         self.env = env
-        self._kwargs = {
-            "max_agents": max_agents,
-            "observation_space": observation_space,
-            "action_space": action_space,
-            "action_mask": action_mask,
-            "state": state,
-            "agent_type": agent_type,
-            "check": check,
-            **bounds,
-        }
+        bounds = {name: value for name, value in kwargs.items() if name in BOUNDS}
+        self._kwargs = {name: value for name, value in kwargs.items() if value is not None or name not in BOUNDS}
         self._parallel = parallel = as_parallel(env)
         self.metadata = getattr(parallel, "metadata", {})
         self.render_mode = getattr(parallel, "render_mode", None)
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
-        action_mask, _ = probe(parallel, possible, action_mask, spaces_known=True)
+        action_mask, _ = probe(parallel, possible, kwargs["action_mask"], spaces_known=True)
         self._fixed = possible is not None
         self._possible = frozenset(possible or ())
         self._name = name = type(self.unwrapped).__name__
+        state, agent_type = kwargs["state"], kwargs["agent_type"]
         self._extra_leaves = ExtraLeaves(parallel, name, possible, state, agent_type) if state or agent_type else None
-        self._agents = Agents(parallel, bounds, action_mask, self._extra_leaves, check, self._fixed)
+        self._agents = Agents(parallel, bounds, action_mask, self._extra_leaves, kwargs["check"], self._fixed)
         self._reset = Resetter(parallel, name)
         self._was_reset = False
         self._known: set[AgentId] = set()  # the agents of this episode

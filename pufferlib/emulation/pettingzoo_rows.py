@@ -22,12 +22,15 @@ from pufferlib.emulation.common import (
 )
 from pufferlib.emulation.extra_leaves import STATE, ExtraLeaves, row_layout
 from pufferlib.emulation.infos import add_episode, copy_value
+from pufferlib.emulation.parameters import BOUNDS, WrapParameters
 from pufferlib.emulation.rows import FastAgents, HeldRows, Rows, Seat, Seating
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.errors import PlanError, SpaceError, argument_error
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.layout.layout import ActionLayout
 from pufferlib.util.annotations import AgentId, AgentInfos, Array, Info, RowActions
+from pufferlib.util.parameters import Unpack
+from pufferlib.util.suggestions import says_what_was_meant
 
 __all__ = ["PettingZooRows", "as_parallel", "probe"]
 
@@ -102,36 +105,28 @@ class PettingZooRows(HeldRows):
     _truncations: Array
     _masks: Array
 
-    def __init__(
-        self,
-        env: Any,
-        *,
-        max_agents: int | None = None,
-        observation_space: gymnasium.Space[Any] | None = None,
-        action_space: gymnasium.Space[Any] | None = None,
-        action_mask: bool | None = None,
-        state: bool = False,
-        agent_type: bool | Callable[[Any], str] = False,
-        check: str = "first",
-        **bounds: Any,
-    ) -> None:
+    @says_what_was_meant(parameters=WrapParameters)
+    def __init__(self, env: Any, **kwargs: Unpack[WrapParameters]) -> None:
+        observation_space, action_space = kwargs["observation_space"], kwargs["action_space"]
         if (observation_space is None) != (action_space is None):
             raise PlanError("observation_space and action_space must be passed together, each as large as any agent's")
         self.env = env
         self.name = type(getattr(env, "unwrapped", env)).__name__
         self._parallel = parallel = as_parallel(env)
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
+        max_agents = kwargs["max_agents"]
         if possible is None and max_agents is None:
             max_agents = _most_agents(parallel)
         self._indices = AgentIndices(self.name, possible, max_agents)
-        masked, initial_agents = probe(parallel, possible, action_mask, observation_space is not None)
+        masked, initial_agents = probe(parallel, possible, kwargs["action_mask"], observation_space is not None)
         self._mask_in_info = masked
         self._fixed = possible is not None
+        state, agent_type = kwargs["state"], kwargs["agent_type"]
         self._extra_leaves = (
             ExtraLeaves(parallel, self.name, possible, state, agent_type) if state or agent_type else None
         )
-        self._bounds = bounds
-        self._agents = Agents(parallel, bounds, masked, self._extra_leaves, check, self._fixed)
+        self._bounds = {name: value for name, value in kwargs.items() if name in BOUNDS}
+        self._agents = Agents(parallel, self._bounds, masked, self._extra_leaves, kwargs["check"], self._fixed)
         self.num_agents = self._indices.count
         self.multi_agent = True
         self.infos = []

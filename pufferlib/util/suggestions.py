@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from pufferlib.util.parameters import keywords_of
+
 __all__ = ["meant", "near", "not_one_of", "says_what_was_meant"]
 
 Arguments = ParamSpec("Arguments")
@@ -53,16 +55,25 @@ def not_one_of(argument: str, value: object, known: Iterable[str], otherwise: st
 
 
 def says_what_was_meant(
-    nested: Callable[[], Mapping[str, Iterable[str]]] = dict, otherwise: str = ""
+    nested: Callable[[], Mapping[str, Iterable[str]]] = dict,
+    otherwise: str = "",
+    parameters: type[Any] | None = None,
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
     """Return a decorator that makes the TypeError for an unknown argument suggest the nearest argument.
 
     nested: returns the names that belong in a dict argument, keyed by that argument. otherwise: the argument that takes
     all further names. If no name is near and otherwise is "", the error lists the function's arguments.
+    parameters: the TypedDict that the function's ``**kwargs`` unpack (parameters.py). The decorated function lists its
+        parameters in its signature, and fills in the defaults of those that are not passed.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        known = [name for name in inspect.signature(function).parameters if name != "self"]
+        signature = inspect.signature(function)
+        keywords = [] if parameters is None else keywords_of(parameters)
+        if keywords:
+            *plain, _ = signature.parameters.values()  # the last are **kwargs
+            signature = signature.replace(parameters=sorted([*keywords, *plain], key=lambda parameter: parameter.kind))
+        known = [name for name in signature.parameters if name != "self"]
 
         @functools.wraps(function)
         def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -70,8 +81,11 @@ def says_what_was_meant(
                 if name not in known:
                     called = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
                     raise TypeError(f"{called}() has no argument {name}; {_advice(name, value, known)}")
+            for keyword in keywords:
+                kwargs.setdefault(keyword.name, keyword.default)
             return function(*args, **kwargs)
 
+        checked.__signature__ = signature  # type: ignore[attr-defined]
         return checked
 
     def _advice(name: str, value: Any, known: list[str]) -> str:

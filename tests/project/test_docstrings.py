@@ -74,6 +74,12 @@ def untold(where: str, function: Any, *texts: str | None) -> Iterator[str]:
             yield f"{where}: argument {name}"
 
 
+def docstrings_of_others(function: Any, module: ModuleType) -> Iterator[str | None]:
+    """Yield the docstrings of the functions whose arguments a function takes, as its docstring says."""
+    for name in re.findall(r"Takes the arguments of ``(\w+)``", inspect.getdoc(function) or ""):
+        yield inspect.getdoc(getattr(module, name))
+
+
 def gaps_of_class(where: str, cls: type, module: ModuleType) -> Iterator[str]:
     docstring = cls.__doc__
     if not docstring or docstring.startswith(f"{cls.__name__}("):  # a dataclass makes one like that by itself
@@ -116,7 +122,7 @@ def gaps(name: str) -> Iterator[str]:
         elif inspect.isfunction(thing):
             if not thing.__doc__:
                 yield f"{where}: no docstring"
-            yield from untold(where, thing, module.__doc__)
+            yield from untold(where, thing, module.__doc__, *docstrings_of_others(thing, module))
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -7,11 +7,13 @@ change that is meant: ``python -m tests.project.test_public_surface --write [FOL
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
@@ -118,19 +120,53 @@ class Sources:
     def members(self, name: str, definition: Definition) -> dict[str, str]:
         """Return the entries of a class: its arguments, and its public methods and fields."""
         entries: dict[str, str] = {}
-        for _, node in self.bases(definition):
+        for module, node in self.bases(definition):
             assert isinstance(node, ast.ClassDef)
             for part in node.body:
                 if isinstance(part, Function) and part.name == "__init__":
-                    entries.setdefault(name, f"class{signature(part)}")
+                    entries.setdefault(name, f"class{self.signature(module, part)}")
                 elif isinstance(part, Function) and not part.name.startswith("_"):
                     decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in part.decorator_list}
                     plain = not decorators & {"property", "cached_property", "setter"}
-                    entries.setdefault(f"{name}.{part.name}", signature(part) if plain else "attribute")
+                    entries.setdefault(f"{name}.{part.name}", self.signature(module, part) if plain else "attribute")
                 elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
                     if not part.target.id.startswith("_"):
                         entries.setdefault(f"{name}.{part.target.id}", default_of(part, "attribute"))
         return {name: "class", **entries}
+
+    def signature(self, module: str, function: Function) -> str:
+        """Return the parameters of a function: their names, kinds and defaults, without annotations and self.
+
+        If ``says_what_was_meant`` fills in ``**kwargs: Unpack[Parameters]``, each of the declared parameters is there.
+        """
+        arguments = deepcopy(function.args)
+        decorators = {ast.unparse(decorator).partition("(")[0] for decorator in function.decorator_list}
+        unpacked = re.fullmatch(r"Unpack\[(\w+)\]", ast.unparse(getattr(arguments.kwarg, "annotation", None) or []))
+        if unpacked and "says_what_was_meant" in decorators:
+            declared = self.declared(module, unpacked[1])
+            arguments.kwarg = None
+            arguments.kwonlyargs = [*map(ast.arg, declared), *arguments.kwonlyargs]
+            arguments.kw_defaults = [*declared.values(), *arguments.kw_defaults]
+        for argument in ast.walk(arguments):
+            if isinstance(argument, ast.arg):
+                argument.annotation = None
+        text = re.sub(r"^(?:self|cls)(?:, /)?(?:, )?", "", ast.unparse(arguments))
+        return f"({text})" + " classmethod" * ("classmethod" in decorators)
+
+    def declared(self, module: str, cls: str) -> dict[str, ast.expr]:
+        """Return the parameters that a TypedDict declares, with their defaults (pufferlib/util/parameters.py)."""
+        definition = self.find(module, cls)
+        assert definition is not None and isinstance(definition.node, ast.ClassDef), f"{module}.{cls} is nowhere"
+        defaults: dict[str, ast.expr] = {}
+        for base in map(ast.unparse, definition.node.bases):
+            defaults |= {} if base == "TypedDict" else self.declared(definition.module, base)
+        for part in definition.node.body:
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                default: ast.expr = ast.Constant(None)
+                if isinstance(part.annotation, ast.Subscript) and ast.unparse(part.annotation.value) == "Annotated":
+                    default = part.annotation.slice.elts[1]  # type: ignore[attr-defined]
+                defaults[part.target.id] = default
+        return defaults
 
     def fields(self, module: str, cls: str) -> dict[str, str]:
         """Return the fields of a dataclass, with their defaults."""
@@ -182,7 +218,8 @@ class Sources:
         if isinstance(definition.node, ast.ClassDef):
             return self.members(name, definition)
         kind = "module" if isinstance(definition.node, ast.Module) else "value"
-        return {name: signature(definition.node) if isinstance(definition.node, Function) else kind}
+        is_function = isinstance(definition.node, Function)
+        return {name: self.signature(definition.module, definition.node) if is_function else kind}
 
     def commands(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield the options of each class in pufferlib/cli/options.py."""
@@ -223,17 +260,6 @@ def default_of(field: ast.AnnAssign, kind: str = "") -> str:
     """Return the text of a field: its kind, and its default if it has one."""
     value = "" if field.value is None else f"= {ast.unparse(field.value)}"
     return f"{kind} {value}".strip()
-
-
-def signature(function: Function) -> str:
-    """Return the parameters of a function: their names, kinds and defaults, without annotations and self."""
-    arguments = function.args
-    for argument in ast.walk(arguments):
-        if isinstance(argument, ast.arg):
-            argument.annotation = None
-    text = ast.unparse(arguments)
-    decorators = {ast.unparse(decorator) for decorator in function.decorator_list}
-    return f"({re.sub(r'^(?:self|cls)(?:, /)?(?:, )?', '', text)})" + " classmethod" * ("classmethod" in decorators)
 
 
 def read_record() -> dict[str, str]:
@@ -320,6 +346,23 @@ def test_recorded_names_are_still_there() -> None:
     complaints = [text for name, recorded in entries.items() if (text := complaint(name, recorded)) is not None]
     assert not complaints, "\n".join(complaints)
     assert len(entries) > 500
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "make",
+        "wrap",
+        "emulation.emulate",
+        *(f"vectorization.{name}" for name in "Serial Multiprocessing Pool CUDA".split()),
+    ],
+)
+def test_signatures_at_run_time_have_the_recorded_parameters(name: str) -> None:
+    module, _, member = f"pufferlib.{name}".rpartition(".")
+    signature = inspect.signature(getattr(import_module(module), member))
+    bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+    text = str(signature.replace(parameters=bare, return_annotation=signature.empty))
+    assert text == read_record()[f"pufferlib.{name}"].removeprefix("class")
 
 
 def test_new_names_are_recorded() -> None:

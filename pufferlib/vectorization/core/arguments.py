@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from pufferlib.emulation import wrap
+from pufferlib.emulation.parameters import WrapParameters
 from pufferlib.errors import ActionError, CallError, PlanError
 from pufferlib.layout.action_values import ActionValues
 from pufferlib.registry import creator
@@ -195,9 +195,8 @@ def require_known(name: str, value: object, known: Sequence[str]) -> None:
 
 def misplaced() -> dict[str, Sequence[str]]:
     """Return the keywords that users mistakenly pass to ``make`` itself, keyed by the argument they belong in."""
-    shared = ("env", "check")  # arguments of wrap and of make
     return {
-        "wrap_kwargs": [name for name in inspect.signature(wrap).parameters if name not in shared],
+        "wrap_kwargs": [name for name in WrapParameters.__annotations__ if name != "check"],  # make has a check, too
         "backend_kwargs": BACKEND_ARGUMENTS,
     }
 

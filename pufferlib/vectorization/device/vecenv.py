@@ -14,7 +14,8 @@ import numpy as np
 
 from pufferlib.emulation import emulate
 from pufferlib.errors import PlanError
-from pufferlib.util.annotations import ResetSeed
+from pufferlib.util.annotations import EnvSource, ResetSeed
+from pufferlib.util.parameters import Unpack
 from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization.core.arguments import (
     CHECKS,
@@ -30,6 +31,7 @@ from pufferlib.vectorization.core.arguments import (
 from pufferlib.vectorization.core.batch import Batch
 from pufferlib.vectorization.core.call_errors import NEW, WAITING, no_batch_error
 from pufferlib.vectorization.core.messages import EnvSpec, Failed
+from pufferlib.vectorization.core.parameters import VecEnvParameters
 from pufferlib.vectorization.core.plan import (
     AUTORESET_MODES,
     Plan,
@@ -87,53 +89,34 @@ class CUDA(VecEnv):
 
     backend = "cuda"
 
-    @says_what_was_meant(misplaced, "env_kwargs")
-    def __init__(
-        self,
-        env: Any,
-        *,
-        num_envs: int | None = None,
-        num_workers: int | None = None,
-        batch_size: int | None = None,
-        seed: int | None = None,
-        env_args: Sequence[Any] = (),
-        env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        wrap_kwargs: Mapping[str, Any] | None = None,
-        autoreset_mode: Any = "next_step",
-        context: str | None = None,
-        copy: bool = False,
-        as_torch: bool | None = None,
-        device: Any = None,
-        check: str = "first",
-        debug: bool = False,
-        on_error: str = "raise",
-        max_restarts: int | None = 3,
-        step_timeout: float | None = None,
-        reset_timeout: float | None = None,
-        backend_kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
-        kernel, num_envs = kernel_of_all(env, num_envs)
-        plan = Plan.of(num_envs, num_workers, batch_size)
-        autoreset_mode = checked_mode(autoreset_mode)
+    @says_what_was_meant(misplaced, "env_kwargs", VecEnvParameters)
+    def __init__(self, env: EnvSource, **kwargs: Unpack[VecEnvParameters]) -> None:
+        kernel, num_envs = kernel_of_all(env, kwargs["num_envs"])
+        plan = Plan.of(num_envs, kwargs["num_workers"], kwargs["batch_size"])
+        autoreset_mode = checked_mode(kwargs["autoreset_mode"])
+        check, debug, as_torch = kwargs["check"], kwargs["debug"], kwargs["as_torch"]
         require_known("check", check, CHECKS)
-        checked_limits(step_timeout, reset_timeout)  # unused here; a wrong value is an error on every backend
-        checked_restarts(on_error, max_restarts)
-        if context is not None:
+        # unused here; a wrong value is an error on every backend
+        checked_limits(kwargs["step_timeout"], kwargs["reset_timeout"])
+        checked_restarts(kwargs["on_error"], kwargs["max_restarts"])
+        if (context := kwargs["context"]) is not None:
             start_method(context)
-        if wrap_kwargs:
+        if wrap_kwargs := kwargs["wrap_kwargs"]:
             raise PlanError(f"wrap_kwargs={dict(wrap_kwargs)!r}: a kernel's rows are flat already; leave it out")
-        own_kwargs = checked_backend_kwargs(backend_kwargs, ("threads", "checked", "telemetry"), self.backend)
+        own_kwargs = checked_backend_kwargs(kwargs["backend_kwargs"], ("threads", "checked", "telemetry"), self.backend)
         num_threads, checked = own_kwargs.get("threads"), bool(own_kwargs.get("checked", False))
         num_threads = available_cpus() if num_threads is None else checked_count("threads", num_threads)
         self._torch = torch = imported_torch()
-        self.device = device_of(torch, device)
+        self.device = device_of(torch, kwargs["device"])
         if checked and self.device.type != "cpu":
             raise PlanError('backend_kwargs={"checked": True} is of the host; give device="host" too')
         self._seeds: Seeds | None = None
-        self._seed = checked_seed(seed)
+        self._seed = checked_seed(kwargs["seed"])
 
         make_reference = functools.partial(
-            reference_of(kernel), *checked_env_args(env_args), **same_kwargs(env_kwargs, plan.num_envs)
+            reference_of(kernel),
+            *checked_env_args(kwargs["env_args"]),
+            **same_kwargs(kwargs["env_kwargs"], plan.num_envs),
         )
         try:
             self._reference = reference = make_reference()
@@ -156,7 +139,7 @@ class CUDA(VecEnv):
             launchers.step.set({name: policies.fixed[name] for name in ("policy_nvec", "policy_num_choices")})
         always = debug or check == "always"
         self._actions = Actions(torch, launchers.data, space, shape, always=always, launches_check=checks)
-        self._copy, self._debug, self._as_arrays = copy, debug, as_torch is not None and not as_torch
+        self._copy, self._debug, self._as_arrays = kwargs["copy"], debug, as_torch is not None and not as_torch
         self._batch: Batch | None = None
         launchers.clear_stats()
 
