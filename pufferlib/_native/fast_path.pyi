@@ -9,12 +9,14 @@ from pufferlib.vectorization.core.batch import Batch
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.slab import Slab
 
+class CallGuard:
+    owner: int
+
 class FastPath:
     batch: Batch | None
     clear: bool
     coming: int
     next_ticket: int
-    owner: int
     @property
     def half_done(self) -> bool: ...
     @property
@@ -42,6 +44,7 @@ class FastPath:
         disabled: bool,
         copier: Callable[[Any], Any] | None,
         parent_times: np.ndarray[Any, np.dtype[np.float64]],
+        call_guard: CallGuard,
     ) -> None: ...
     def send(self, actions: Any, env_ids: Any = None) -> bool: ...
     def recv(self, timeout_s: float) -> Batch | None: ...

@@ -17,7 +17,7 @@ import contextlib
 
 import numpy
 
-__all__ = ["FastPath"]
+__all__ = ["CallGuard", "FastPath"]
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
@@ -112,6 +112,13 @@ cdef class ActionColumn:
 
 
 @cython.final
+cdef class CallGuard:
+    """The compiled counterpart of ``CallGuard`` in driver/call_guard.py."""
+
+    cdef public unsigned long owner
+
+
+@cython.final
 cdef class FastPath:
     """The parent's end of the ring: send a batch of actions, receive a full block.
 
@@ -122,8 +129,8 @@ cdef class FastPath:
     support the dtype. collect: called before a batch with infos lands, with the pickled ones; returns False if it
     cannot read them. gather: called with env ids, returns these infos in order. infos_type: the class Infos. lend:
     called with a block's number and arrays, returns the batch's arrays; None if the batch gets the block's arrays, or
-    ``copier(array)`` of each if there is a copier. owner: as in driver/call_guard.py; a second thread inside a call
-    gets False or None, and VecEnv raises.
+    ``copier(array)`` of each if there is a copier. call_guard: the VecEnv's; a second thread inside a call gets False or
+    None, and VecEnv raises.
     """
 
     cdef Ring ring
@@ -146,7 +153,7 @@ cdef class FastPath:
     cdef public uint64_t next_ticket  # in ORDERED mode
     cdef public uint64_t coming  # environments that were sent something and have not landed
     cdef public bint clear  # the plain case is possible
-    cdef public unsigned long owner  # id of the thread inside a call, 0 if there is none
+    cdef CallGuard call_guard
     cdef readonly bint half_done  # inside a part that runs Python code and must not be interrupted
     cdef uint32_t mail, notes  # the ring's counters at the last look
     cdef int64_t look_ns  # its time
@@ -165,7 +172,7 @@ cdef class FastPath:
 
     def __init__(self, Ring ring, int mode, bytearray states, bytearray overs, worker_of, slab, list blocks, batch_type,
                  infos_type, list values, collect, gather, lend, play, step, int spin, bint disabled, copier,
-                 parent_times):
+                 parent_times, CallGuard call_guard not None):
         self.ring, self.mode, self.spin, self.disabled, self.copier = ring, mode, spin, disabled, copier
         self.states_memory, self.overs_memory = states, overs  # never resized, so their addresses stay valid
         self.states, self.overs = states, overs
@@ -183,7 +190,7 @@ cdef class FastPath:
         self.mail = self.notes = 0
         self.look_ns = puf_now_ns()
         self.clear = True
-        self.parent_times = parent_times
+        self.parent_times, self.call_guard = parent_times, call_guard
         self.telemetry = slab.shape.telemetry
         self.slab, self.env_ids = slab, <int64_t *>puf_data(slab.env_ids)
         self.episodes = <double *>puf_data(slab.episodes)
@@ -206,9 +213,9 @@ cdef class FastPath:
         """Send actions to env_ids, or to the last batch for None; return False, sending nothing, if it is not plain."""
         cdef int64_t start_ns = puf_now_ns() if self.telemetry else 0
         cdef double seconds
-        if self.owner:
+        if self.call_guard.owner:
             return False
-        self.owner = PyThread_get_thread_ident()
+        self.call_guard.owner = PyThread_get_thread_ident()
         try:
             self.half_done = False
             if not self.clear or not self.bind(env_ids):
@@ -220,7 +227,7 @@ cdef class FastPath:
             self.send_plain(actions, start_ns)
             self.half_done = False
         finally:
-            self.owner = 0
+            self.call_guard.owner = 0
         if not self.telemetry:
             return True
         seconds = 1e-9 * (puf_now_ns() - start_ns)
@@ -363,13 +370,13 @@ cdef class FastPath:
 
     def recv(self, double timeout_s):
         """Return the next batch, or None if it is not full within timeout_s and one slice, or if a message came."""
-        if self.owner:
+        if self.call_guard.owner:
             return None
-        self.owner = PyThread_get_thread_ident()
+        self.call_guard.owner = PyThread_get_thread_ident()
         try:
             return self.recv_plain(timeout_s)
         finally:
-            self.owner = 0
+            self.call_guard.owner = 0
 
     cdef object recv_plain(self, double timeout_s):
         cdef puf_ring *ring = &self.ring.c

@@ -38,7 +38,7 @@ class AgentRows(VecEnv):
 
     def __init__(self, vec: VecEnv) -> None:
         self.vec = vec
-        self.backend = vec.backend  # type: ignore[misc]  # a class variable in other VecEnvs
+        self.backend = vec.backend
         self._num_agents = num = vec.agents_per_env
         self._require_equal_spaces()
         self.num_envs, self.num_workers, self.batch_size = vec.num_envs * num, vec.num_workers, vec.batch_size * num

@@ -32,7 +32,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,11 +152,11 @@ class Recorded(NamedTuple):
 class Recording:
     """The parent's side of telemetry: all arrays, and their values at the beginning of the period.
 
-    arrays: the ``shared_arrays``, by name. pids: a function that returns each worker's process id, 0 for a worker
-    without its own process. The fast path also writes to ``parent_times``.
+    arrays: the ``shared_arrays``, by name. pids: each worker's process id, 0 for a worker without its own process; kept
+    up to date by the caller. The fast path also writes to ``parent_times``.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], pids: Callable[[], Sequence[int]]) -> None:
+    def __init__(self, arrays: Mapping[str, Array], pids: Sequence[int]) -> None:
         self.arrays = arrays
         self.parent_times: Array = np.zeros(8)
         self._cells: Any = self.parent_times.data  # element access takes a third of NumPy's time
@@ -166,7 +166,7 @@ class Recording:
     def begin(self) -> None:
         """Begin a new period."""
         self._before = self._now()
-        self._cpu_before = {pid: cpu_times(pid) for pid in self._pids() if pid}
+        self._cpu_before = {pid: cpu_times(pid) for pid in self._pids if pid}
         self.parent_times[[FILL_MAX, RETURNED]] = 0.0
 
     def note_send(self, start_s: float) -> None:
@@ -202,7 +202,7 @@ class Recording:
         parent_times = now.parent_times - before.parent_times
         parent_times[FILL_MAX] = now.parent_times[FILL_MAX]
         cpu = []
-        for pid in self._pids():
+        for pid in self._pids:
             new, old = cpu_times(pid) if pid else (math.nan, math.nan), self._cpu_before.get(pid, (0.0, 0.0))
             cpu.append((new[0] - old[0], new[1] - old[1]))
         worker_cpu, worker_queued = np.array(cpu, np.float64).reshape(-1, 2).T

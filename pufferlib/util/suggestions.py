@@ -79,7 +79,9 @@ def says_what_was_meant(
         def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
             for name, value in kwargs.items():
                 if name not in known:
-                    called = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+                    called = function.__name__
+                    if called in ("__init__", "__call__"):
+                        called = type(args[0]).__name__ if called == "__init__" else str(args[0])
                     raise TypeError(f"{called}() has no argument {name}; {_advice(name, value, known)}")
             for keyword in keywords:
                 kwargs.setdefault(keyword.name, keyword.default)

@@ -288,13 +288,13 @@ def test_ctrl_c_in_the_middle_of_a_send_closes_and_leaves_nothing(
     with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2, batch_size=2, seed=3) as vec:
         vec.async_reset()
         batch = vec.recv()
-        pids = [pid for pid in vec._backend.pids() if pid]
+        pids = [pid for pid in vec._workers.pids if pid]
 
         def depart(env_ids: Any) -> None:
             raise error
 
         vec._fast_path = None  # the general path
-        monkeypatch.setattr(vec._scheduler, "depart", depart)
+        monkeypatch.setattr(vec._scheduler, "mark_sent", depart)
         with pytest.raises(error):
             vec.send(np.zeros(2, np.int64), env_ids=batch.env_ids)
         assert vec.closed

@@ -248,7 +248,7 @@ def test_restarted_workers_leave_none_behind_either() -> None:
         os.kill(pids[0], signal.SIGKILL)
         while True:
             vec.step(np.zeros(4, np.int64))
-            new = [] if vec._backend.dead else vec._backend.pids()
+            new = [] if vec._workers.dead else vec._workers.pids
             if new and new[0] != pids[0] and not vec._recovery.pending:
                 break
     tell(pids_of(vec))
@@ -307,7 +307,7 @@ def test_closing_after_a_death_is_quick_and_quiet(backend: str, when: str) -> No
         vec.reset()
         if when == "in flight":
             vec.send(np.zeros(4, np.int64))
-        os.kill(vec._backend.pids()[0], signal.SIGKILL)
+        os.kill(vec._workers.pids[0], signal.SIGKILL)
         if when == "told":
             with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
                 vec.call("pid")

@@ -291,7 +291,7 @@ def test_a_process_that_cannot_be_spawned(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def kill_a_worker(vec: pufferlib.VecEnv) -> None:
-    pid = vec._backend.pids()[1]
+    pid = vec._workers.pids[1]
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 

@@ -84,7 +84,7 @@ def test_a_worker_that_dies_takes_only_its_own_environments_with_it(backend: str
                 killed[worker] += 1
                 num_kills += 1
                 with contextlib.suppress(ProcessLookupError):  # it has just killed itself
-                    os.kill(vec._backend.pids()[worker], signal.SIGKILL)
+                    os.kill(vec._workers.pids[worker], signal.SIGKILL)
         assert num_suicides > 3 and num_kills > 3
         assert 3 < shadow.num_crashes <= sum(vec.restarts)
         assert vec._scheduler.stuck_reason == ""
@@ -145,7 +145,7 @@ def test_environments_that_waited_while_their_worker_died_crash_at_their_next_ac
         for _ in range(5):
             shadow.send(np.zeros(len(shadow.recv().env_ids), np.int64))
         shadow.recv()
-        os.kill(vec._backend.pids()[1], signal.SIGKILL)
+        os.kill(vec._workers.pids[1], signal.SIGKILL)
         deadline = time.monotonic() + 20
         while shadow.num_crashes < 2 and time.monotonic() < deadline:
             shadow.send(np.zeros(batch_size, np.int64))
@@ -162,7 +162,7 @@ def test_the_row_after_an_episodes_end_is_a_reset_row_even_if_the_worker_died_be
         assert (terminations | truncations).all()
         if backend == "serial":
             return
-        os.kill(vec._backend.pids()[0], signal.SIGKILL)
+        os.kill(vec._workers.pids[0], signal.SIGKILL)
         with pytest.raises(pufferlib.CallError, match="SIGKILL"):
             vec.call("pid")  # it is noticed before the next action is sent, which a crash row would answer at once
         vec.step(np.zeros(2, np.int64))
@@ -434,7 +434,7 @@ def test_a_worker_that_was_stopped_is_noticed_whatever_it_did(backend: str, busy
         if busy:
             vec.send(np.array([0, 0, 100, 0]))
             time.sleep(0.05)
-        os.kill(vec._backend.pids()[1], signal.SIGSTOP)
+        os.kill(vec._workers.pids[1], signal.SIGSTOP)
         if not busy:
             vec.send(np.zeros(4, np.int64))
         assert vec.recv(timeout=20).masks.tolist() == [True, True, False, False]
@@ -492,10 +492,10 @@ def test_impossible_settings_of_processes_are_named(argument: str, value: Any) -
 def test_calls_reach_environments_that_are_being_restarted(backend: str) -> None:
     with make(backend, env=functools.partial(FaultyEnv, mean_length=1000)) as vec:
         vec.reset()
-        os.kill(vec._backend.pids()[1], signal.SIGKILL)
+        os.kill(vec._workers.pids[1], signal.SIGKILL)
         with pytest.raises(pufferlib.CallError, match=r"worker 1, .*SIGKILL.*call again"):
             vec.call("pid")
-        assert vec.call("pid")[2] == vec._backend.pids()[1]
+        assert vec.call("pid")[2] == vec._workers.pids[1]
         vec.step(np.zeros(6, np.int64))  # crash rows of two
         vec.step(np.zeros(6, np.int64))
         vec.step(np.zeros(6, np.int64))
@@ -601,7 +601,7 @@ def test_ctrl_c_while_a_process_starts_or_ends_leaves_none(
     with make(backend) as vec:
         vec.reset()
         monkeypatch.setattr(start.Process, name, interrupted)
-        os.kill(vec._backend.pids()[1], signal.SIGKILL)
+        os.kill(vec._workers.pids[1], signal.SIGKILL)
         with pytest.raises(KeyboardInterrupt):
             for _ in range(1000):
                 vec.step(np.zeros(6, np.int64))

@@ -83,8 +83,8 @@ def test_what_make_does_not_take_is_sent_to_what_does(make, name, value, advice)
 
 
 def test_arguments_of_each_backend_are_known_as_such():
-    classes = [getattr(vectorization, name) for name in ("Serial", "Multiprocessing", "Pool", "Ray")]
-    names = {name for kind in classes for name in kind.backend_arguments}
+    kinds = [getattr(vectorization, name) for name in ("Serial", "Multiprocessing", "Pool", "Ray")]
+    names = {name for kind in kinds for name in kind.backend_arguments}
     assert names | {"threads", "checked", "telemetry"} == set(arguments.BACKEND_ARGUMENTS)
 
 

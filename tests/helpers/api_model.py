@@ -304,7 +304,7 @@ class Play:
         if not self.ready("kill", None) or self.backend == "serial":
             return
         worker = index % len(self.shares)
-        pid = self.vec._backend.pids()[worker]
+        pid = self.vec._workers.pids[worker]
         if not pid:
             return
         with contextlib.suppress(ProcessLookupError, ChildProcessError):  # it is dead, and has been buried
@@ -536,11 +536,12 @@ class Play:
     def reconcile(self) -> None:
         """Compare the states with the model's. What failures may have changed, is as it is."""
         self.renew()
-        self.vec._scheduler.of_state()  # has them brought up to date
+        assert self.vec._scheduler.in_flight is not None  # has the states brought up to date
+        states = self.vec._scheduler.states
         for env_id, env in enumerate(self.envs):
             if env.cause_at == math.inf and not (self.folder / str(env_id)).exists():
                 env.cause_at = self.clock + 0.5  # it has failed when it was made
-            truth = TRUTH[self.vec._scheduler.states[env_id]]
+            truth = TRUTH[states[env_id]]
             if truth == env.state:
                 continue
             if truth == FAILED and env.at_risk and self.may_raise:

@@ -122,7 +122,7 @@ def restarts(backend: str, options: Any) -> dict[str, float]:
 
         def act() -> None:
             worker = int(random.integers(2))
-            os.kill(vec._backend.pids()[worker], signal.SIGKILL)
+            os.kill(vec._workers.pids[worker], signal.SIGKILL)
             deadline = time.monotonic() + 60
             before = sum(vec.restarts)
             while sum(vec.restarts) == before or vec._recovery.pending:
@@ -168,7 +168,7 @@ def steps(backend: str, options: Any) -> dict[str, float]:
                 vec.recv()
 
         per_act = 8 * 64 * num
-        workers = [] if backend == "serial" else [psutil.Process(pid) for pid in vec._backend.pids()]
+        workers = [] if backend == "serial" else [psutil.Process(pid) for pid in vec._workers.pids]
         for _ in range(max(8, int(options.warm / per_act))):
             act()
         before = [memory(worker.pid) for worker in workers]

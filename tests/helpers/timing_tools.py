@@ -59,9 +59,7 @@ def stats_of(
     num_envs = len(durations)
     backend, num_envs, num_workers, batch_size = plan or ("multiprocessing", num_envs, num_envs, num_envs)
     noted["worker_times"] = np.zeros((num_workers, 8))
-    recording = Recording(
-        noted | {key: np.zeros_like(value) for key, value in noted.items()}, lambda: [0] * num_workers
-    )
+    recording = Recording(noted | {key: np.zeros_like(value) for key, value in noted.items()}, [0] * num_workers)
     recording.arrays = noted
     stopwatch = Stopwatch(noted["times"], noted["histogram"])
     for seconds in resets:

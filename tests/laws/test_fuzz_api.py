@@ -25,7 +25,7 @@ from pufferlib.vectorization.core.arguments import options_per_env
 from pufferlib.vectorization.driver.recovery import Recovery
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
-SCHEDULER = "ring_scheduler" if _native.available else "scheduler"
+SCHEDULER = "ring_scheduler" if _native.available else "portable_scheduler"
 SHARE = 0.35  # of the examples that a profile has others make, as each of these starts processes
 MOST_WALKS, NUM_CALLS = 150, 70
 RICH = (6, 56, 18, 54, 3, 31, 29, 11, 16, 25, 33)  # walks that reach everything between them, unless the times forbid
@@ -208,13 +208,13 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "restarts are counted twice": ("driver.recovery.Recovery.lose", counts_twice),
     "a failed reset loses its seed": ("driver.recovery.Recovery.retry_seed", lambda self, env_id, seed: None),
     "options go to others": ("driver.worker_vecenv.options_per_env", lambda options, num: OPTIONS(options, num)[::-1]),
-    "infos are lost": ("driver.dispatcher.Dispatcher.gather_infos", lambda self, env_ids: []),
+    "infos are lost": ("driver.pending_infos.PendingInfos.take", lambda self, env_ids: []),
     "wrong ids are taken": ("driver.worker_vecenv.checked_ids", takes_any),
     "actions of those in flight are dropped": (
         "driver.worker_vecenv.WAITING",
         AnyState(),
     ),
-    "crash rows do not end their episodes": ("driver.SCHEDULER.write_crash", leaves_no_crash),
+    "crash rows do not end their episodes": ("driver.SCHEDULER.crash_rows", leaves_no_crash),
 }
 
 

@@ -2083,7 +2083,7 @@ def test_workers_that_are_stopped_for_a_while_lose_nothing(backend: str) -> None
     creator = functools.partial(TagEnv, num_agents=1, length=10**6)
     with pufferlib.make(creator, backend=backend, num_envs=5, num_workers=3) as vec:
         vec.reset()
-        pids = vec._backend.pids()
+        pids = vec._workers.pids
         timers = []
         for tick in range(1, 13):
             pid = pids[tick % 3]

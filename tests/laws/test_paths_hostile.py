@@ -50,7 +50,7 @@ def test_a_death_is_seen_while_others_go_on() -> None:
         for _ in range(4):
             vec.recv()
             vec.send(np.zeros(2, np.int64))
-        os.kill(vec._backend.pids()[3], signal.SIGKILL)
+        os.kill(vec._workers.pids[3], signal.SIGKILL)
         deadline = time.monotonic() + 1
         with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
             while time.monotonic() < deadline:
@@ -82,7 +82,7 @@ def test_a_timeout_is_as_long_as_it_says(timeout: float) -> None:
 def test_more_infos_than_a_socket_holds_wait_for_no_clock() -> None:
     with pufferlib.make(lambda: Count(True), backend="multiprocessing", num_envs=2000, num_workers=1) as vec:
         vec.reset()
-        worker, deadline = psutil.Process(vec._backend.pids()[0]), time.monotonic() + 60
+        worker, deadline = psutil.Process(vec._workers.pids[0]), time.monotonic() + 60
         while True:  # until a step takes little longer than is computed for it: one that nothing else disturbs
             start_s, before_s = time.monotonic(), cpu_s(worker)
             for _ in range(4):

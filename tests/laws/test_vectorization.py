@@ -159,12 +159,12 @@ if _native.available:
             vec.reset()
             step_loop, scheduler = vec._backend._worker.step_loop, vec._scheduler
             for _ in range(8):  # more than there are blocks: a count once wrong would stay so
-                for env_id, slot in enumerate(scheduler.depart([0, 1])):
+                for env_id, slot in enumerate(scheduler.mark_sent([0, 1])):
                     step_loop.commit(env_id, slot, False, [])
                 assert scheduler.fast_path.landed() == [0, 1] and scheduler.num_ready == 2
-                assert not scheduler.batch_is_ready() and not scheduler.is_settled()
+                assert not scheduler.batch_ready() and not scheduler.settled
                 step_loop.flush()
-                assert scheduler.batch_is_ready() and scheduler.is_settled()
+                assert scheduler.batch_ready() and scheduler.settled
                 assert vec.recv().env_ids.tolist() == [0, 1]
 
     @pytest.mark.parametrize("backend", BACKENDS)
@@ -265,7 +265,7 @@ if _native.available:
     def test_after_a_pause_the_batch_comes_first_and_a_look_at_the_sockets_next() -> None:
         with pufferlib.make(functools.partial(Quiet, mean_length=10**6), num_envs=2) as vec:
             vec.reset()
-            vec._scheduler.look()
+            vec._fast_path.look()
             for comes in (True, False):
                 time.sleep(0.15)  # longer than nobody looks
                 vec.send(np.zeros(2, np.int64))

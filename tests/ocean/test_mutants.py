@@ -19,7 +19,7 @@ from cleanrl_demo.suite import demo
 from cleanrl_demo.suite.examining import Verdict, examine
 from cleanrl_demo.suite.tasks import demo_trainer, names, tasks
 from pufferlib.errors import PlanError
-from pufferlib.vectorization.serial import Serial
+from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
 from tests.mutants import run, trainings
 from tests.mutants.__main__ import main
 from tests.mutants.catalogue import MUTANTS, infected
@@ -75,7 +75,7 @@ def test_an_edit_that_fits_no_longer_is_refused(edit, message, monkeypatch):
 def trained(env, monkeypatch):
     """Return all weights after a short training: on serial, whose batches are halves in an order that is not theirs."""
     trainer = demo_trainer(f"ocean/{env}")
-    reset, order = Serial.async_reset, [3, 1, 0, 2]
+    reset, order = WorkerVecEnv.async_reset, [3, 1, 0, 2]
 
     def shuffled(self, seed=None, options=None, env_ids=None):
         reset(self, [seed + env_id for env_id in order], options, order)
@@ -93,7 +93,7 @@ def trained(env, monkeypatch):
         env_kwargs={"step_s": 0} if env == "identity" else {},
     )
     with monkeypatch.context() as patch:
-        patch.setattr(Serial, "async_reset", shuffled)
+        patch.setattr(WorkerVecEnv, "async_reset", shuffled)
         # Evaluation is not what is looked at, and resets as well.
         patch.setattr("cleanrl_demo.session.evaluate", lambda *args: [])
         weights = trainer.train(config).actor.policy.parameters()

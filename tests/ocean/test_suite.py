@@ -94,7 +94,7 @@ def test_a_task_makes_its_environments_and_takes_changes() -> None:
     (task,) = tasks.tasks(["bandit"], ["serial"], [3])
     with task.make() as vec:
         assert (vec.num_envs, vec.agents_per_batch) == (task.num_envs, task.num_envs)
-        assert type(vec).__name__ == "Serial"
+        assert vec.backend == "serial"
     with task.make(num_envs=2, batch_size=1, env_kwargs={"num_actions": 9}) as vec:
         assert (vec.num_envs, vec.agents_per_batch, vec.single_action_space.n) == (2, 1, 9)
 

@@ -217,9 +217,39 @@ class Sources:
             return {}
         if isinstance(definition.node, ast.ClassDef):
             return self.members(name, definition)
+        factory = self.factory(definition)
+        if factory:
+            return {f"{name}{key}": text for key, text in factory.items()}
         kind = "module" if isinstance(definition.node, ast.Module) else "value"
         is_function = isinstance(definition.node, Function)
         return {name: self.signature(definition.module, definition.node) if is_function else kind}
+
+    def factory(self, definition: Definition) -> dict[str, str]:
+        """Return the entries, without its name, of an object that is called like a class, such as Serial.
+
+        They are the parameters of its ``__call__``, the attributes of its class, and the members of what it returns.
+        """
+        value = getattr(definition.node, "value", None)
+        kind = None
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+            kind = self.find(definition.module, value.func.id)
+        if kind is None or not isinstance(kind.node, ast.ClassDef):
+            return {}
+        functions = {part.name: part for part in kind.node.body if isinstance(part, ast.FunctionDef)}
+        if "__call__" not in functions:
+            return {}
+        result = self.find(kind.module, ast.unparse(functions["__call__"].returns or ast.Constant("")))
+        assert result is not None, "no class in these sources is made by it"
+        members = self.members("", result)
+        _, defaults = parameters(self.signature(kind.module, functions["__init__"])) or ([], {})
+        fields = {
+            f".{target.attr}": f"attribute = {default}"
+            if (default := defaults.get(target.attr, ("", ""))[1])
+            else "attribute"
+            for target in ast.walk(functions["__init__"])
+            if isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store) and target.attr[0] != "_"
+        }
+        return {**members, **fields, "": f"class{self.signature(kind.module, functions['__call__'])}"}
 
     def commands(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield the options of each class in pufferlib/cli/options.py."""

@@ -33,7 +33,7 @@ from pages import play, programs
 from shadow import Shadow
 
 import pufferlib
-from pufferlib import construct, vectorization
+from pufferlib import construct
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.population import Coordinator, Task
 from pufferlib.tuning import bench
@@ -86,11 +86,7 @@ def nothing_left_behind() -> Iterator[None]:
 def in_processes(monkeypatch: pytest.MonkeyPatch, num: int) -> None:
     """Run every actor's environments in processes of its node."""
 
-    class Local(Ray):
-        def _make_backend(self, *args: Any, **kwargs: Any) -> Any:
-            return super()._make_backend(*args, local_workers=num, **kwargs)
-
-    monkeypatch.setattr(vectorization, "Ray", Local)
+    monkeypatch.setattr(Ray, "_make_backend", functools.partial(RayBackend, local_workers=num))
 
 
 ARRANGEMENTS = [
@@ -188,7 +184,7 @@ def test_a_wire_that_ends_takes_only_its_own_environments_along(monkeypatch: pyt
     in_processes(monkeypatch, 1)
     creator = functools.partial(HashEnv, mean_length=10**6)  # so that there is an open episode to lose
     with test_restarts.make("ray", env=creator, num_envs=4, num_workers=2, batch_size=3) as vec:
-        actor = vec._workers._actors[1]  # type: ignore[attr-defined]
+        actor = vec._backend._actors[1]  # type: ignore[attr-defined]
         shadow = Shadow(vec, creator, seed=5, may_crash=lambda env_id: env_id in actor.env_ids)
         says = "nothing has ended"
 
@@ -221,7 +217,7 @@ def test_actors_whose_own_rows_are_few_are_called_directly_beside_others(monkeyp
     """Two of these observations are few enough for a wire, three are not."""
     in_processes(monkeypatch, 1)
     with pufferlib.make(WideEnv, backend="ray", num_envs=5, num_workers=2, batch_size=2, seed=5) as vec:
-        assert [actor.client is None for actor in vec._workers._actors] == [False, True]
+        assert [actor.client is None for actor in vec._backend._actors] == [False, True]
         shadow = Shadow(vec, WideEnv, seed=5)
         shadow.async_reset()
         for _ in range(30):
@@ -406,16 +402,16 @@ def test_impossible_arguments_are_named(kwargs: Any, says: str) -> None:
 def test_an_actor_that_ends_once_it_has_made_its_environments_is_reported(
     number: int, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attach, pids = RayBackend.attach, list[int]()
+    attach, pids = RayBackend._attach, list[int]()
 
-    def too_late(self: Any, shape: Any) -> Any:
+    def too_late(self: Any, slab: Any) -> None:
         pids.append(next(iter(actors())).pid)
         os.kill(pids[0], number)
         if number == signal.SIGSTOP:
             self._start_s = 1.0  # to be placed it may have longer
-        return attach(self, shape)
+        attach(self, slab)
 
-    monkeypatch.setattr(RayBackend, "attach", too_late)
+    monkeypatch.setattr(RayBackend, "_attach", too_late)
     try:
         with pytest.raises(error, match=says):
             pufferlib.make(HashEnv, backend="ray", num_envs=2, num_workers=1)

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.beside, pytest.mark.skipif(not _native.available, reas
 def begun(env: type[HashEnv]) -> ActorService:
     work = ActorService()
     tasks = [WorkerTask(n, range(n, n + 1), [env], {}, "next_step", True, True) for n in range(NUM_ENVS)]
-    work.start(portable(ActorTask(tasks, False, False, "fork", 1, 0, 1, None), ""), Format("float32", True), [])
+    work.start(portable(ActorTask(tasks, None, False, False, "fork", 1, 0, 1, None), ""), Format("float32", True), [])
     return work
 
 
@@ -66,14 +66,14 @@ def test_a_row_that_a_dead_worker_leaves_behind_a_slot_that_is_being_filled_is_n
         while len(seen) < NUM_ENVS:
             answer()
         seen.clear()
-        work._scheduler.depart([0])
+        work._scheduler.mark_sent([0])
         slot = work._ring.claim(0)  # as its worker does, which then takes long to write
         counted = work._scheduler.fast_path.counted()
         with work._changed:
             work._do(*step_of(1))
         while work._scheduler.fast_path.counted() == counted:
             time.sleep(0.001)
-        pid = work._backend.pids()[1]
+        pid = work._workers.pids[1]
         os.kill(pid, signal.SIGKILL)
         frames = b""
         while b"" == frames:
@@ -91,7 +91,7 @@ def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
     """Two would undo each other's notice of being asleep, and who sleeps unnoticed wakes after a slice of time."""
     work = begun(Slow)
     sleeping, most = 0, 0
-    await_row = work._scheduler.await_row
+    await_row = work._await_row
 
     def counted(timeout_s: float) -> None:
         nonlocal sleeping, most
@@ -100,7 +100,7 @@ def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
         await_row(timeout_s)
         sleeping -= 1
 
-    work._scheduler.await_row = counted  # type: ignore[method-assign]
+    work._await_row = counted  # type: ignore[method-assign]
     came: list[int] = []
 
     def call(number: int, requests: list[Any]) -> threading.Thread:

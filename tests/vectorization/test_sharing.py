@@ -117,7 +117,7 @@ class Actor(threading.Thread):
 def await_entry(vec: pufferlib.VecEnv, actor: Actor) -> None:
     """Wait until a thread is in the middle of a call."""
     deadline = time.monotonic() + 60
-    while vec._call_guard.owner != actor.ident:
+    while vec._workers.call_guard.owner != actor.ident:
         assert time.monotonic() < deadline and actor.is_alive()
         time.sleep(0.001)
 
@@ -145,7 +145,7 @@ def test_a_second_thread_is_refused_and_changes_nothing(backend: str, waits_in: 
         actor = Actor(lambda: vec.step(ones(2))[0].tolist() if waits_in == "step" else vec.call("step", 1))
         await_entry(vec, actor)
         for call in CALLS.values():
-            with pytest.raises(pufferlib.CallError, match=f"thread 'actor' is in a call of this {type(vec).__name__}"):
+            with pytest.raises(pufferlib.CallError, match=f"thread 'actor' is in a call of this {vec._title}"):
                 call(vec)
         assert vec.stats() is not None and vec.batch is not None  # what only looks is free to
         gate.touch()
@@ -397,7 +397,7 @@ class NestedEnv(HashEnv):
         return super().step(self.inner.step(zeros(2))[0].sum())
 
     def pids(self) -> list[int]:
-        return self.inner._backend.pids()
+        return self.inner._workers.pids
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -581,7 +581,7 @@ def test_a_storm_of_signals_loses_no_row_or_closes(backend: str, batch_size: int
                 try:
                     armed = True
                     # An exception in a destructor, or in a hook of the garbage collector, is lost: hence again.
-                    alarm(float(random.uniform(2e-5, 3e-3)), strike, again_s=1)
+                    alarm(float(random.uniform(2e-5, 3e-3)), strike, again_s=0.1)
                     while True:
                         if vec._scheduler.num_coming < batch_size:
                             vec.send(zeros(batch_size))
@@ -617,7 +617,7 @@ def test_ctrl_c_again_and_again_while_closing(tmp_path: Path, alarm: Any) -> Non
     gate = tmp_path / "gate"
     vec = pufferlib.make(functools.partial(GateEnv, gate), backend="pool", num_envs=2, num_workers=2)
     vec.reset()
-    pids = vec._backend.pids()
+    pids = vec._workers.pids
     vec.send(ones(2))  # neither ends
     alarm(0.2, lambda: raise_(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -65,7 +65,7 @@ class Batches:
             column.reshape(shape.num_slots, column.shape[1] // shape.block_size, *column.shape[2:])
             for column in columns
         ]
-        self.copies, self._debug, self._tensors = copy, debug, tensors
+        self.slab, self.copies, self._debug, self.tensors = slab, copy, debug, tensors
         self._leased: deque[tuple[Hashable, Arrays]] = deque()
         self.host: Arrays = ()  # the arrays lent last, before they became tensors; not in the plain case
         self.blocks: list[Arrays] = [tuple(column[block] for column in columns) for block in range(shape.num_blocks)]
@@ -122,12 +122,12 @@ class Batches:
         self.host = arrays
         if len(self._leased) == NUM_BUFFERS:
             old_key, expired = self._leased.popleft()
-            if self._tensors is not None:
-                self._tensors.finish(old_key)
+            if self.tensors is not None:
+                self.tensors.finish(old_key)
             if self._debug:
                 poison(expired)
-        if self._tensors is not None:
-            return self._tensors.of(key, arrays)  # type: ignore[return-value]  # as in ``lent``
+        if self.tensors is not None:
+            return self.tensors.of(key, arrays)  # type: ignore[return-value]  # as in ``lent``
         return tuple(array.copy() for array in arrays) if self.copies else arrays
 
 

@@ -7,7 +7,7 @@ import signal
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import gymnasium
 from gymnasium.envs import registration
@@ -18,10 +18,14 @@ from pufferlib.layout import Layout
 from pufferlib.layout.layout import ActionLayout
 from pufferlib.util.annotations import Info, Metadata
 from pufferlib.vectorization.core.sharing import HeldEnv
-from pufferlib.vectorization.core.slab import SlabShape
+from pufferlib.vectorization.core.slab import Slab, SlabShape
 from pufferlib.vectorization.core.step_watchdog import Doing
 
+if TYPE_CHECKING:
+    from pufferlib._native.ring import Ring
+
 __all__ = [
+    "Attach",
     "Call",
     "Died",
     "Done",
@@ -31,8 +35,12 @@ __all__ = [
     "Message",
     "Ready",
     "Reply",
+    "Request",
     "Reset",
     "ResetOrder",
+    "Sealed",
+    "Step",
+    "action_spaces",
     "failure_texts",
     "moved",
     "summary_of",
@@ -82,6 +90,12 @@ class EnvSpec(NamedTuple):
         )
 
 
+def action_spaces(env_spec: EnvSpec) -> tuple[gymnasium.Space[object], ...]:
+    """Return the components of an action space, each of which has its own array in the slab."""
+    space = env_spec.action_space
+    return tuple(space.spaces) if isinstance(space, gymnasium.spaces.Tuple) else (space,)
+
+
 def _portable(spec: registration.EnvSpec | None) -> registration.EnvSpec | None:
     """Return a specification, or None if it cannot be pickled (EnvPool's cannot)."""
     if spec is None:
@@ -96,6 +110,20 @@ def _portable(spec: registration.EnvSpec | None) -> registration.EnvSpec | None:
 
 
 # ------------------------------------------------------------------------------------------------ to a worker
+
+
+class Attach(NamedTuple):
+    """A request to read actions from a slab and write rows to it. ring: the slab's; None on the portable path."""
+
+    slab: Slab
+    ring: Ring | None
+
+
+class Step(NamedTuple):
+    """A request to step environments, in the given order; each writes its rows to its slot."""
+
+    env_ids: Sequence[int]
+    slots: Sequence[int]
 
 
 class ResetOrder(NamedTuple):
@@ -124,6 +152,15 @@ class Call(NamedTuple):
     args: tuple[object, ...]
     kwargs: dict[str, object]
 
+
+class Sealed(NamedTuple):
+    """A serialized request. frame: its bytes (core/frames.py)."""
+
+    request: Reset | Call
+    frame: bytes
+
+
+Request = Attach | Step | Reset | Call | Sealed
 
 # ------------------------------------------------------------------------------------------------ from a worker
 

@@ -218,6 +218,11 @@ class Slab:
             )
         return rows
 
+    @property
+    def timing_arrays(self) -> dict[str, Array]:
+        """The ``shared_arrays`` of telemetry/timeline.py, by name."""
+        return {"times": self.times, "histogram": self.histogram, "worker_times": self.worker_times}
+
     def name_rows(self) -> None:
         """Fill in env_ids and agent_ids if they never change, because slot i of each block belongs to environment i."""
         self.env_ids[...] = np.arange(self.shape.num_envs)
@@ -228,6 +233,12 @@ class Slab:
         agents_per_env = self.shape.agents_per_env
         views = tuple(array[env_id * agents_per_env : (env_id + 1) * agents_per_env] for array in self.actions)
         return views[0] if len(views) == 1 else views
+
+    @property
+    def actions_by_env(self) -> list[Array]:
+        """The arrays of actions, each (num_envs, agents_per_env, …)."""
+        shape = self.shape
+        return [array.reshape(shape.num_envs, shape.agents_per_env, *array.shape[1:]) for array in self.actions]
 
     def close(self) -> None:
         """Close the descriptor. The memory is freed with the last array that uses it."""

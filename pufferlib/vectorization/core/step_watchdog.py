@@ -72,8 +72,7 @@ class StepWatchdog:
         pending: a function that returns a value identifying a worker's request that it has not begun, or None. It
         reveals a worker process that was stopped while idle, which does not begin its request.
         """
-        if self.slice_s is None:
-            return ()
+        assert self.slice_s is not None, "nothing is limited"
         now_s = time.monotonic()
         passed_s = min(now_s - self._looked_s, 2 * self.slice_s)  # less if the parent was busy or stopped
         if passed_s < self.slice_s / 2:

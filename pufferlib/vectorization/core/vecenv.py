@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, NoReturn, SupportsIndex
 
 import gymnasium
 from gymnasium.envs import registration
@@ -30,7 +30,7 @@ class VecEnv(ABC):
     A batch holds ``batch_size`` environments, each with ``agents_per_env`` rows, one row per agent.
     """
 
-    backend: ClassVar[str]  # its name in ``make``
+    backend: str  # its name in ``make``
 
     num_envs: int  # environments
     num_workers: int  # workers that step them; 1 for this process, or for a device
@@ -203,9 +203,14 @@ class VecEnv(ABC):
     def closed(self) -> bool:
         """Whether ``close`` has been called."""
 
+    @property
+    def _title(self) -> str:
+        """The name of this VecEnv in texts."""
+        return type(self).__name__
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise CallError(
-            f"a {type(self).__name__} cannot be pickled or copied, as its workers belong to one object in one process; "
+            f"a {self._title} cannot be pickled or copied, as its workers belong to one object in one process; "
             "pass on what makes one, such as functools.partial(pufferlib.make, …), and call that there"
         )
 

@@ -1,7 +1,7 @@
 """CallGuard: only one thread at a time may use a VecEnv, and only in the process that made it.
 
-A thread entering a call stores its id in ``owner``; any other thread that finds it set raises CallError. Both fast
-paths are call guards themselves, so that the plain case of ``send`` and ``recv`` costs only a comparison.
+A thread entering a call stores its id in ``owner``; any other thread that finds it set raises CallError. The compiled
+path has a compiled guard, so that the plain case of ``send`` and ``recv`` costs only a comparison.
 """
 
 from __future__ import annotations
@@ -13,24 +13,32 @@ import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from pufferlib import _native
 from pufferlib.errors import CallError, PufferError
 from pufferlib.util.annotations import Guard
 from pufferlib.vectorization.core.backend import Backend
 
-__all__ = ["LEAVE_S", "NOBODY", "CallGuard", "exclusive", "refuse", "shut"]
+__all__ = ["LEAVE_S", "NOBODY", "CallGuard", "exclusive", "new_guard", "refuse", "shut"]
 
 LEAVE_S = 1.0  # a thread that waits for rows leaves within a tenth of this
 NOBODY = 1  # the owner once it is closed, or in a forked process; no thread has this id
+
+
+class GuardedWorkers(Protocol):
+    """The parts of ``Workers`` that ``exclusive`` needs."""
+
+    title: str
+    call_guard: Guard
+
+    @property
+    def backend(self) -> Backend: ...
 
 
 class Guarded(Protocol):
     """The parts of a WorkerVecEnv that ``exclusive`` needs."""
 
     @property
-    def _backend(self) -> Backend: ...
-
-    @property
-    def _call_guard(self) -> Guard: ...
+    def _workers(self) -> GuardedWorkers: ...
 
     def _interrupted(self, error: BaseException, *, half_done: bool) -> None: ...
 
@@ -52,6 +60,11 @@ class CallGuard:
         self.owner = 0
 
 
+def new_guard() -> Guard:
+    """Return a CallGuard, the compiled one if there is one."""
+    return _native.fast_path.CallGuard() if _native.available else CallGuard()
+
+
 def exclusive(
     method: Callable[Concatenate[Vec, Parameters], Result],
 ) -> Callable[Concatenate[Vec, Parameters], Result]:
@@ -59,11 +72,12 @@ def exclusive(
 
     @functools.wraps(method)
     def guarded(self: Vec, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        backend, call_guard, me = self._backend, self._call_guard, threading.get_ident()
+        workers, me = self._workers, threading.get_ident()
+        backend, call_guard = workers.backend, workers.call_guard
         if not call_guard.owner:
             call_guard.owner = me  # no call since the comparison, so no other thread runs in between
         else:
-            refuse(call_guard, type(self).__name__)
+            refuse(call_guard, workers.title)
         try:
             try:
                 backend.interruptible = False
@@ -80,7 +94,7 @@ def exclusive(
 
 
 def refuse(call_guard: Guard, name: str) -> None:
-    """Raise CallError with the reason why a VecEnv of class ``name`` cannot be called now, or in this process."""
+    """Raise CallError with the reason why a VecEnv called ``name`` cannot be called now, or in this process."""
     owner = call_guard.owner
     if owner == NOBODY:
         raise CallError(

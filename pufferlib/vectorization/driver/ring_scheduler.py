@@ -10,12 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pufferlib import _native
+from pufferlib.errors import CallError
 from pufferlib.layout.action_values import ActionValues
 from pufferlib.util.annotations import Array
+from pufferlib.vectorization.core.backend import Backend
 from pufferlib.vectorization.core.batch import Batch, Batches
 from pufferlib.vectorization.core.infos import Infos
+from pufferlib.vectorization.core.messages import Message
 from pufferlib.vectorization.core.slab import Slab
-from pufferlib.vectorization.driver.scheduler import FAILED, FLYING, READY, Gather, States, repeat_rows, write_crash
+from pufferlib.vectorization.driver.pending_infos import PendingInfos
+from pufferlib.vectorization.driver.scheduler import FAILED, FLYING, READY, Scheduler, crash_rows
+from pufferlib.vectorization.driver.workers import Workers
 
 if TYPE_CHECKING:
     from pufferlib._native.fast_path import FastPath
@@ -26,41 +31,40 @@ __all__ = ["RingScheduler"]
 SYNCHRONOUS, ORDERED, FIRST_FINISHED = range(3)
 
 
-class RingScheduler(States):
-    """The counterpart of PortableScheduler for workers that commit rows to the ring.
+class RingScheduler(Scheduler):
+    """The scheduler of the compiled path, where workers commit rows to the ring.
 
     If batches are in the order of sending, or hold all environments, a failed environment keeps its slot, and the batch
     waits for its reset. In a pool, the other environments continue without it.
+
+    play: for a backend that is ``InPlace``; see ``FastPath``.
     """
 
     def __init__(
         self,
         slab: Slab,
         batches: Batches,
+        infos: PendingInfos,
         ring: Ring,
-        shares: Sequence[range],
+        workers: Workers,
         action_values: Sequence[ActionValues],
-        collect: Callable[[list[tuple[int, int, bytes]]], bool],
-        gather: Gather,
-        dead: set[int],
         *,
         first_finished: bool,
         disabled: bool,
         spin: int,
         play: Callable[[int], None] | None,
-        step: Callable[[Sequence[int], Sequence[int]], None],
         parent_times: Array,
     ) -> None:
         shape = slab.shape
         self._num_envs, self._block_size = shape.num_envs, shape.block_size
-        self._slab, self._batches, self._ring, self._dead = slab, batches, ring, dead
+        self._slab, self._batches, self._ring, self._dead = slab, batches, ring, workers.dead
         self.states = bytearray(shape.num_envs)
         self.overs = bytearray(shape.num_envs)
         self._lost: set[int] = set()  # READY environments whose worker has died since
         self._reserved: dict[int, int] = {}  # by env id: the slot that a failed environment keeps
         self._short: set[int] = set()  # blocks whose count a death may have left too low; their words are read instead
-        self._held = False  # whether the fast path is disabled
-        self.stuck_reason = ""  # why only a reset of all environments helps
+        self._held = False
+        self.stuck_reason = ""
         synchronous = shape.block_size == shape.num_envs
         self._mode = SYNCHRONOUS if synchronous else FIRST_FINISHED if first_finished else ORDERED
         if synchronous:
@@ -71,21 +75,22 @@ class RingScheduler(States):
             self._mode,
             self.states,
             self.overs,
-            [worker for worker, share in enumerate(shares) for _ in share],
+            workers.worker_of,
             slab,
             batches.lent,
             Batch,
             Infos,
             [values.check for values in action_values],
-            collect,
-            gather,
+            infos.collect,
+            infos.take,
             None if batches.plain else batches.lend,
             play,
-            step,
+            workers.step,
             spin,
             disabled,
             batches.copier,
             parent_times,
+            workers.call_guard,
         )
 
     @property
@@ -97,44 +102,48 @@ class RingScheduler(States):
         return self.fast_path.last_ids
 
     @property
-    def last_slots(self) -> Sequence[int]:
-        """The slots of the last batch."""
+    def last_slots(self) -> Sequence[int]:  # type: ignore[override]
         first = (self.fast_path.head - 1) % self._slab.shape.num_blocks * self._block_size
         return range(first, first + self._block_size)
 
     @property
-    def num_coming(self) -> int:
-        """The number of environments that were sent an action or reset and whose rows have not been received."""
+    def num_coming(self) -> int:  # type: ignore[override]
         return self.fast_path.coming
 
     @property
-    def num_ready(self) -> int:
-        """The number of environments in ``num_coming`` that have finished."""
+    def num_ready(self) -> int:  # type: ignore[override]
         return len(self.fast_path.landed())
 
-    def is_settled(self) -> bool:
+    @property
+    def in_flight(self) -> list[int]:  # type: ignore[override]
+        self._refresh()
+        return [env_id for env_id, state in enumerate(self.states) if state == FLYING]
+
+    @property
+    def settled(self) -> bool:  # type: ignore[override]
+        return self._is_quiet() and not self.fast_path.has_news()
+
+    def _is_quiet(self) -> bool:
         """Return whether no environment is in flight and no worker has written rows that it has not counted yet."""
         if not self._short:
             return self.num_coming == int(self.fast_path.counted())
         live = set(range(self._slab.shape.num_workers)) - self._dead
         return self.num_coming == self.num_ready and all(self.fast_path.is_asleep(worker) for worker in live)
 
-    def of_state(self, *states: int) -> list[int]:
-        self._refresh()
-        return super().of_state(*states)
+    @property
+    def held(self) -> bool:
+        return self._held
 
-    def _refresh(self) -> None:
-        """Mark finished environments as READY, a state that the fast path does not maintain."""
-        for env_id in self.fast_path.landed():
-            self.states[env_id] = READY
+    @held.setter
+    def held(self, held: bool) -> None:
+        self._held = held
+        self._clear_if_sound()
 
-    def coming_slots(self, env_ids: Sequence[int]) -> list[int]:
-        """Return the slots of these environments' next rows."""
+    def next_slots(self, env_ids: Sequence[int]) -> list[int]:
         fresh = iter(self.fast_path.coming_slots([env_id for env_id in env_ids if env_id not in self._reserved]))
         return [self._reserved[env_id] if env_id in self._reserved else next(fresh) for env_id in env_ids]
 
-    def depart(self, env_ids: Iterable[int]) -> list[int]:
-        """Mark environments as in flight; return the slots for their rows."""
+    def mark_sent(self, env_ids: Sequence[int]) -> list[int]:
         slots = []
         for env_id in env_ids:
             slot = self._reserved.pop(env_id, None)
@@ -146,14 +155,43 @@ class RingScheduler(States):
                 slots.append(slot)
         return slots
 
-    def fail(self, env_id: int, *, died: bool = False) -> None:
-        """Mark an environment as failed: it raised, or its worker died. Rows that it wrote earlier remain valid."""
+    def arrive(self, env_ids: Sequence[int], overs: Iterable[bool]) -> None:
+        for env_id, over in zip(env_ids, overs, strict=True):
+            self._ring.commit(self.fast_path.slot_of(env_id), over)
+
+    def crash(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
+        if died:
+            self._mark_dirty()
+        flying = sorted(set(env_ids).intersection(self.in_flight))
+        for env_id in flying:
+            self._crash(env_id)
+        return flying
+
+    def _crash(self, env_id: int) -> None:
+        """Write crash rows as an environment's answer, for its worker, which is dead or gave it up."""
+        slot = self.fast_path.claimed_slot(env_id) if self._mode == FIRST_FINISHED else self.fast_path.slot_of(env_id)
+        if slot is None:
+            slot = self._ring.claim(env_id)
+        crash_rows(self._slab, slot)
+        slab, agents_per_env = self._slab, self._slab.shape.agents_per_env
+        slab.env_ids.reshape(-1)[slot] = env_id
+        agents = slab.agent_ids.reshape(-1, agents_per_env)[slot]
+        agents[...] = range(env_id * agents_per_env, (env_id + 1) * agents_per_env)
+        self._ring.commit(slot, False, True)
+        self.states[env_id] = READY
+
+    def fail(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
+        if died:
+            self._mark_dirty()
         self._refresh()
+        return [env_id for env_id in env_ids if self._fail(env_id, died)]
+
+    def _fail(self, env_id: int, died: bool) -> bool:
         state = self.states[env_id]
         if state == READY and (died or self._mode == FIRST_FINISHED):
             self._lost.add(env_id)
             self._clear_if_sound()
-            return
+            return False
         if state in (FLYING, READY):
             if state == READY:  # its infos cannot be read; without them its rows are invalid
                 self._ring.revoke(self.fast_path.slot_of(env_id))
@@ -163,33 +201,20 @@ class RingScheduler(States):
             if self._mode == FIRST_FINISHED and self.fast_path.claimed_slot(env_id) is not None:
                 self.stuck_reason = "a worker died while it wrote rows of a batch; call reset"
         self.states[env_id] = FAILED
+        return True
 
-    def crash(self, env_id: int) -> None:
-        """Write crash rows as the environment's answer, on behalf of its worker, which is dead or gave it up."""
-        slot = self.fast_path.claimed_slot(env_id) if self._mode == FIRST_FINISHED else self.fast_path.slot_of(env_id)
-        if slot is None:
-            slot = self._ring.claim(env_id)
-        write_crash(self._slab, slot)
-        slab, agents_per_env = self._slab, self._slab.shape.agents_per_env
-        slab.env_ids.reshape(-1)[slot] = env_id
-        agents = slab.agent_ids.reshape(-1, agents_per_env)[slot]
-        agents[...] = range(env_id * agents_per_env, (env_id + 1) * agents_per_env)
-        self._ring.commit(slot, False, True)
-        self.states[env_id] = READY
-
-    def asked(self, worker: int, share: range) -> object:
-        """Return a value that identifies a request which a worker has not begun, or None if there is none."""
+    def unbegun(self, worker: int, share: range) -> object:
         return self.fast_path.asked(worker)
 
-    def hold(self, hold: bool) -> None:
-        """Disable the fast path while some environments must not receive a plain step, or enable it again."""
-        self._held = hold
-        self._clear_if_sound()
-
-    def mark_dirty(self) -> None:
+    def _mark_dirty(self) -> None:
         """Stop trusting the blocks' counts: a worker has died, perhaps between writing rows and counting them."""
         self._short = set(range(self._slab.shape.num_blocks))
         self._clear_if_sound()
+
+    def _refresh(self) -> None:
+        """Mark the environments that have finished as READY."""
+        for env_id in self.fast_path.landed():  # the fast path does not maintain this state
+            self.states[env_id] = READY
 
     def _repair_counts(self, head: int) -> None:
         """Repair the count of the block that was received last, if no worker can still add to it."""
@@ -200,40 +225,32 @@ class RingScheduler(States):
     def _clear_if_sound(self) -> None:
         self.fast_path.clear = not (self._lost or self._short or self._held)
 
-    def has_news(self) -> bool:
-        """Return whether messages have arrived that must be handled before the rows are received."""
-        return self.fast_path.has_news()
+    def wait(self, backend: Backend, timeout_s: float, *, batch: bool) -> list[Message]:
+        fast_path = self.fast_path
+        fast_path.look()  # only what arrives from now on ends the wait
+        messages = backend.poll(0)
+        if messages or timeout_s <= 0:
+            return messages
+        backend.interruptible = True
+        if not batch:
+            fast_path.await_row(timeout_s)
+        elif not self._short:
+            fast_path.await_block(timeout_s)
+        elif not fast_path.is_full(True):  # rows from before the look would not end the wait
+            fast_path.await_row(timeout_s)
+        backend.interruptible = False
+        return backend.poll(0)
 
-    def wants_a_look(self) -> bool:
-        """Return whether it is time to check for dead workers, although rows keep arriving."""
-        return self.fast_path.wants_a_look()
+    def batch_ready(self) -> bool:
+        fast_path = self.fast_path
+        if fast_path.is_full(bool(self._short)):
+            return not fast_path.has_news() and not fast_path.wants_a_look()
+        obstacle = self._obstacle()
+        if obstacle:
+            raise CallError(f"recv could never return: {obstacle}")
+        return False
 
-    def look(self) -> None:
-        """Record which messages have arrived; only newer ones end a wait."""
-        self.fast_path.look()
-
-    def await_block(self, timeout_s: float) -> None:
-        """Wait a bounded time for the next block to be full, or for an urgent message."""
-        if self._short:
-            if not self.fast_path.is_full(True):  # rows from before ``look`` would not end the wait
-                self.fast_path.await_row(timeout_s)
-        else:
-            self.fast_path.await_block(timeout_s)
-
-    def await_settling(self, timeout_s: float) -> None:
-        """Wait a bounded time for a row, unless everything is settled."""
-        if not self.is_settled():
-            self.fast_path.await_row(timeout_s)
-
-    def await_row(self, timeout_s: float) -> None:
-        """Wait a bounded time for any row, or for an urgent message."""
-        self.fast_path.await_row(timeout_s)
-
-    def arrive(self, env_ids: Iterable[int], overs: Iterable[bool]) -> None:
-        """Raise AssertionError, because on the compiled path rows arrive without a message."""
-        raise AssertionError(f"a worker announced the rows of environments {list(env_ids)}")
-
-    def obstacle(self) -> str:
+    def _obstacle(self) -> str:
         """Return why the next batch can never be full and what the user can do; "" if it can."""
         if self.stuck_reason:
             return self.stuck_reason
@@ -243,18 +260,7 @@ class RingScheduler(States):
             return f"the next batch waits for environments {missing}, which failed; call async_reset(env_ids={missing})"
         return ""
 
-    def fill(self, env_id: int) -> None:
-        """Repeat a waiting environment's rows from the last batch in the next one."""
-        (slot,) = self.fast_path.depart([env_id])
-        repeat_rows(self._slab, (slot - self._block_size) % self._slab.shape.num_slots, slot)
-        self._ring.commit(slot, bool(self.overs[env_id]))
-
-    def batch_is_ready(self) -> bool:
-        """Return whether all environments of the next batch have arrived."""
-        return self.fast_path.is_full(bool(self._short))
-
-    def land(self, gather: Gather) -> Batch:
-        """Return the next batch and mark its environments as waiting, or as failed if their workers have died."""
+    def take_batch(self) -> Batch:
         self.fast_path.land()
         if self._lost:
             lost = self._lost.intersection(self.fast_path.last_ids or ())
@@ -268,8 +274,7 @@ class RingScheduler(States):
         assert batch is not None
         return batch
 
-    def drop(self) -> None:
-        """Discard the rows that have arrived, before their environments are reset. Requires ``is_settled``."""
+    def reset(self) -> None:
         self._lost.clear()
         self._reserved.clear()
         self._short.clear()

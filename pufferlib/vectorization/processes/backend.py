@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
-import multiprocessing.util
 import os
 import resource
 import selectors
@@ -13,13 +11,13 @@ import socket
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from pufferlib import _native
 from pufferlib.errors import CallError, PlatformError
 from pufferlib.util.annotations import Entropy
-from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend, Sealed
+from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
 from pufferlib.vectorization.core.frames import (
     infos_messages,
     messages_of,
@@ -27,24 +25,33 @@ from pufferlib.vectorization.core.frames import (
     sealed_frame,
     step_frame,
 )
-from pufferlib.vectorization.core.messages import Call, Died, EnvSpec, Failed, Message, Ready, Reset
+from pufferlib.vectorization.core.messages import (
+    Attach,
+    Call,
+    Died,
+    EnvSpec,
+    Failed,
+    Message,
+    Request,
+    Reset,
+    Sealed,
+    Step,
+)
 from pufferlib.vectorization.core.plan import Plan, available_cpus, checked_count
-from pufferlib.vectorization.core.sharing import HeldEnv
-from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
+from pufferlib.vectorization.core.slab import Slab
 from pufferlib.vectorization.core.step_watchdog import STARTING, doing_of
-from pufferlib.vectorization.driver.call_guard import LEAVE_S, NOBODY, CallGuard, shut
-from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
+from pufferlib.vectorization.driver.factory import BackendKind
 from pufferlib.vectorization.processes.channel import Channel, yield_core
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
 from pufferlib.vectorization.processes.lifetime import LifePipe
 from pufferlib.vectorization.processes.serve import Launch
 from pufferlib.vectorization.processes.start import Process, start_method
-from pufferlib.vectorization.worker.worker import WorkerTask, require_same_spec
+from pufferlib.vectorization.worker.worker import WorkerTask
 
 if TYPE_CHECKING:
     from pufferlib._native.ring import Ring
 
-__all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessBackend", "default_spin", "open_backends"]
+__all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessBackend", "checked_settings", "default_spin"]
 
 SPIN = 50  # yields; a wait that ends within them needs no wake-up of a sleeping core (30-40 us on a virtual machine)
 
@@ -55,43 +62,6 @@ def default_spin(num_workers: int) -> int:
     It is 0 on the portable path with more workers than cores, because that path polls its selector before each yield.
     """
     return SPIN if _native.available or num_workers <= available_cpus() else 0
-
-
-class _Processes(WorkerVecEnv):
-    backend_arguments = ("worker_threads", "spin")
-
-    def _make_backend(
-        self,
-        plan: Plan,
-        task: Callable[[int, range], WorkerTask],
-        *,
-        context: str | None,
-        entropy: Entropy,
-        **kwargs: object,
-    ) -> Backend:
-        tasks = [task(index, share) for index, share in enumerate(plan.shares)]
-        return ProcessBackend(tasks, context=context, entropy=entropy, **kwargs)
-
-
-class Multiprocessing(_Processes):
-    """A VecEnv whose workers are processes; batches are returned in the order in which their actions were sent.
-
-    backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None for
-    no limit (OpenCV has one thread in a forked worker even then); ``spin``: how many times a waiting process yields its
-    core before it sleeps, by default 50, or 0 on the portable path with more workers than cores.
-    """
-
-    backend = "multiprocessing"
-
-
-class Pool(_Processes):
-    """A VecEnv whose workers are processes; a batch holds the first environments to finish.
-
-    It is useful if ``num_envs`` is greater than ``batch_size``. backend_kwargs: see Multiprocessing.
-    """
-
-    backend = "pool"
-    first_finished = True
 
 
 class SelectorKey(Protocol):
@@ -115,6 +85,8 @@ def checked_settings(worker_threads: object, spin: object) -> tuple[int | None, 
 class ProcessBackend(Backend):
     """A backend whose workers are processes. A socket pair carries requests to each worker and its answers back."""
 
+    shared_memory = True
+
     def __init__(
         self,
         tasks: Sequence[WorkerTask],
@@ -126,8 +98,6 @@ class ProcessBackend(Backend):
     ) -> None:
         num_threads, num_yields = checked_settings(worker_threads, spin)
         self.shares = tuple(task.env_ids for task in tasks)
-        self.dead: set[int] = set()
-        self._worker_of = [worker for worker, share in enumerate(self.shares) for _ in share]
         self._tasks = tasks
         self._context = start_method(context)
         self._by_value = self._context != "fork"  # a worker may have another __main__
@@ -151,32 +121,23 @@ class ProcessBackend(Backend):
         self._slab: Slab | None = None
         self._deferred: list[Message] = []  # messages received outside ``poll``, for the next poll
         self._ring: Ring | None = None
-        self._env_spec = tasks[0].env_spec
-        self.held_envs: dict[int, HeldEnv] = {}
-        self._owner = os.getpid()
         self._closed = False
-        self.call_guard = CallGuard()
-        open_backends.add(self)
-        _close_before_joining()
+        _backends.add(self)
 
     # ------------------------------------------------------------------------------------------- beginning
 
-    def start(self) -> EnvSpec:
-        try:
-            for worker in range(len(self._tasks)):
-                self._start_worker(worker, self._context)
-            if self._env_spec is None:
-                specs = self._await_ready()
-                for worker in range(1, len(self._tasks)):
-                    require_same_spec(specs[0], self.shares[0][0], specs[worker], self.shares[worker][0])
-                self._env_spec = specs[0]
-        except BaseException:
-            self.close()
-            raise
-        return self._env_spec
+    def start(self, worker: int, env_spec: EnvSpec | None = None) -> int:
+        context = self._context
+        if self._generations[worker]:  # a process that has started threads since must not be forked
+            context = start_method(None) if context == "fork" else context
+            self._by_value = self._by_value or context != "fork"
+        if self._slab is not None:
+            self._slab.doing[worker] = STARTING
+        self._start_worker(worker, context, env_spec)
+        return self._processes[worker].pid
 
     @deferred_signals()
-    def _start_worker(self, worker: int, context: str) -> None:
+    def _start_worker(self, worker: int, context: str, env_spec: EnvSpec | None) -> None:
         who = f"worker {worker} of {len(self._tasks)}"
         try:
             ours, theirs = socket.socketpair()
@@ -185,7 +146,7 @@ class ProcessBackend(Backend):
         try:
             launch = Launch(
                 worker=worker,
-                task=self._tasks[worker]._replace(env_spec=self._env_spec),
+                task=(self._tasks[worker], env_spec),
                 sock=theirs,
                 life=self._life.reader,
                 entropy=self._entropy,
@@ -210,63 +171,46 @@ class ProcessBackend(Backend):
         if process.death_fd is not None:
             self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
 
-    def _await_ready(self) -> dict[int, EnvSpec]:
-        """Wait until all workers are ready, and return their EnvSpecs."""
-        specs: dict[int, EnvSpec] = {}
-        while len(specs) < len(self._tasks):
-            for message in self.poll(None):
-                if not isinstance(message, Ready):
-                    assert isinstance(message, (Failed, Died)), message
-                    self.refusal = message
-                    raise message.error()
-                specs[message.worker] = message.env_spec
-                self.held_envs.update(message.held_envs)
-        return specs
-
-    def attach(self, shape: SlabShape) -> tuple[Slab, Ring | None]:
-        self._slab = Slab.shared(shape)
-        self._ring = ring_of(self._slab)
-        for worker in self._channels:
-            self._give_slab(worker)
-        return self._slab, self._ring
-
-    def _give_slab(self, worker: int) -> None:
-        assert self._slab is not None and self._slab.fd is not None
-        channel = self._channels[worker]
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the next poll reports it
-            socket.send_fds(channel.sock, [b"s"], [self._slab.fd])
-            channel.post(pickled_frame(self._slab.shape))
-
-    def restart(self, worker: int) -> None:
-        # A process that has started threads since must not be forked.
-        context = start_method(None) if self._context == "fork" else self._context
-        self._by_value = self._by_value or context != "fork"
-        assert self._slab is not None
-        self._slab.doing[worker] = STARTING
-        self._start_worker(worker, context)
-        self._give_slab(worker)  # the socket holds it, and later requests, until the worker reads them
-        self.dead.discard(worker)
-
     def kill(self, worker: int, cause: str) -> None:
         process = self._processes.get(worker)
         if process is not None:  # otherwise it has already died
             self._causes[worker] = cause
             process.kill()
 
-    # ---------------------------------------------------------------------------------------- step by step
+    # --------------------------------------------------------------------------------- requests and answers
 
-    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        by_worker: dict[int, tuple[list[int], list[int]]] = {}
-        worker_of, ring = self._worker_of, self._ring
-        for env_id, slot in zip(env_ids, slots, strict=True):
-            ids, worker_slots = by_worker.setdefault(worker_of[env_id], ([], []))
-            ids.append(env_id)
-            worker_slots.append(slot)
-        for worker, (ids, worker_slots) in by_worker.items():
-            if ring is None:
-                self._post(worker, step_frame(ids, worker_slots))
+    def seal(self, request: Reset | Call) -> Sealed:
+        try:
+            return Sealed(request, sealed_frame(request, by_value=self._by_value))
+        except Exception as error:  # any error of the user's object
+            raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
+
+    def submit(self, requests: Mapping[int, Request]) -> None:
+        sealed = {
+            worker: self.seal(request) if isinstance(request, (Reset, Call)) else request
+            for worker, request in requests.items()
+        }
+        for worker, request in sealed.items():
+            if worker not in self._channels:  # it is dead, which a message reports
+                continue
+            if isinstance(request, Step):
+                if self._ring is None:
+                    self._post(worker, step_frame(*request))
+                else:
+                    self._request(self._ring, worker, *request)
+            elif isinstance(request, Attach):
+                self._slab, self._ring = request
+                self._give_slab(worker, request.slab)
             else:
-                self._request(ring, worker, ids, worker_slots)
+                assert isinstance(request, Sealed), request
+                self._post(worker, request.frame)
+
+    def _give_slab(self, worker: int, slab: Slab) -> None:
+        assert slab.fd is not None
+        channel = self._channels[worker]
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the next poll reports it
+            socket.send_fds(channel.sock, [b"s"], [slab.fd])
+            channel.post(pickled_frame(slab.shape))  # the socket holds this and later requests until it reads them
 
     def _request(self, ring: Ring, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Post requests to a worker's mailbox, on the compiled path; wait for room if very many are outstanding."""
@@ -277,16 +221,6 @@ class ProcessBackend(Backend):
         """Ask a worker, through its mailbox, to read its socket (on the compiled path)."""
         self._request(ring, worker, [_native.ring.CONTROL], [0])
 
-    def seal(self, request: Reset | Call) -> bytes:
-        try:
-            return sealed_frame(request, by_value=self._by_value)
-        except Exception as error:  # any error of the user's object
-            raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
-
-    def send(self, worker: int, sealed: Sealed) -> None:
-        assert isinstance(sealed, bytes), sealed
-        self._post(worker, sealed)
-
     def _post(self, worker: int, frame: bytes) -> None:
         channel = self._channels[worker]
         channel.post(frame)
@@ -295,10 +229,6 @@ class ProcessBackend(Backend):
         if not channel.flush() and worker not in self._flushing:
             self._flushing.add(worker)
             self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
-
-    def pids(self) -> list[int]:
-        processes = self._processes
-        return [processes[worker].pid if worker in processes else 0 for worker in range(len(self.shares))]
 
     def poll(self, timeout: float | None) -> list[Message]:
         if self._deferred:
@@ -340,7 +270,6 @@ class ProcessBackend(Backend):
     def _bury(self, worker: int) -> list[Message]:
         """Remove a worker that has ended or closed its socket; return its last messages and its Died message."""
         exitcode, share, doing = self._forget(worker, grace_s=1.0), self.shares[worker], None
-        self.dead.add(worker)
         # The rows that it has finished remain valid, and so do their infos.
         messages = [] if self._ring is None else infos_messages(self._ring.take_infos())
         if self._slab is not None:
@@ -368,14 +297,6 @@ class ProcessBackend(Backend):
     # ---------------------------------------------------------------------------------------------- ending
 
     def close(self, grace_s: float = CLOSE_S) -> list[Message]:
-        if self._closed or os.getpid() != self._owner:  # a forked child inherits this object, but not the workers
-            return []
-        grace_s = 0.0 if self.closing else grace_s  # after an interrupted close, the workers have had their time
-        self.closing = True
-        if not shut(self.call_guard, max(grace_s, LEAVE_S)):  # a thread is stuck in user code
-            for process in self._processes.values():
-                process.kill()
-            return []
         messages = self._end_workers(grace_s)
         for worker in list(self._channels):
             pid = self._processes[worker].pid
@@ -391,8 +312,7 @@ class ProcessBackend(Backend):
         if self._slab is not None:
             self._slab.close()
         self._closed = True
-        self.call_guard = CallGuard()  # the fast path, which was the guard, refers to these workers
-        open_backends.discard(self)
+        _backends.discard(self)
         return [message for message in messages if isinstance(message, Failed)]
 
     def _end_workers(self, grace_s: float) -> list[Message]:
@@ -411,7 +331,6 @@ class ProcessBackend(Backend):
 
     def leave_in_child(self) -> None:
         """Close, in a forked child, the descriptors that only the parent may hold, so that workers notice its death."""
-        self.call_guard.owner = NOBODY
         for channel in self._channels.values():
             channel.close()
         self._life.leave()
@@ -432,41 +351,43 @@ def not_startable(who: str, error: OSError) -> PlatformError:
     )
 
 
-class OpenBackend(Protocol):
-    """A backend whose workers must not outlive this process."""
-
-    def close(self) -> object: ...
-
-    def leave_in_child(self) -> None: ...
-
-
-open_backends: weakref.WeakSet[OpenBackend] = weakref.WeakSet()
+_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()  # that are open
 
 
 def _leave_all_in_child() -> None:
-    for backend in list(open_backends):
+    for backend in list(_backends):
         backend.leave_in_child()
-    open_backends.clear()
+    _backends.clear()
 
-
-def _close_all() -> None:
-    for backend in list(open_backends):
-        backend.close()
-
-
-def _close_before_joining() -> None:
-    """Register a finalizer that closes all backends at the end of a process that multiprocessing started.
-
-    Such a process runs no atexit handlers but joins its children, which would wait for it in turn.
-    """
-    global _closing_pid
-    if _closing_pid != os.getpid():  # a fork loses the parent's registrations
-        _closing_pid = os.getpid()
-        multiprocessing.util.Finalize(None, _close_all, exitpriority=10)
-
-
-_closing_pid = 0
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_all_in_child)
-atexit.register(_close_all)
+
+
+def make_backend(
+    plan: Plan,
+    task: Callable[[int, range], WorkerTask],
+    *,
+    context: str | None,
+    entropy: Entropy,
+    worker_threads: object = 1,
+    spin: object = None,
+) -> ProcessBackend:
+    """Return a ProcessBackend for a plan's environments."""
+    tasks = [task(index, share) for index, share in enumerate(plan.shares)]
+    return ProcessBackend(tasks, context=context, entropy=entropy, worker_threads=worker_threads, spin=spin)
+
+
+Multiprocessing = BackendKind("multiprocessing", "Multiprocessing", make_backend, ("worker_threads", "spin"))
+"""A VecEnv whose workers are processes; batches are returned in the order in which their actions were sent.
+
+backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None for no
+limit (OpenCV has one thread in a forked worker even then); ``spin``: how many times a waiting process yields its core
+before it sleeps, by default 50, or 0 on the portable path with more workers than cores.
+"""
+
+Pool = BackendKind("pool", "Pool", make_backend, ("worker_threads", "spin"), first_finished=True)
+"""A VecEnv whose workers are processes; a batch holds the first environments to finish.
+
+It is useful if ``num_envs`` is greater than ``batch_size``. backend_kwargs: see Multiprocessing.
+"""

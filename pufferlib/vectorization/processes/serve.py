@@ -24,7 +24,16 @@ from pufferlib.vectorization.core.frames import (
     sealed_frame,
     steps_of,
 )
-from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Message, Reply, Reset
+from pufferlib.vectorization.core.messages import (
+    Call,
+    Done,
+    EnvSpec,
+    Failed,
+    InfosMessage,
+    Message,
+    Reply,
+    Reset,
+)
 from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.processes.channel import Channel
 from pufferlib.vectorization.processes.deferred_signals import as_before
@@ -42,7 +51,7 @@ class Launch(NamedTuple):
     """The arguments of a worker process."""
 
     worker: int
-    task: WorkerTask | bytes  # the result of ``portable`` unless the process is forked
+    task: tuple[WorkerTask, EnvSpec | None] | bytes  # of ``Worker``; the result of ``portable`` unless it is forked
     sock: socket.socket
     life: Connection[object, object]  # the read end of the life pipe
     entropy: Entropy
@@ -77,8 +86,7 @@ def run_worker(launch: Launch) -> None:
         except Exception as error:  # such as creators that cannot be unpickled here
             emit(Failed.of(None, launch.worker, "start", error))
             return
-        if worker.task.env_spec is None:
-            worker.build()
+        worker.build()
         try:
             slab = _take_slab(channel, launch.worker)
             if slab is not None:
@@ -94,11 +102,12 @@ def run_worker(launch: Launch) -> None:
 def _begin(launch: Launch, emit: Callable[[Message], bool]) -> Worker:
     if launch.worker_threads is not None:
         limit_threads(launch.worker_threads)
-    task = transfer.loads(launch.task) if isinstance(launch.task, bytes) else launch.task
-    assert isinstance(task, WorkerTask), task
+    launch_task = transfer.loads(launch.task) if isinstance(launch.task, bytes) else launch.task
+    assert isinstance(launch_task, tuple), launch_task
+    task, env_spec = launch_task
     seed_globals(launch.entropy, launch.worker, launch.generation)
 
-    return Worker(task, emit, make_hook=lambda: limit_imported(launch.worker_threads))
+    return Worker(task, emit, env_spec, make_hook=lambda: limit_imported(launch.worker_threads))
 
 
 def _take_slab(channel: Channel, worker: int) -> Slab | None:
@@ -132,10 +141,8 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
             worker.step(*steps_of(frame))
             continue
         for request in messages_of(frame, worker.task.worker):
-            if isinstance(request, Reset):
-                worker.reset(request)
-            elif isinstance(request, Call):
-                worker.call(request)
+            if isinstance(request, (Reset, Call)):
+                worker.execute(request)
             else:  # a failure to unpickle it
                 worker.emit(request)
 

@@ -15,26 +15,25 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pufferlib.errors import PufferError, WorkerError
-from pufferlib.layout.action_values import ActionValues
 from pufferlib.telemetry.timeline import BUSY, WAITED, Recording
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
 from pufferlib.vectorization.core.batch import Batches
 from pufferlib.vectorization.core.frames import complete_frames, messages_of
-from pufferlib.vectorization.core.messages import Call, Died, Done, Failed, Ready, Reply, Reset, moved
+from pufferlib.vectorization.core.messages import Call, Died, Done, EnvSpec, Failed, Message, Ready, Reply, Reset, moved
 from pufferlib.vectorization.core.plan import Plan, Seeds
-from pufferlib.vectorization.core.slab import SlabShape
 from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
-from pufferlib.vectorization.driver.dispatcher import Dispatcher, make_scheduler
+from pufferlib.vectorization.driver.dispatcher import Dispatcher
+from pufferlib.vectorization.driver.factory import attach_slab, make_scheduler
+from pufferlib.vectorization.driver.pending_infos import PendingInfos
 from pufferlib.vectorization.driver.recovery import Recovery
-from pufferlib.vectorization.driver.ring_scheduler import RingScheduler
-from pufferlib.vectorization.driver.scheduler import FLYING, READY
+from pufferlib.vectorization.driver.scheduler import READY, Scheduler
+from pufferlib.vectorization.driver.workers import Workers
 from pufferlib.vectorization.processes.backend import ProcessBackend
 from pufferlib.vectorization.processes.serve import frames_of
 from pufferlib.vectorization.processes.thread_caps import limit_imported, limit_threads
@@ -76,11 +75,13 @@ class Format(NamedTuple):
 class ActorTask(NamedTuple):
     """The arguments of an actor.
 
-    tasks: its workers' tasks, with the VecEnv's numbers. in_place: whether its only worker runs in the actor's process.
-    synchronous: whether the VecEnv's batches hold all environments. generation: the number of actors it has replaced.
+    tasks: its workers' tasks, with the VecEnv's numbers. env_spec: as for ``Backend.start``. in_place: whether its only
+    worker runs in the actor's process. synchronous: whether the VecEnv's batches hold all environments. generation: the
+    number of actors it has replaced.
     """
 
     tasks: list[WorkerTask]
+    env_spec: EnvSpec | None
     in_place: bool
     synchronous: bool
     context: str | None
@@ -150,35 +151,26 @@ class ActorDispatcher(Dispatcher):
     of unanswered calls, by worker.
     """
 
-    def __init__(self, backend: Backend, ring: Any, watchdog: StepWatchdog) -> None:
-        super().__init__(
-            backend, ring, Recovery(0, Seeds(0, 0), on_error="raise", max_restarts=0), watchdog, "RolloutActor"
-        )
+    def __init__(self, workers: Workers, scheduler: Scheduler, infos: PendingInfos, watchdog: StepWatchdog) -> None:
+        recovery = Recovery(0, Seeds(0, 0), on_error="raise", max_restarts=0)
+        super().__init__(workers, scheduler, infos, recovery, watchdog)
         self.outgoing: list[Any] = []
         self.lost: set[int] = set()
         self.num_asked: Counter[int] = Counter()
 
-    def _take(self, message: Any) -> None:
+    def _take(self, message: Message) -> None:
         if isinstance(message, Reply):
             self.num_asked[message.worker] -= 1
         elif isinstance(message, Died):
-            self.scheduler.mark_dirty()
+            self._workers.mark_dead(message.worker)
             del self.num_asked[message.worker]
-            self._replace(message.env_ids)
+            self.lost.update(self._scheduler.crash(message.env_ids, died=True))
         elif isinstance(message, Failed):
-            self._replace([] if message.env_id is None else [message.env_id])
+            self.lost.update(self._scheduler.crash([] if message.env_id is None else [message.env_id]))
         else:
             super()._take(message)
             return
         self.outgoing.append(message)
-
-    def _replace(self, env_ids: Sequence[int]) -> None:
-        """Write crash rows for those environments that are in flight, since they will not fill their slots."""
-        flying = set(self.scheduler.of_state(FLYING))
-        for env_id in env_ids:
-            if env_id in flying:
-                self.scheduler.crash(env_id)
-                self.lost.add(env_id)
 
 
 class RolloutActor:
@@ -259,11 +251,11 @@ class ActorService:
         self._num_envs = tasks[-1].env_ids.stop - self._first_env
         synchronous = self._task.synchronous and self._task.in_place
         self._plan = plan = Plan.of(self._num_envs, len(tasks), None if synchronous else 1)
-        self._backend = backend = self._make_backend(plan)
+        self._workers = workers = Workers(self._make_backend(plan), "RolloutActor")
         try:
-            self._env_spec = backend.start()
+            self._env_spec = workers.start(task.env_spec)
         except WorkerError:
-            return self._frames(self._moved(backend.refusal))
+            return self._frames(self._moved(workers.refusal))
         except PufferError as error:
             return self._frames(self._moved(Failed.of(None, 0, "start", error)))
         self._limit_imported()
@@ -271,9 +263,10 @@ class ActorService:
             self.attach(format)
         held_envs = {
             env_id + self._first_env: held_env._replace(env_id=held_env.env_id + self._first_env)
-            for env_id, held_env in backend.held_envs.items()
+            for env_id, held_env in workers.held_envs.items()
         }
-        return self._frames(Ready(self._first_worker, self._env_spec, held_envs))
+        readies = [Ready(self._first_worker + worker, self._env_spec, held_envs) for worker in range(len(tasks))]
+        return b"".join(map(self._frames, readies))
 
     def _make_backend(self, plan: Plan) -> Backend:
         task, first_finished = self._task, not plan.synchronous
@@ -305,48 +298,31 @@ class ActorService:
 
     def attach(self, format: Format) -> None:
         """Make the slab and everything else needed between send and recv, and start accepting calls."""
-        backend, plan, env_spec = self._backend, self._plan, self._env_spec
-        space = env_spec.action_space
-        action_spaces = tuple(getattr(space, "spaces", (space,)))
-        shape = SlabShape.of(
-            plan,
-            env_spec.num_agents,
-            env_spec.observation_space,
-            action_spaces,
-            reward_dtype=format.reward_dtype,
-            num_workers=len(backend.shares),
-            telemetry=format.telemetry,
-            compiled=backend.compiled,
+        workers, plan, env_spec = self._workers, self._plan, self._env_spec
+        self._slab, self._ring = slab, ring = attach_slab(
+            workers, plan, env_spec, format.reward_dtype, telemetry=format.telemetry
         )
-        self._slab, ring = backend.attach(shape)
-        self._ring = ring
-        batches = Batches(self._slab, plan, copy=False, debug=False, tensors=None)
-        slab = self._slab
         self._columns = [
-            column.reshape(shape.num_slots, shape.agents_per_env, *column.shape[2:])
+            column.reshape(slab.shape.num_slots, env_spec.num_agents, *column.shape[2:])
             for column in (slab.observations, slab.rewards, slab.terminations, slab.truncations, slab.masks)
         ]
-        arrays = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
-        self._recording = Recording(arrays, backend.pids)
-        limits = self._task.tasks[0].limits if backend.watched else Limits()
-        watchdog = StepWatchdog(self._slab.doing[:, 0], self._num_envs, limits, self._first_env)
-        self._dispatcher = ActorDispatcher(backend, ring, watchdog)
+        batches, infos = Batches(slab, plan, copy=False, debug=False, tensors=None), PendingInfos(ring)
         self._scheduler = make_scheduler(
-            self._slab,
+            workers,
+            slab,
             ring,
             plan,
             batches,
-            backend,
-            self._dispatcher,
-            self._recording,
-            [ActionValues(space) for space in action_spaces],
+            infos,
+            Recording(slab.timing_arrays, workers.pids),
+            env_spec,
             first_finished=True,
             disabled=False,
         )
-        self._actions = [
-            array.reshape(self._num_envs, env_spec.num_agents, *array.shape[1:]) for array in self._slab.actions
-        ]
-        self._worker_of = [worker for worker, share in enumerate(backend.shares) for _ in share]
+        limits = self._task.tasks[0].limits if workers.backend.watched else Limits()
+        watchdog = StepWatchdog(slab.doing[:, 0], self._num_envs, limits, self._first_env)
+        self._dispatcher = ActorDispatcher(workers, self._scheduler, infos, watchdog)
+        self._actions = slab.actions_by_env
         self._unstarted: set[int] = set()  # workers that could not be started again
         self._ids = list(range(self._num_envs))
         self._rows: list[tuple[int, int, bool]] = []  # landed: env id, slot, whether its episode is over
@@ -393,33 +369,33 @@ class ActorService:
             self._clocked_s = now_s
 
     def _do(self, kind: int, *request: Any) -> None:
-        backend = self._backend
+        workers = self._workers
         if kind == STEPS:
             env_ids, actions = request
             ids = self._ids if env_ids is None else [env_id - self._first_env for env_id in env_ids]
             for array, data in zip(self._actions, actions, strict=True):
                 rows = np.frombuffer(data, array.dtype).reshape(len(ids), *array.shape[1:])
                 array[slice(None) if env_ids is None else ids] = rows
-            if backend.dead:  # which the VecEnv did not know when it sent the request
-                ids = [env_id for env_id in ids if self._worker_of[env_id] not in backend.dead]
-            self._post(ids, lambda slots: backend.step(ids, slots))
+            if workers.dead:  # which the VecEnv did not know when it sent the request
+                ids = [env_id for env_id in ids if workers.worker_of[env_id] not in workers.dead]
+            self._post(ids, lambda slots: workers.step(ids, slots))
         elif kind == REVIVE:
             (worker,) = request
             try:
-                backend.restart(worker)
+                workers.restart(worker)
                 self._unstarted.discard(worker)
             except PufferError as error:
                 self._unstarted.add(worker)
                 failed = Failed.of(None, worker, "start", error)
-                self._dispatcher.outgoing += [failed._replace(env_id=env_id) for env_id in backend.shares[worker]]
+                self._dispatcher.outgoing += [failed._replace(env_id=env_id) for env_id in workers.shares[worker]]
         else:
             worker, frame = request
-            if worker not in backend.dead or worker in self._unstarted:  # otherwise its death is reported instead
+            if worker not in workers.dead or worker in self._unstarted:  # otherwise its death is reported instead
                 self._obey(worker, bytearray(frame))
 
     def _obey(self, worker: int, frame: bytearray) -> None:
         """Send a worker the request that a frame holds."""
-        backend, first_env = self._backend, self._first_env
+        backend, first_env = self._workers.backend, self._first_env
         for message in messages_of(next(iter(complete_frames(frame))), worker):
             if isinstance(message, Reset):
                 orders = [order._replace(env_id=order.env_id - first_env) for order in message.orders]
@@ -433,7 +409,7 @@ class ActorService:
 
                 def reset(slots: list[int], orders: Any = orders) -> None:
                     due = [order._replace(slot=slot) for order, slot in zip(orders, slots, strict=True)]
-                    backend.send(worker, backend.seal(Reset(due)))
+                    backend.submit({worker: Reset(due)})
 
                 self._post(ids, reset)
             elif isinstance(message, (Failed, Reply)):  # it could not be unpickled here, with the VecEnv's numbers
@@ -443,16 +419,17 @@ class ActorService:
                 assert isinstance(message, Call), message
                 request = message._replace(env_ids=[env_id - first_env for env_id in message.env_ids])
                 self._dispatcher.num_asked[worker] += 1
-                backend.send(worker, backend.seal(request))
+                backend.submit({worker: request})
 
     def _post(self, env_ids: list[int], send: Any) -> None:
         """Start work in environments. send: called with the slots to which they then write their rows."""
         scheduler = self._scheduler
-        send(scheduler.depart(env_ids))
-        if self._plan.synchronous and len(env_ids) < self._num_envs:
-            for env_id in set(self._ids) - set(env_ids):
-                scheduler.fill(env_id)
-                self._dispatcher.lost.add(env_id)
+        send(scheduler.mark_sent(env_ids))
+        if self._plan.synchronous and len(env_ids) < self._num_envs:  # the others' rows are not of interest
+            others = [env_id for env_id in self._ids if env_id not in set(env_ids)]
+            scheduler.mark_sent(others)
+            scheduler.arrive(others, [bool(scheduler.overs[env_id]) for env_id in others])
+            self._dispatcher.lost.update(others)
         if self._task.in_place:
             self._take()
 
@@ -462,7 +439,7 @@ class ActorService:
         dispatcher, scheduler = self._dispatcher, self._scheduler
         until_s, lingers = time.monotonic() + SLICE_S, False
         while True:
-            if self._backend.closing:
+            if self._workers.closed:
                 return Answer([], None, b"", False, b"", False)
             self._take()
             now_s = time.monotonic()
@@ -472,28 +449,31 @@ class ActorService:
             more = scheduler.num_coming > 0 or any(dispatcher.num_asked.values())
             if not more or dispatcher.outgoing or num_rows >= num_back or self._number > number or now_s >= until_s:
                 return self._answer(more)
-            if isinstance(scheduler, RingScheduler):
-                self._changed.release()
-                try:
-                    scheduler.await_row(until_s - now_s)
-                finally:
-                    self._changed.acquire()
+            if self._ring is not None:
+                self._await_row(until_s - now_s)
             else:
                 self._changed.wait(min(GLANCE_S, until_s - now_s))
 
+    def _await_row(self, timeout_s: float) -> None:
+        """Wait for a row, on the compiled path, and let other calls in meanwhile."""
+        assert self._scheduler.fast_path is not None
+        self._changed.release()
+        try:
+            self._scheduler.fast_path.await_row(timeout_s)
+        finally:
+            self._changed.acquire()
+
     def _take(self) -> None:
         """Handle all messages and collect all rows that have arrived."""
-        scheduler, dispatcher = self._scheduler, self._dispatcher
-        while True:
-            dispatcher.pump(0.0, wait=lambda timeout_s: None)
+        dispatcher, came = self._dispatcher, True
+        while came:
+            came = dispatcher.pump(0.0)
             while dispatcher.may_land():
                 self._land()
-            if not scheduler.batch_is_ready():
-                return
 
     def _land(self) -> None:
         scheduler, lost = self._scheduler, self._dispatcher.lost
-        infos = scheduler.land(self._dispatcher.gather_infos).infos
+        infos = scheduler.take_batch().infos
         ids, slots = scheduler.last_ids, scheduler.last_slots
         assert ids is not None
         if infos:
@@ -505,9 +485,10 @@ class ActorService:
                 self._rows.append((env_id, slot, bool(scheduler.overs[env_id])))
 
     def _answer(self, more: bool) -> Answer:
+        states = self._scheduler.states
         for message in self._dispatcher.outgoing:
             if isinstance(message, Died):  # rows behind a slot that another environment still fills would be late
-                self._dispatcher.lost.update(set(message.env_ids).intersection(self._scheduler.of_state(READY)))
+                self._dispatcher.lost.update(env_id for env_id in message.env_ids if states[env_id] == READY)
         rows, infos, messages = self._rows, self._infos, self._dispatcher.outgoing
         self._rows, self._infos, self._dispatcher.outgoing = [], [], []
         frames, quiet, outcome_bytes = b"", False, b""
@@ -553,5 +534,5 @@ class ActorService:
     def close(self, grace_s: float = CLOSE_S) -> bytes:
         """Close the environments and end the workers; return frames of their failures."""
         with self._changed:
-            messages = self._backend.close(grace_s)
+            messages = self._workers.close(grace_s)
         return b"".join(self._frames(self._moved(message)) for message in messages if isinstance(message, Failed))

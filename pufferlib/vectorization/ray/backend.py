@@ -8,13 +8,12 @@ and actor.py is the code in an actor; this file places actors, replaces dead one
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +21,23 @@ from pufferlib.errors import CallError, PlanError, PlatformError
 from pufferlib.vectorization.core.arguments import checked_seconds
 from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
 from pufferlib.vectorization.core.frames import complete_frames, messages_of, sealed_frame
-from pufferlib.vectorization.core.messages import Call, Died, Done, EnvSpec, Failed, Ready, Reset
+from pufferlib.vectorization.core.messages import (
+    Attach,
+    Call,
+    Died,
+    Done,
+    EnvSpec,
+    Failed,
+    Request,
+    Reset,
+    Sealed,
+    Step,
+)
 from pufferlib.vectorization.core.plan import Plan, checked_count
-from pufferlib.vectorization.core.sharing import HeldEnv
-from pufferlib.vectorization.core.slab import Slab, SlabShape
+from pufferlib.vectorization.core.slab import Slab
 from pufferlib.vectorization.core.step_watchdog import Limits
-from pufferlib.vectorization.driver.call_guard import LEAVE_S, NOBODY, CallGuard, shut
-from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
-from pufferlib.vectorization.processes.backend import checked_settings, open_backends
+from pufferlib.vectorization.driver.factory import BackendKind
+from pufferlib.vectorization.processes.backend import checked_settings
 from pufferlib.vectorization.processes.start import portable, start_method
 from pufferlib.vectorization.ray.actor import (
     REQUEST,
@@ -45,7 +53,7 @@ from pufferlib.vectorization.ray.actor import (
 )
 from pufferlib.vectorization.ray.calls import ActorHandle, Calls
 from pufferlib.vectorization.ray.connection import Connection, Placement, reason
-from pufferlib.vectorization.worker.worker import WorkerTask, require_same_spec
+from pufferlib.vectorization.worker.worker import WorkerTask
 
 __all__ = ["Ray", "RayBackend"]
 
@@ -54,49 +62,6 @@ NODE_DIED = "its node has died"  # part of the text of Ray's errors
 MOST_CALLS = 8  # in an actor at once: usually there are two, and calls that arrive out of order wait inside
 
 Array = np.ndarray[Any, Any]
-
-
-class Ray(WorkerVecEnv):
-    """A VecEnv whose workers are in Ray actors, on any machines of a cluster; a batch holds the first to finish.
-
-    num_workers: the number of actors, each with a contiguous share of the environments. backend_kwargs:
-
-    address: the cluster's address, as for ``ray.init`` ("auto", "ray://host:10001"); by default the Ray that this
-        process is connected to, else the one that RAY_ADDRESS names, else a new local one, which ends with its last
-        VecEnv.
-    resources: the resources that each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name.
-        By default one CPU; nothing in a new local Ray.
-    placement: "SPREAD" (over nodes, the default), "DEFAULT" (Ray decides), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by
-        a placement group), or one of Ray's scheduling strategies.
-    local_workers: the number of processes on each actor's node that step its environments; 0 (the default): the actor
-        itself steps them. With a timeout there is at least one process, because a process can be killed.
-    worker_threads, spin: see Multiprocessing, but spin is 0 by default. start_timeout: seconds within which an actor
-        must be placed, None for no limit.
-    """
-
-    backend = "ray"
-    first_finished = True
-    backend_arguments = (
-        "address",
-        "resources",
-        "placement",
-        "local_workers",
-        "worker_threads",
-        "spin",
-        "start_timeout",
-    )
-
-    def _make_backend(
-        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
-    ) -> Backend:
-        return RayBackend(plan, task, context=context, entropy=entropy, **kwargs)
-
-
-class Sealed(NamedTuple):
-    """A serialized request. slots: by env id, the slots of the rows that it requests."""
-
-    slots: dict[int, int]
-    frame: bytes
 
 
 class RayBackend(Backend):
@@ -143,7 +108,6 @@ class RayBackend(Backend):
             )
             tasks += self._actors[-1].tasks
         self.shares = tuple(worker_task.env_ids for worker_task in tasks)
-        self.dead: set[int] = set()
         self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
         self._actor_of_env = [actor for actor in self._actors for _ in actor.env_ids]  # of each environment
         self._ended: set[int] = set()  # dead workers in living actors
@@ -152,11 +116,7 @@ class RayBackend(Backend):
         self._counting = np.arange(plan.num_envs)
         self._slab: Slab | None = None
         self._format: Format | None = None
-        self._env_spec: EnvSpec | None = None
-        self.held_envs: dict[int, HeldEnv] = {}
-        self._closed = False
-        self._owner = os.getpid()
-        self.call_guard = CallGuard()
+        self._attached = self._closed = False
         self._connection = connection = Connection(address)
         try:
             self._placement = Placement(connection, placement, resources, len(self._actors))
@@ -165,29 +125,19 @@ class RayBackend(Backend):
             raise
         self._ray = connection.ray
         self._calls = Calls(connection, self._actors)
-        open_backends.add(self)
 
     # ------------------------------------------------------------------------------------------- beginning
 
-    def start(self) -> EnvSpec:
-        try:
-            for actor in self._actors:
-                self._start_actor(actor)
-            faces = self._await_faces()
-            first = self.shares[0][0]
-            for actor in self._actors[1:]:
-                require_same_spec(faces[0], first, faces[actor.index], actor.env_ids[0])
-        except BaseException:
-            self.close(0.0)
-            raise
-        self._env_spec = faces[0]
-        return faces[0]
-
-    def _start_actor(self, actor: ActorHandle) -> None:
-        """Request an actor and start its workers, without waiting. Discards the requests held for its predecessor."""
-        actor.more, actor.begun_s, actor.location = False, time.monotonic(), ""
-        actor.held.clear()
-        self._request_actor(actor)
+    def start(self, worker: int, env_spec: EnvSpec | None = None) -> int:
+        actor = self._actor_of[worker]
+        if actor.handle is None:
+            actor.more, actor.begun_s, actor.location, actor.env_spec = False, time.monotonic(), "", env_spec
+            actor.held.clear()  # the requests for its predecessor
+            self._request_actor(actor)
+        elif worker in self._ended:
+            self._call(actor, [(REVIVE, worker - actor.workers.start)])
+        self._ended.discard(worker)
+        return 0  # its process may be on another machine
 
     def _request_actor(self, actor: ActorHandle) -> None:
         """Ask Ray for an actor, its location and the start of its workers. Requests held for it remain held."""
@@ -200,7 +150,8 @@ class RayBackend(Backend):
         )
         context, entropy, worker_threads, spin = self._settings
         task = ActorTask(
-            [task._replace(env_spec=self._env_spec) for task in actor.tasks],
+            actor.tasks,
+            actor.env_spec,
             self._in_place,
             self._plan.synchronous,
             context,
@@ -225,37 +176,20 @@ class RayBackend(Backend):
         if rows.nbytes <= SMALL_NBYTES and not self._in_place:  # in place all happens in the actor's main thread
             self._calls.ask_for_client(actor)
 
-    def _await_faces(self) -> dict[int, EnvSpec]:
-        """Wait until all actors are ready and return their EnvSpecs. Raises an actor's failure or death."""
-        faces: dict[int, EnvSpec] = {}
-        while len(faces) < len(self._actors):
-            for message in self.poll(SLICE_S):
-                if not isinstance(message, Ready):
-                    raise message.error()
-                faces[self._actor_of[message.worker].index] = message.env_spec
-                self.held_envs.update(message.held_envs)
-        return faces
-
-    def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
-        self._slab = slab = Slab.private(shape)
+    def _attach(self, slab: Slab) -> None:
+        """Make a slab the target of all rows, and wait until the actors are ready to fill it."""
+        self._slab, shape = slab, slab.shape
         self._format = format = Format(shape.reward_dtype, shape.telemetry)
         self._columns = [
             column.reshape(shape.num_slots, shape.agents_per_env, *column.shape[2:])
             for column in (slab.observations, slab.rewards, slab.terminations, slab.truncations, slab.masks)
         ]
-        self._actions = [
-            array.reshape(shape.num_envs, shape.agents_per_env, *array.shape[1:]) for array in slab.actions
-        ]
         self._times_before = [self._times_of(actor) for actor in self._actors]
         for actor in self._actors:
             actor.calls.append(("attach", actor.handle.attach.remote(format)))
             self._ask_for_client(actor)
-        try:
-            self._await_attached(time.monotonic() + self._start_s)
-        except BaseException:
-            self.close(0.0)
-            raise
-        return slab, None
+        self._await_attached(time.monotonic() + self._start_s)
+        self._attached = True
 
     def _await_attached(self, deadline_s: float) -> None:
         """Wait until all actors are ready. Raises WorkerError if one dies, PlatformError if it takes too long."""
@@ -272,34 +206,43 @@ class RayBackend(Backend):
 
     # ---------------------------------------------------------------------------------------- step by step
 
-    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        by_actor: dict[int, list[int]] = {}
-        self._slots[list(env_ids)] = slots
-        for env_id in env_ids:
-            by_actor.setdefault(self._actor_of_env[env_id].index, []).append(env_id)
-        for index, ids in by_actor.items():
-            self._call(self._actors[index], [(STEPS, ids, [array[ids].tobytes() for array in self._actions])])
-
     def seal(self, request: Reset | Call) -> Sealed:
-        slots = {order.env_id: order.slot for order in request.orders} if isinstance(request, Reset) else {}
         try:
-            return Sealed(slots, sealed_frame(request, by_value=True))
+            return Sealed(request, sealed_frame(request, by_value=True))
         except Exception as error:  # whatever a user's object raises when it is pickled
             raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
 
-    def send(self, worker: int, sealed: object) -> None:
-        self.send_each({worker: sealed})
-
-    def send_each(self, sealed: Mapping[int, object]) -> None:
+    def submit(self, requests: Mapping[int, Request]) -> None:
         by_actor: dict[int, list[Any]] = {}
-        for worker, request in sealed.items():
-            assert isinstance(request, Sealed), request
-            for env_id, slot in request.slots.items():
-                self._slots[env_id] = slot
+        for worker, request in requests.items():
+            if isinstance(request, Attach):
+                if self._slab is None:  # otherwise a replaced actor was told the format when it was started
+                    self._attach(request.slab)
+                continue
             actor = self._actor_of[worker]
-            by_actor.setdefault(actor.index, []).append((REQUEST, worker - actor.workers.start, request.frame))
-        for index, requests in by_actor.items():
-            self._call(self._actors[index], requests)
+            sent = by_actor.setdefault(actor.index, [])
+            if isinstance(request, Step):
+                self._slots[list(request.env_ids)] = request.slots
+                if sent and sent[-1][0] == STEPS:
+                    sent[-1][1].extend(request.env_ids)
+                else:
+                    sent.append((STEPS, [*request.env_ids]))
+                continue
+            sealed = request if isinstance(request, Sealed) else self.seal(request)
+            if isinstance(sealed.request, Reset):
+                for order in sealed.request.orders:
+                    self._slots[order.env_id] = order.slot
+            sent.append((REQUEST, worker - actor.workers.start, sealed.frame))
+        for index, sent in by_actor.items():
+            self._call(self._actors[index], [self._with_actions(request) for request in sent])
+
+    def _with_actions(self, request: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return an actor's request; one for steps with the environments' actions."""
+        if request[0] != STEPS:
+            return request
+        assert self._slab is not None
+        _, ids = request
+        return STEPS, ids, [array[ids].tobytes() for array in self._slab.actions_by_env]
 
     def _call(self, actor: ActorHandle, requests: list[Any]) -> None:
         """Send requests to an actor, or hold them until it is placed. Its answer holds the results so far."""
@@ -351,10 +294,7 @@ class RayBackend(Backend):
         elif kind == "serve":  # it lives, but its answers are lost
             return self._bury(actor, "was lost with the connection to its actor")
         elif kind == "start":
-            messages = self._messages(actor, answer)
-            if self._env_spec is None:
-                return messages
-            return [message for message in messages if not isinstance(message, Ready)]
+            return self._messages(actor, answer)
         elif kind == "exchange":
             return self._take(actor, opened(answer))
         return []
@@ -383,7 +323,6 @@ class RayBackend(Backend):
             messages += messages_of(frame, actor.workers.start)
         for message in messages:
             if isinstance(message, Died):
-                self.dead.add(message.worker)
                 self._ended.add(message.worker)
         return messages
 
@@ -397,7 +336,7 @@ class RayBackend(Backend):
         for actor in self._actors:
             if actor.handle is not None and actor.begun_s is not None and now_s - actor.begun_s > self._start_s:
                 how = f"was not placed within {self._start_s:g} s: {self._placement.want()}"
-                if self._env_spec is None:
+                if actor.env_spec is None:
                     raise PlatformError(f"actor {actor.index} {how}")
                 messages += self._bury(actor, how)
         return messages
@@ -405,25 +344,14 @@ class RayBackend(Backend):
     def _bury(self, actor: ActorHandle, how: str) -> list[Any]:
         """Kill an actor, if it still runs, and discard its calls; return its workers' Died messages."""
         self._calls.kill(actor)
-        self.dead.update(actor.workers)
         self._ended.difference_update(actor.workers)
         self._keep_times(actor)
         return [Died(task.worker, None, task.env_ids, location=actor.location, how=how) for task in actor.tasks]
 
-    def restart(self, worker: int) -> None:
-        actor = self._actor_of[worker]
-        if actor.handle is None:
-            self._start_actor(actor)
-        elif worker in self._ended:
-            self._call(actor, [(REVIVE, worker - actor.workers.start)])
-        self._ended.discard(worker)
-        self.dead.discard(worker)
-
     def kill(self, worker: int, cause: str) -> None:
-        self._deferred += self._bury(self._actor_of[worker], f"was killed, as {cause}")
-
-    def pids(self) -> list[int]:
-        return [0] * len(self.shares)  # they may be on other machines
+        actor = self._actor_of[worker]
+        if actor.handle is not None:  # otherwise it has already died
+            self._deferred += self._bury(actor, f"was killed, as {cause}")
 
     # ----------------------------------------------------------------------------------------------- times
 
@@ -465,25 +393,16 @@ class RayBackend(Backend):
     # ---------------------------------------------------------------------------------------------- ending
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
-        if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, not the actors
-            return []
-        grace_s = 0.0 if self.closing else grace_s
-        self.closing = True
-        in_time = shut(self.call_guard, max(grace_s, LEAVE_S))
         messages: list[Any] = []
         if self._connection.alive():
-            if in_time and grace_s > 0:
+            if grace_s > 0 and self._attached:
                 messages = self._end_actors(grace_s)
             for actor in self._actors:
                 self._calls.kill(actor)
             self._placement.remove()
-        if not in_time:
-            return []
         self._closed = True
         self._calls.close()
         self._connection.release()
-        self.call_guard = CallGuard()
-        open_backends.discard(self)
         return messages
 
     def _end_actors(self, grace_s: float) -> list[Any]:
@@ -508,6 +427,27 @@ class RayBackend(Backend):
             )
         return [message for message in messages if isinstance(message, Failed)]
 
-    def leave_in_child(self) -> None:
-        """Refuse all calls in a forked child, which owns nothing here."""
-        self.call_guard.owner = NOBODY
+
+Ray = BackendKind(
+    "ray",
+    "Ray",
+    RayBackend,
+    ("address", "resources", "placement", "local_workers", "worker_threads", "spin", "start_timeout"),
+    first_finished=True,
+)
+"""A VecEnv whose workers are in Ray actors, on any machines of a cluster; a batch holds the first to finish.
+
+num_workers: the number of actors, each with a contiguous share of the environments. backend_kwargs:
+
+address: the cluster's address, as for ``ray.init`` ("auto", "ray://host:10001"); by default the Ray that this
+    process is connected to, else the one that RAY_ADDRESS names, else a new local one, which ends with its last
+    VecEnv.
+resources: the resources that each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name.
+    By default one CPU; nothing in a new local Ray.
+placement: "SPREAD" (over nodes, the default), "DEFAULT" (Ray decides), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by
+    a placement group), or one of Ray's scheduling strategies.
+local_workers: the number of processes on each actor's node that step its environments; 0 (the default): the actor
+    itself steps them. With a timeout there is at least one process, because a process can be killed.
+worker_threads, spin: see Multiprocessing, but spin is 0 by default. start_timeout: seconds within which an actor
+    must be placed, None for no limit.
+"""

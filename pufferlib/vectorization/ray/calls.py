@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pufferlib.vectorization.core.backend import SLICE_S
+from pufferlib.vectorization.core.messages import EnvSpec
 from pufferlib.vectorization.ray.connection import Connection
 from pufferlib.vectorization.ray.sockets import Address, SocketClient, new_key
 from pufferlib.vectorization.worker.worker import WorkerTask
@@ -29,15 +30,17 @@ DEATH_S = 1.0  # the time for Ray to report the death of an actor that could not
 class ActorHandle:
     """The driver's record of one actor. tasks: its workers' tasks.
 
-    handle: None while it is dead. calls: (kind, Ray's reference) of each call in flight, in order. more: whether it has
-    more work in progress. begun_s: when its placement began, None once it is placed. held: requests to send once it is
-    placed. key: the key of its SocketServer. client: the direct connection to it, or None; calls over it have None for
-    a reference. serving: the reference of the Ray call that lasts as long as that connection.
+    handle: None while it is dead. env_spec: as for ``Backend.start``. calls: (kind, Ray's reference) of each call in
+    flight, in order. more: whether it has more work in progress. begun_s: when its placement began, None once it is
+    placed. held: requests to send once it is placed. key: the key of its SocketServer. client: the direct connection to
+    it, or None; calls over it have None for a reference. serving: the reference of the Ray call that lasts as long as
+    that connection.
     """
 
     index: int
     tasks: list[WorkerTask]
     handle: Any = None
+    env_spec: EnvSpec | None = None
     generation: int = 0
     number: int = 0
     calls: deque[tuple[str, Any]] = field(default_factory=deque)

@@ -23,6 +23,7 @@ from pufferlib.telemetry.timeline import Stopwatch
 from pufferlib.util.annotations import AgentInfos, Array, Entropy, EnvCreator, Info, Keywords, RowActions
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.messages import (
+    Attach,
     Call,
     Done,
     EnvSpec,
@@ -31,7 +32,9 @@ from pufferlib.vectorization.core.messages import (
     Message,
     Ready,
     Reply,
+    Request,
     Reset,
+    Step,
 )
 from pufferlib.vectorization.core.sharing import Claims, HeldEnv, HeldEnvs
 from pufferlib.vectorization.core.slab import Slab
@@ -47,8 +50,7 @@ __all__ = ["Worker", "WorkerTask", "seed_globals"]
 class WorkerTask(NamedTuple):
     """The arguments of a worker. creators: one per environment of the share, called as ``creator()``.
 
-    env_spec: the first worker's EnvSpec for a worker that replaces a dead one, which makes environments at their
-    resets; else None. first_env: the VecEnv's id of the environment that is numbered 0 in this worker's group.
+    first_env: the VecEnv's id of the environment that is numbered 0 in this worker's group.
     """
 
     worker: int
@@ -59,13 +61,13 @@ class WorkerTask(NamedTuple):
     announce_each: bool  # announce each environment when it finishes, rather than all those of a request together
     first_finished: bool  # on the compiled path: slots are claimed when rows are finished
     limits: Limits = Limits()
-    env_spec: EnvSpec | None = None
     first_env: int = 0
 
 
 class Worker:
     """The environments of one share. Every answer is a message passed to ``emit``.
 
+    env_spec: that of the first worker for a worker that replaces a dead one, which makes environments at their resets.
     refuses_late: whether a step or reset that took longer than the task's limits raises afterwards, since no watchdog
     runs. make_hook: called when an environment has been made.
     """
@@ -74,6 +76,7 @@ class Worker:
         self,
         task: WorkerTask,
         emit: Callable[[Message], bool],
+        env_spec: EnvSpec | None = None,
         *,
         refuses_late: bool = False,
         make_hook: Callable[[], None] = lambda: None,
@@ -87,7 +90,7 @@ class Worker:
         self._claims = Claims(task.first_env)
         self._holdings: HeldEnvs | None = None  # during build: the environments that creators held before it
         self._held_envs: dict[int, HeldEnv] = {}  # those of them that the creators returned
-        self._env_spec = task.env_spec
+        self._env_spec = env_spec
         self._wrapped: set[int] = set()  # environments that users wrapped themselves
         self._early: set[int] = set()  # environments made by a call, before the reset that would make them
         self._num_resets = 0
@@ -100,7 +103,9 @@ class Worker:
         self._done = Done([], [], [])  # on the portable path: results not announced yet
 
     def build(self) -> None:
-        """Make the environments; emit Ready, or Failed."""
+        """Make the environments and emit Ready, or Failed, unless they are made at their resets."""
+        if self._env_spec is not None:
+            return
         self._holdings = HeldEnvs(dict(zip(self.task.env_ids, self.task.creators, strict=True)))
         for env_id in self.task.env_ids:
             try:
@@ -108,9 +113,8 @@ class Worker:
             except (Exception, SystemExit) as error:
                 self.failed(env_id, "__init__", error)
                 return
-        assert self._env_spec is not None
         self._holdings = None
-        self.emit(Ready(self.task.worker, self._env_spec, self._held_envs))
+        self.emit(Ready(self.task.worker, EnvSpec.of(self.envs[self.task.env_ids[0]]), self._held_envs))
 
     def _make(self, env_id: int) -> None:
         """Make an environment, replacing any existing one with its id."""
@@ -164,6 +168,18 @@ class Worker:
                 adopt(self.step_loop, slab, env_id, env)
         self._slab = slab
         self.rest()
+
+    def execute(self, request: Request) -> None:
+        """Execute a request; its answers are emitted."""
+        if isinstance(request, Step):
+            (self if self.step_loop is None else self.step_loop).step(*request)
+        elif isinstance(request, Reset):
+            self.reset(request)
+        elif isinstance(request, Attach):
+            self.attach(*request)
+        else:
+            assert isinstance(request, Call), request
+            self.call(request)
 
     def rest(self) -> None:
         """Clear the activity word, because no step or reset is being executed."""

@@ -84,10 +84,10 @@ class Tally:
         backend._start_worker, backend._clean, backend._bury = self._start, self._clean, self._bury
         del self.backend, self.vec, self._start, self._clean, self._bury
 
-    def start(self, worker: int, context: str) -> None:
+    def start(self, worker: int, context: str, env_spec: Any) -> None:
         for env_id in self.backend.shares[worker]:
             self.board.env(env_id)[PHASE] = STARTING
-        self._start(worker, context)
+        self._start(worker, context, env_spec)
         self.board.pids[worker] = self.backend._processes[worker].pid
 
     def bury(self, worker: int) -> Any:

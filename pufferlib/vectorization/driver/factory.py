@@ -1,0 +1,214 @@
+"""BackendKind: makes a WorkerVecEnv of its parts, with one kind of backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pufferlib.layout.action_values import ActionValues
+from pufferlib.telemetry.timeline import Recording
+from pufferlib.util.annotations import EnvCreator, EnvSource, Function
+from pufferlib.util.parameters import Unpack
+from pufferlib.util.suggestions import says_what_was_meant
+from pufferlib.vectorization.core.arguments import (
+    CHECKS,
+    checked_backend_kwargs,
+    checked_limits,
+    checked_restarts,
+    env_creators,
+    misplaced,
+    require_known,
+)
+from pufferlib.vectorization.core.backend import Backend, InPlace
+from pufferlib.vectorization.core.batch import Batches
+from pufferlib.vectorization.core.messages import EnvSpec, Failed, action_spaces
+from pufferlib.vectorization.core.parameters import VecEnvParameters
+from pufferlib.vectorization.core.plan import Plan, Seeds, checked_mode, checked_seed
+from pufferlib.vectorization.core.sharing import Claims
+from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
+from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
+from pufferlib.vectorization.core.tensors import tensors_of
+from pufferlib.vectorization.driver.dispatcher import Dispatcher
+from pufferlib.vectorization.driver.pending_infos import PendingInfos
+from pufferlib.vectorization.driver.portable_scheduler import PortableScheduler
+from pufferlib.vectorization.driver.recovery import Recovery
+from pufferlib.vectorization.driver.ring_scheduler import RingScheduler
+from pufferlib.vectorization.driver.scheduler import Scheduler
+from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
+from pufferlib.vectorization.driver.workers import Workers
+from pufferlib.vectorization.worker.worker import WorkerTask
+
+if TYPE_CHECKING:
+    from pufferlib._native.ring import Ring
+
+__all__ = ["BackendKind", "attach_slab", "make_scheduler"]
+
+
+class BackendKind:
+    """A function that makes WorkerVecEnvs with one kind of backend. It takes the arguments of ``pufferlib.make``.
+
+    backend: its name in ``make``. make_backend: makes the Backend, given a plan, a function that returns the WorkerTask
+    of a worker and its share, and backend_kwargs. backend_arguments: the keys of backend_kwargs, apart from telemetry.
+    first_finished: whether batches hold the first environments to finish, rather than the first sent.
+    ``isinstance(vec, kind)`` tells whether a VecEnv has this kind of backend.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        title: str,
+        make_backend: Function,
+        backend_arguments: tuple[str, ...] = (),
+        *,
+        first_finished: bool = False,
+    ) -> None:
+        self.backend, self.__name__, self._make_backend = backend, title, make_backend
+        self.backend_arguments, self.first_finished = backend_arguments, first_finished
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+    def __instancecheck__(self, vec: object) -> bool:
+        return isinstance(vec, WorkerVecEnv) and vec.backend == self.backend
+
+    @says_what_was_meant(misplaced, "env_kwargs", VecEnvParameters)
+    def __call__(
+        self, env: EnvSource, *, reward_dtype: str = "float32", **arguments: Unpack[VecEnvParameters]
+    ) -> WorkerVecEnv:
+        """Start the workers and return their VecEnv.
+
+        reward_dtype: a float dtype's name. Other arguments are those of ``pufferlib.make``.
+        """
+        creators = env_creators(env, arguments["num_envs"], arguments["env_args"], arguments["env_kwargs"])
+        plan = Plan.of(len(creators), arguments["num_workers"], arguments["batch_size"])
+        mode, check = checked_mode(arguments["autoreset_mode"]), arguments["check"]
+        require_known("check", check, CHECKS)
+        kwargs = checked_backend_kwargs(
+            arguments["backend_kwargs"], (*self.backend_arguments, "telemetry"), self.backend
+        )
+        telemetry = bool(kwargs.pop("telemetry", True))
+        limits = checked_limits(arguments["step_timeout"], arguments["reset_timeout"])
+        on_error, max_restarts = checked_restarts(arguments["on_error"], arguments["max_restarts"])
+        seeds = Seeds(checked_seed(arguments["seed"]), plan.num_envs)
+        copy, debug = arguments["copy"], arguments["debug"]
+        tensors = tensors_of(arguments["as_torch"], arguments["device"], copy=copy)
+
+        announce_each = not plan.synchronous
+        first_finished = announce_each and self.first_finished
+        emulation = {**(arguments["wrap_kwargs"] or {}), "check": check}
+
+        def task(index: int, share: range) -> WorkerTask:
+            of_share = [creators[env_id] for env_id in share]
+            return WorkerTask(index, share, of_share, emulation, mode, announce_each, first_finished, limits)
+
+        backend: Backend = self._make_backend(plan, task, context=arguments["context"], entropy=seeds.entropy, **kwargs)
+        workers, claims = Workers(backend, self.__name__), Claims()
+        env_spec = workers.start()
+        try:
+            if not backend.in_process:  # otherwise the worker has claimed the environments itself
+                claim_originals(claims, creators, workers)
+            if tensors is not None:
+                tensors.check(env_spec.observation_space)
+            slab, ring = attach_slab(workers, plan, env_spec, reward_dtype, telemetry=telemetry)
+            if tensors is not None:
+                tensors.pin(slab.memory)
+            batches, infos = Batches(slab, plan, copy=copy, debug=debug, tensors=tensors), PendingInfos(ring)
+            recording = Recording(slab.timing_arrays, workers.pids)
+            scheduler = make_scheduler(
+                workers,
+                slab,
+                ring,
+                plan,
+                batches,
+                infos,
+                recording,
+                env_spec,
+                first_finished=self.first_finished,
+                disabled=(env_spec.autoreset_mode or mode) == "disabled",
+            )
+        except BaseException:
+            workers.close()
+            claims.release()
+            raise
+        recovery = Recovery(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
+        watchdog = StepWatchdog(slab.doing[:, 0], plan.num_envs, limits if backend.watched else Limits())
+        dispatcher = Dispatcher(workers, scheduler, infos, recovery, watchdog)
+        return WorkerVecEnv(
+            workers,
+            scheduler,
+            recovery,
+            dispatcher=dispatcher,
+            recording=recording,
+            batches=batches,
+            infos=infos,
+            claims=claims,
+            plan=plan,
+            env_spec=env_spec,
+            autoreset_mode=mode,
+            backend=self.backend,
+        )
+
+
+def claim_originals(claims: Claims, creators: Sequence[EnvCreator], workers: Workers) -> None:
+    """Claim environments that creators in workers held. Raises WorkerError if one already plays other rows."""
+    for env_id, error in claims.claim_originals(creators, workers.held_envs):
+        raise Failed.of(env_id, workers.worker_of[env_id], "__init__", error).error()
+
+
+def attach_slab(
+    workers: Workers, plan: Plan, env_spec: EnvSpec, reward_dtype: str, *, telemetry: bool
+) -> tuple[Slab, Ring | None]:
+    """Make a slab and attach the workers to it; return it and its ring, which is None on the portable path.
+
+    Raises PlatformError if memory is insufficient.
+    """
+    backend = workers.backend
+    shape = SlabShape.of(
+        plan,
+        env_spec.num_agents,
+        env_spec.observation_space,
+        action_spaces(env_spec),
+        reward_dtype=reward_dtype,
+        num_workers=len(workers.shares),
+        telemetry=telemetry,
+        compiled=backend.compiled,
+    )
+    slab = Slab.shared(shape) if backend.shared_memory else Slab.private(shape)
+    ring = ring_of(slab)
+    workers.attach(slab, ring)
+    return slab, ring
+
+
+def make_scheduler(
+    workers: Workers,
+    slab: Slab,
+    ring: Ring | None,
+    plan: Plan,
+    batches: Batches,
+    infos: PendingInfos,
+    recording: Recording,
+    env_spec: EnvSpec,
+    *,
+    first_finished: bool,
+    disabled: bool,
+) -> Scheduler:
+    """Make the scheduler for a slab, compiled or portable as the slab is.
+
+    disabled: whether autoreset_mode is "disabled", so that a finished episode takes no action.
+    """
+    if ring is None:
+        return PortableScheduler(slab, batches, infos, plan.batch_size, first_finished=first_finished)
+    backend = workers.backend
+    return RingScheduler(
+        slab,
+        batches,
+        infos,
+        ring,
+        workers,
+        [ActionValues(space) for space in action_spaces(env_spec)],
+        first_finished=first_finished,
+        disabled=disabled,
+        spin=backend.spin,
+        play=backend.play if isinstance(backend, InPlace) else None,
+        parent_times=recording.parent_times,
+    )

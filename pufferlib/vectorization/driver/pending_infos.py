@@ -1,0 +1,74 @@
+"""PendingInfos: the infos of rows that have not been received yet, apart from those that travel as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pufferlib.util.annotations import Info
+from pufferlib.vectorization.core.frames import infos_messages
+from pufferlib.vectorization.core.messages import InfosMessage, Message
+
+if TYPE_CHECKING:
+    from pufferlib._native.ring import Ring
+
+__all__ = ["PendingInfos"]
+
+
+class PendingInfos:
+    """The infos of rows that have not been received yet.
+
+    ring: the Ring of the compiled path, through which pickled infos and records arrive; None on the portable path.
+    by_env: the infos that have arrived, by env id. failures: messages in place of infos that could not be unpickled,
+    for the dispatcher to take.
+    """
+
+    def __init__(self, ring: Ring | None) -> None:
+        self._ring = ring
+        self.by_env: dict[object, list[Info]] = {}
+        self.failures: list[Message] = []
+
+    def add(self, infos: Iterable[Info]) -> None:
+        """Store infos that carry their env ids."""
+        for info in infos:
+            self.by_env.setdefault(info["env_id"], []).append(info)
+
+    def replace(self, env_id: int, info: Info) -> None:
+        """Discard an environment's infos and store one in their place."""
+        self.drop([env_id])
+        self.by_env[env_id] = [info]
+
+    def collect(self, pickled: list[tuple[int, int, bytes]] | None = None) -> bool:
+        """Collect the pickled infos that arrived with rows; return False if some cannot be unpickled.
+
+        pickled: those that have already been taken from the ring; None takes them here.
+        """
+        if self._ring is None:
+            return True
+        readable = True
+        for message in infos_messages(self._ring.take_infos() if pickled is None else pickled):
+            if isinstance(message, InfosMessage):
+                self.add(message.infos)
+            else:
+                self.failures.append(message)
+                readable = False
+        return readable
+
+    def take(self, env_ids: Sequence[int]) -> list[Info]:
+        """Remove and return the infos of these environments' rows, in the order of env_ids."""
+        if not self.by_env:
+            return []
+        return [info for env_id in env_ids for info in self.by_env.pop(env_id, ())]
+
+    def drop(self, env_ids: Iterable[int]) -> None:
+        """Discard the infos, records too, of environments' rows that will never arrive."""
+        for env_id in env_ids:
+            self.by_env.pop(env_id, None)
+            if self._ring is not None:
+                self._ring.drop_infos(env_id)
+
+    def clear(self) -> None:
+        """Discard the infos, records too, of all rows that are discarded without having been received."""
+        self.by_env.clear()
+        if self._ring is not None:
+            self._ring.drop_infos()

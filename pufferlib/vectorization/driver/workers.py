@@ -1,0 +1,227 @@
+"""Workers: start a backend's workers, replace dead ones, and close them, at the latest when this process ends."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing.util
+import os
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pufferlib.errors import PlanError
+from pufferlib.vectorization.core.backend import CLOSE_S, Backend, InPlace, Seals
+from pufferlib.vectorization.core.call_errors import closed_error
+from pufferlib.vectorization.core.messages import (
+    Attach,
+    Call,
+    Died,
+    EnvSpec,
+    Failed,
+    Message,
+    Ready,
+    Request,
+    Reset,
+    Step,
+)
+from pufferlib.vectorization.core.sharing import HeldEnv
+from pufferlib.vectorization.core.slab import Slab
+from pufferlib.vectorization.driver.call_guard import LEAVE_S, NOBODY, new_guard, shut
+from pufferlib.vectorization.worker.worker import require_same_spec
+
+if TYPE_CHECKING:
+    from pufferlib._native.ring import Ring
+
+__all__ = ["Workers"]
+
+
+class Workers:
+    """The workers of one VecEnv, run by a backend.
+
+    title: the VecEnv's name in errors. shares: the environments of each worker. worker_of: the worker of each
+    environment. pids: each worker's process id, 0 if it is dead or has none. dead: the workers that have died and have
+    not been replaced. in_place: whether they execute a request while it is submitted, so that no message comes later.
+    call_guard: lets one thread at a time in. closed: whether ``close`` has been called. closed_because: text for the
+    errors that this causes. left_open: ``close`` gave up waiting for a thread in a step; another close continues.
+    held_envs: after ``start``, by env id, the environments that their creators held. refusal: the message of the
+    WorkerError that ``start`` raised.
+    """
+
+    def __init__(self, backend: Backend, title: str) -> None:
+        self._backend, self.title = backend, title
+        self.shares = backend.shares
+        self.worker_of = [worker for worker, share in enumerate(self.shares) for _ in share]
+        self.pids = [0] * len(self.shares)
+        self.dead: set[int] = set()
+        self.in_place = isinstance(backend, InPlace)
+        self._seal = backend.seal if isinstance(backend, Seals) else None
+        self.call_guard = new_guard()
+        self.closed, self.closed_because, self.left_open, self._ended = False, "", False, False
+        self.held_envs: dict[int, HeldEnv] = {}
+        self.refusal: Failed | Died | None = None
+        self._env_spec: EnvSpec | None = None
+        self._attach: Attach | None = None
+        self._owner = os.getpid()
+        if not self.in_place:  # otherwise a forked process has a copy that it can use and close
+            open_workers.add(self)
+            _close_before_joining()
+
+    @property
+    def backend(self) -> Backend:
+        """The backend. Raises ClosedError if it is closed, or another thread is closing it."""
+        if self.closed:
+            raise closed_error(self.title, self.closed_because)
+        return self._backend
+
+    # ------------------------------------------------------------------------------------------- beginning
+
+    def start(self, env_spec: EnvSpec | None = None) -> EnvSpec:
+        """Start all workers and return their EnvSpec, once they have made their environments.
+
+        env_spec: if it is known already, each environment is made by its first reset instead. Raises WorkerError if an
+        environment cannot be made, SpaceError if environments differ, and the errors of ``Backend.start``; the workers
+        are then closed.
+        """
+        backend = self.backend
+        try:
+            for worker in range(len(self.shares)):
+                self.pids[worker] = backend.start(worker, env_spec)
+            self._env_spec = self._await_ready() if env_spec is None else env_spec
+        except BaseException:
+            self.close()
+            raise
+        return self._env_spec
+
+    def _await_ready(self) -> EnvSpec:
+        """Wait until all workers are ready, and return their common EnvSpec."""
+        specs: dict[int, EnvSpec] = {}
+        while len(specs) < len(self.shares):
+            for message in self.backend.poll(None):
+                if not isinstance(message, Ready):
+                    assert isinstance(message, (Failed, Died)), message
+                    self.refusal = message
+                    raise message.error()
+                specs[message.worker] = message.env_spec
+                self.held_envs.update(message.held_envs)
+        for worker, share in enumerate(self.shares):
+            require_same_spec(specs[0], self.shares[0][0], specs[worker], share[0])
+        return specs[0]
+
+    def attach(self, slab: Slab, ring: Ring | None) -> None:
+        """Attach all workers, and those that replace them, to a slab. ring: the slab's; None on the portable path."""
+        self._attach = Attach(slab, ring)
+        self.backend.submit(dict.fromkeys(range(len(self.shares)), self._attach))
+
+    # -------------------------------------------------------------------------------------------- requests
+
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        """Start a step of these environments; each writes its rows to its slot."""
+        if len(self.shares) == 1:
+            self.backend.submit({0: Step(env_ids, slots)})
+            return
+        by_worker: dict[int, tuple[list[int], list[int]]] = {}
+        for env_id, slot in zip(env_ids, slots, strict=True):
+            ids, worker_slots = by_worker.setdefault(self.worker_of[env_id], ([], []))
+            ids.append(env_id)
+            worker_slots.append(slot)
+        self.backend.submit({worker: Step(*step) for worker, step in by_worker.items()})
+
+    def seal(self, requests: Mapping[int, Reset | Call]) -> Mapping[int, Request]:
+        """Serialize requests for ``submit``, if the backend does so. Raises CallError if one cannot be serialized."""
+        if self._seal is None:
+            return requests
+        return {worker: self._seal(request) for worker, request in requests.items()}
+
+    # ---------------------------------------------------------------------------------------------- deaths
+
+    def mark_dead(self, worker: int) -> None:
+        """Record that a worker has died."""
+        self.dead.add(worker)
+        self.pids[worker] = 0
+
+    def restart(self, worker: int) -> None:
+        """Replace a dead worker without waiting for it; a Reset makes each of its environments again.
+
+        Raises the errors of ``Backend.start``; the worker then stays dead.
+        """
+        assert self._attach is not None
+        self.pids[worker] = self.backend.start(worker, self._env_spec)
+        self.backend.submit({worker: self._attach})
+        self.dead.discard(worker)
+
+    def revive(self) -> None:
+        """Replace all dead workers; see ``restart``."""
+        for worker in sorted(self.dead):
+            self.restart(worker)
+
+    # ---------------------------------------------------------------------------------------------- ending
+
+    def close(self, grace_s: float = CLOSE_S) -> list[Message]:
+        """Close all environments and end the workers, by force after grace_s; return the last messages.
+
+        A call in progress in another thread first raises ClosedError there. It is safe to call this again, even after
+        Ctrl-C has interrupted it.
+        """
+        if self.closed and not self.left_open:  # an interrupted close: the workers have had their time
+            grace_s = 0.0
+        self.closed = True
+        if self._ended or not (self.in_place or os.getpid() == self._owner):  # a forked child has no workers
+            return []
+        self.left_open = False
+        if not shut(self.call_guard, max(grace_s, LEAVE_S)):  # a thread is stuck in user code
+            self._abandon(grace_s)
+            return []
+        messages = self._backend.close(grace_s)
+        self._ended = True
+        open_workers.discard(self)
+        return messages
+
+    def _abandon(self, grace_s: float) -> None:
+        """Kill the workers, or leave them as they are if they cannot be killed."""
+        try:
+            for worker in set(range(len(self.shares))) - self.dead:
+                self._backend.kill(worker, "it was closed")
+        except PlanError:
+            self.left_open = True
+            warnings.warn(
+                f"another thread is in a step since {grace_s:.0f} s, so its environments were not closed",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def leave_in_child(self) -> None:
+        """Refuse all calls in a forked child, to which no worker belongs."""
+        self.call_guard.owner = NOBODY
+
+
+open_workers: weakref.WeakSet[Workers] = weakref.WeakSet()
+
+
+def _leave_all_in_child() -> None:
+    for workers in list(open_workers):
+        workers.leave_in_child()
+    open_workers.clear()
+
+
+def _close_all() -> None:
+    for workers in list(open_workers):
+        workers.close()
+
+
+def _close_before_joining() -> None:
+    """Register a finalizer that closes all workers at the end of a process that multiprocessing started.
+
+    Such a process runs no atexit handlers but joins its children, which would wait for it in turn.
+    """
+    global _closing_pid
+    if _closing_pid != os.getpid():  # a fork loses the parent's registrations
+        _closing_pid = os.getpid()
+        multiprocessing.util.Finalize(None, _close_all, exitpriority=10)
+
+
+_closing_pid = 0
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_in_child)
+atexit.register(_close_all)
