@@ -1,0 +1,98 @@
+"""A backend in one file: each worker is a thread of this process, for environments that release the GIL.
+
+    python examples/thread_backend.py
+
+docs/design.md, section 9, explains it. Workers announce their rows by messages, so it takes the portable path.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import PlanError
+from pufferlib.vectorization.core.backend import CLOSE_S, Backend
+from pufferlib.vectorization.core.messages import EnvSpec, Message, Request
+from pufferlib.vectorization.core.plan import Plan
+from pufferlib.vectorization.driver.factory import BackendKind
+from pufferlib.vectorization.worker.worker import Worker, WorkerTask
+
+
+class ThreadBackend(Backend):
+    """A backend whose workers are threads. One queue carries requests to each, and one carries all their messages."""
+
+    compiled = False
+    in_process = True
+
+    def __init__(self, tasks: list[WorkerTask]) -> None:
+        self.shares = tuple(task.env_ids for task in tasks)
+        self._tasks = tasks
+        self._requests: dict[int, queue.SimpleQueue[Request | None]] = {}
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, worker: int, env_spec: EnvSpec | None = None) -> int:
+        requests = self._requests[worker] = queue.SimpleQueue()
+        thread = threading.Thread(target=self._run, args=(self._tasks[worker], env_spec, requests), daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        return 0  # it has no process of its own
+
+    def _run(self, task: WorkerTask, env_spec: EnvSpec | None, requests: queue.SimpleQueue[Request | None]) -> None:
+        """Execute a worker's requests until None comes: the target of its thread."""
+        worker = Worker(task, self._emit, env_spec)
+        worker.build()
+        while (request := requests.get()) is not None:
+            worker.execute(request)
+            worker.rest()
+        worker.close()
+
+    def _emit(self, message: Message) -> bool:
+        self._messages.put(message)
+        return True
+
+    def submit(self, requests: Mapping[int, Request]) -> None:
+        for worker, request in requests.items():
+            self._requests[worker].put(request)
+
+    def poll(self, timeout: float | None) -> list[Message]:
+        messages = []
+        try:
+            self.interruptible = True  # an interrupted wait takes nothing
+            messages.append(self._messages.get(timeout=timeout) if timeout != 0 else self._messages.get_nowait())
+            self.interruptible = False
+            while True:
+                messages.append(self._messages.get_nowait())
+        except queue.Empty:
+            self.interruptible = False
+            return messages
+
+    def kill(self, worker: int, cause: str) -> None:
+        raise PlanError(f"{cause}, and a thread cannot be killed; use backend='multiprocessing'")
+
+    def close(self, grace_s: float = CLOSE_S) -> list[Message]:
+        for requests in self._requests.values():
+            requests.put(None)
+        for thread in self._threads:
+            thread.join(grace_s)
+        return self.poll(0)
+
+
+def make_backend(plan: Plan, task: Callable[[int, range], WorkerTask], **_: Any) -> ThreadBackend:
+    """Return a ThreadBackend for a plan's environments."""
+    return ThreadBackend([task(worker, share) for worker, share in enumerate(plan.shares)])
+
+
+Threads = BackendKind("threads", "Threads", make_backend, first_finished=True)
+
+if __name__ == "__main__":
+    with Threads("CartPole-v1", num_envs=4, num_workers=2, batch_size=2, seed=1) as vec:
+        vec.async_reset()
+        for _ in range(100):
+            vec.recv()
+            vec.send(np.zeros(2, np.int64))
+        print(vec.stats())

@@ -1,0 +1,102 @@
+"""examples/thread_backend.py, a backend that docs/design.md shows, keeps the laws of all backends.
+
+The exceptions are those of a worker that dies or hangs: a thread can do neither alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import test_contract
+import test_failures
+import test_restarts
+import test_vectorization
+import test_ways_out
+from mock_envs import HashEnv
+
+import pufferlib
+from examples import thread_backend
+from pufferlib import construct, vectorization
+from pufferlib.vectorization.core.backend import Backend
+
+pytestmark = pytest.mark.beside
+
+
+@pytest.fixture(autouse=True)
+def known_to_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(construct.KINDS, "threads", "Threads")
+    monkeypatch.setattr(vectorization, "Threads", thread_backend.Threads, raising=False)
+
+
+def laws_of_every_backend() -> Iterator[tuple[Callable[..., None], dict[str, Any]]]:
+    """Yield the tests of test_contract.py that every backend passes, each with its other parameters."""
+    for name, law in vars(test_contract).items():
+        marks = [mark.args for mark in getattr(law, "pytestmark", ()) if mark.name == "parametrize"]
+        if name.startswith("test_") and ("backend", test_contract.BACKENDS) in marks:
+            others = {names: values for names, values in marks if names != "backend"}
+            for values in itertools.product(*others.values()):
+                yield law, dict(zip(others, values, strict=True))
+
+
+MORE: list[tuple[Callable[..., None], dict[str, Any]]] = [
+    (test_vectorization.test_a_batch_is_valid_until_the_second_recv_after_it, {}),
+    (
+        test_failures.test_an_exception_names_environment_worker_and_traceback,
+        {"action": 994, "says": "Unpicklable: has a lock inside"},
+    ),
+    (test_failures.test_an_exception_in_init_is_raised_by_make, {}),
+    (test_restarts.test_only_an_environment_that_raises_is_restarted, {"batch_size": 6, "mode": "next_step"}),
+    (test_restarts.test_only_an_environment_that_raises_is_restarted, {"batch_size": 4, "mode": "same_step"}),
+    (test_ways_out.test_autoreset_modes_are_gymnasiums_too, {"word": "same_step"}),
+    (test_ways_out.test_errors_about_sizes_say_where_make_takes_them, {}),
+    (test_ways_out.test_what_the_repr_shows_can_be_read, {}),
+]
+LAWS = [*laws_of_every_backend(), *MORE]
+
+
+@pytest.mark.parametrize(("law", "more"), LAWS, ids=[f"{law.__name__[5:]}-{[*more.values()]}" for law, more in LAWS])
+def test_laws(law: Callable[..., None], more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_restarts, "NUM_WORKERS", 2)
+    law(backend="threads", **more)
+
+
+def test_most_of_the_contract_is_among_the_laws() -> None:
+    assert len([*laws_of_every_backend()]) >= 12
+
+
+@pytest.mark.parametrize("batch_size", [2, 5])
+def test_trajectories_are_those_of_serial(batch_size: int) -> None:
+    counts = {"num_envs": 5, "num_workers": 2, "batch_size": batch_size}
+    test_vectorization.assert_identical(("threads",), "nested", counts, seed=3, mode="next_step", delay_s=0.001)
+
+
+class Slow(HashEnv):
+    """Its steps take longer than the test allows."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(1.0)
+        return super().step(action)
+
+
+def test_a_thread_cannot_be_killed_and_that_is_said() -> None:
+    with pufferlib.make(Slow, backend="threads", num_envs=2, num_workers=2, step_timeout=0.2) as vec:
+        vec.reset()
+        vec.send(np.zeros(2, np.int64))
+        with pytest.raises(pufferlib.PlanError, match=r"took longer than step_timeout=0.2 s, and a thread cannot be"):
+            vec.recv()
+        batch = None
+        while batch is None:
+            with contextlib.suppress(pufferlib.PlanError):  # at each look, as long as it is late
+                batch = vec.recv()
+        assert batch.observations.shape[0] == 2  # the late rows are not lost
+
+
+def test_the_interface_has_five_methods() -> None:
+    methods = {name for name in vars(thread_backend.ThreadBackend) if not name.startswith("_")}
+    assert Backend.__abstractmethods__ == {"start", "submit", "poll", "kill", "close"} <= methods
