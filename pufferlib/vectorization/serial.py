@@ -55,9 +55,10 @@ class SerialBackend(Backend):
             self._worker.execute(request)
             self.interruptible = False
 
-    def play(self, block: int) -> None:
+    def player(self) -> Callable[[int], None]:
         assert self._worker is not None and self._worker.step_loop is not None
-        self._worker.step_loop.step_all(block)
+        play: Callable[[int], None] = self._worker.step_loop.step_all
+        return play
 
     def poll(self, timeout: float | None) -> list[Message]:
         messages = self._messages[:]

@@ -6,7 +6,7 @@ docs/design.md, "How to write a backend", shows one in a single file.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from pufferlib import _native
@@ -86,8 +86,8 @@ class Backend(ABC):
 class InPlace(Protocol):
     """A backend whose only worker executes each request during ``submit``, so that no message comes later."""
 
-    def play(self, block: int) -> None:
-        """Step all environments, on the compiled path, into a block of the slab."""
+    def player(self) -> Callable[[int], None]:
+        """Return the function that steps all environments, on the compiled path, into a block of the slab."""
 
 
 @runtime_checkable

@@ -209,6 +209,6 @@ def make_scheduler(
         first_finished=first_finished,
         disabled=disabled,
         spin=backend.spin,
-        play=backend.play if isinstance(backend, InPlace) else None,
+        play=backend.player() if isinstance(backend, InPlace) else None,
         parent_times=recording.parent_times,
     )
