@@ -376,7 +376,7 @@ def step_after_end(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def close(context: CheckContext) -> Verdict:
-    """Check that the environment can be closed, and closed a second time."""
+    """Check that the environment can be closed, even twice."""
     env = _wrapped(context)
     env.reset(seed=context.seed)
     try:
