@@ -27,8 +27,8 @@ class Dashboard:
     """A snapshot of a run's progress, drawn by rich. Seconds are training time; steps are the trainer's.
 
     shares: each phase's share of the time, adding up to 1; empty if unknown.
-    episodes, learning, infos: values by display name.
-    actors: steps per second, by node and by node/actor.
+    episodes, learning, infos: values, keyed by display name.
+    actors: steps per second, keyed by node and by node/actor.
     """
 
     title: str

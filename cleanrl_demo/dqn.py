@@ -322,8 +322,8 @@ class Replay:
     """A buffer of fixed size for the newest ``capacity`` transitions.
 
     An action's outcome arrives with the same agent's next row, so each agent's newest row is held separately until
-    then. layout: of the stored observations. Raises PlanError if a batch has more than ``capacity`` rows, or if the
-    buffer does not fit in the available memory.
+    then. layout: the layout of the stored observations. Raises PlanError if a batch has more than ``capacity`` rows, or
+    if the buffer does not fit in the available memory.
     """
 
     def __init__(self, vec: pufferlib.VecEnv, layout: Layout, capacity: int) -> None:

@@ -109,7 +109,7 @@ class Config(RunConfig):
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return the most rows that an update can learn from when the learner has the smallest seat."""
+        """Return the most rows that an update can learn from while the learner has the smallest seat."""
         fewest = min((len(seat.places) for seat in seats_of_run(vec, self)), default=0)
         return super().rows_per_update(vec) // vec.agents_per_env * fewest
 
@@ -235,9 +235,10 @@ class League:
 
 
 def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
-    """Return the learner's margin in each seat over random play and over its oldest version, by name.
+    """Return the learner's margins over random play and over its oldest version in each seat, keyed by name.
 
-    A margin is its mean return, over ``VERSUS_EPISODES``, less the opponent's, who also plays all other seats.
+    A margin is the learner's mean return in a seat minus that of the opponent in the same seat, over at least
+    VERSUS_EPISODES episodes each. The opponent plays all other seats.
     """
     pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
     chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}
@@ -308,7 +309,10 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
-    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return the last epoch's losses by name."""
+    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
+
+    They include the last epoch's losses, and are keyed by TensorBoard name.
+    """
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
@@ -359,7 +363,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
 
 
 class Rollout:
-    """Rows in order of arrival, each with the index of the same agent's next row.
+    """The rows of a rollout in order of arrival, each with the index of the same agent's next row.
 
     The first rows, one for each agent, are carried over from the previous rollout: their actions had been sent, but the
     outcomes had not arrived. ``num_batches`` batches follow. The last row, ``dummy_row``, belongs to no agent: outcomes
@@ -409,7 +413,8 @@ class Rollout:
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Store a batch's observations as new rows, and its other columns as the outcomes of the agents' previous rows.
 
-        batch: a Batch of tensors, on the policy's device. host: the same as arrays. rows: where to store the new rows.
+        batch: a Batch of tensors, on the policy's device. host: the same Batch, of arrays. rows: where to store the
+        rows.
         """
         previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[previous], self.terminations[previous] = self.reward_processing(host)

@@ -199,7 +199,7 @@ class Session:
         return True
 
     def is_due(self) -> bool:
-        """Return whether ``save_newest`` is due, the same in all processes. To be called between updates."""
+        """Return whether ``save_newest`` is due, the same in all processes. Call it between updates."""
         if self.config.checkpoint_minutes is None:
             return False
         news = self.learner.num_steps > self.num_kept
@@ -218,7 +218,7 @@ class Session:
         self.next_save_s = ended_s + wait_s
 
     def film(self) -> None:
-        """Take pictures of the filmed environments. To be called while the batch's environments wait for actions."""
+        """Take pictures of the filmed environments. Call it while the batch's environments wait for actions."""
         if self.videos is not None:
             host = self.vec.host_batch
             assert host is not None
@@ -527,7 +527,7 @@ def _config_of(
 
 
 def main(config_type: type[Any], train: Callable[[Any], Result]) -> None:
-    """Run a trainer's script: train with the command line's settings, and print a summary."""
+    """Run a trainer's script: train with the command line's settings, and print a summary or the error's message."""
     try:
         config = from_command_line(config_type)
         print(summary(config, train(config)))

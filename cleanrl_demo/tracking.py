@@ -48,7 +48,7 @@ class Tracker:
         self.run.define_metric("*", step_metric="steps")
 
     def log(self, num_steps: int, scalars: Mapping[str, float]) -> None:
-        """Send scalars by their TensorBoard names."""
+        """Send scalars, keyed by TensorBoard name."""
         self.run.log({"steps": num_steps, **scalars})
 
     def finish(self, failed: bool) -> None:

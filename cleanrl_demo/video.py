@@ -24,11 +24,11 @@ def render_mode(
     among: Sequence[str] = (RGB,),
     make_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the first of the given render modes that an environment supports, tested by making and drawing one.
+    """Return the first of several render modes that an environment supports, after drawing one in that mode.
 
-    among: the modes. make_kwargs: of ``pufferlib.make``; by default the environment is made in a worker. Raises
-    PlanError if it supports none of them, or cannot be made with its mode; MissingExtra if drawing needs a package that
-    is not installed, which is common among environments that can be stepped without.
+    among: the modes. make_kwargs: arguments of ``pufferlib.make``; by default the environment is made in a worker.
+    Raises PlanError if it supports none of them, or cannot be made with its mode; MissingExtra if drawing needs a
+    package that is not installed, which is common among environments that can be stepped without.
     """
     kwargs = dict(env_kwargs or {})
     make_kwargs = {"wrap_kwargs": wrap_kwargs, **(make_kwargs or {"backend": "multiprocessing"})}
@@ -106,7 +106,7 @@ class Filming:
         done: Callable[[int, Film], None],
         max_side: int = MAX_SIDE,
     ) -> None:
-        """max_side: of pictures, in pixels.
+        """max_side: the longest side of pictures, in pixels.
 
         Raises PlanError if environments draw no pictures, or are reset within the last step
         (autoreset_mode="same_step").
@@ -143,7 +143,7 @@ class Filming:
                 self._finish(env_id)
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any]) -> None:
-        """Take a picture of one environment, if it is filmed. masks, rewards: of its agents. draw: returns the picture.
+        """Take a picture of an environment, if it is filmed. masks, rewards: its agents'. draw: returns the picture.
 
         An episode ends when the next one begins, since nothing announces its end.
         """
@@ -205,12 +205,12 @@ class Videos:
         return cls(vec, run_folder / "videos", config.video_envs, config.video_every)
 
     def see(self, batch: pufferlib.Batch, num_steps: int) -> None:
-        """Take pictures. To be called while the batch's environments wait. num_steps: of training so far."""
+        """Take pictures. Call it while the batch's environments wait. num_steps: the training steps so far."""
         self.num_steps = num_steps
         self._filming.see(batch)
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any], num_steps: int) -> None:
-        """Take a picture of one environment (see ``Filming.see_one``). num_steps: of training so far."""
+        """Take a picture of one environment (see ``Filming.see_one``). num_steps: the training steps so far."""
         self.num_steps = num_steps
         self._filming.see_one(env_id, masks, rewards, draw)
 

@@ -98,7 +98,8 @@ class Examination:
 def learner(name: str) -> Learner:
     """Return the function that ``module:function`` names.
 
-    Raises PlanError if the name has another form, or the function cannot be called with a task.
+    Raises PlanError if the name has another form, or the function cannot be called with a task; also raises the
+    errors of ``registry.load``.
     """
     module, _, function = name.partition(":")
     if not (module and function) and not name.endswith(".py"):
@@ -233,7 +234,7 @@ class _Running:
 
     @property
     def over(self) -> bool:
-        """Whether it has reported a verdict, has ended, or is late."""
+        """Whether it has reported a verdict, has ended, or has run out of time."""
         over = self.ended or self.late  # checked first: its last message has arrived by then
         if self.receiver in self.signs and self.receiver.poll():
             try:

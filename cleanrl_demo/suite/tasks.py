@@ -80,7 +80,7 @@ def names() -> list[str]:
 
 
 def faults() -> dict[str, str]:
-    """Return a sentence, by name, on what is wrong with each environment that should be learnable but is not."""
+    """Return what is wrong with each environment that should be learnable but is not: sentences, keyed by name."""
     return _surveyed()[1]
 
 
@@ -142,7 +142,7 @@ def _listed() -> list[str]:
 
 
 def _surveyed() -> tuple[list[str], dict[str, str]]:
-    """Return the learnable environments, and the faults of others by name; those without a bar are in neither."""
+    """Return the learnable environments, and the others' faults, keyed by name; those without a bar are in neither."""
     fine, wrong = list[str](), dict[str, str]()
     for env in _listed():
         try:
