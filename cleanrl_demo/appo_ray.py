@@ -177,7 +177,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
@@ -218,7 +218,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 class Lines(NamedTuple):
-    """The rows of one or several rollouts, by agent: each column has one agent's rows in order.
+    """The rows of one or several rollouts, arranged by agent: each column has one agent's rows in order.
 
     All fields are arrays, or all are tensors.
     """
@@ -368,9 +368,9 @@ def vtrace(
     """Return V-trace's (corrections, advantages), each float32 (steps, agents); 0 where a row's mask is unset.
 
     log_ratios: each action's log probability by the policy that learns, minus that by the policy that played. rewards,
-    terminations, truncations: the action's outcome. values: of each row's own observation, by the policy that learns;
-    values + corrections are their targets. A row whose mask is set is followed by one that shows what came next. If the
-    policy that learns is the one that played, both results are generalised advantage estimates.
+    terminations, truncations: the action's outcome. values: the value of each row's own observation, by the policy that
+    learns; the targets are values + corrections. A row whose mask is set is followed by the row of the next
+    observation. If the policy that learns is the one that played, both results are generalised advantage estimates.
     Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2, here in the advantages as
     well.
     """

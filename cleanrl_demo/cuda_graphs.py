@@ -83,7 +83,7 @@ def of_capture(error: BaseException) -> BaseException | None:
 
 
 class Reading:
-    """A copy of an iteration's outputs to the host, made without waiting. rates: the iteration's learning rates."""
+    """A copy of an iteration's outputs on the host, made without waiting. rates: the iteration's learning rates."""
 
     def __init__(self, outputs: Sequence[Tensor], rates: Sequence[float]) -> None:
         self.rates = rates

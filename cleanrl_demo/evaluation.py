@@ -36,7 +36,7 @@ NUM_RESAMPLES = 2_000
 
 @dataclass(frozen=True)
 class Subject:
-    """A policy and the environment in which to evaluate it. policy: a description of it.
+    """A policy and the environment in which to evaluate it. policy: a description of the policy.
 
     act: takes a VecEnv, ``greedy`` and ``seed``, and returns an ``Act``.
     """
@@ -58,7 +58,7 @@ class Subject:
         wrap_kwargs: Mapping[str, Any] | None = None,
         trust: bool = False,
     ) -> Subject:
-        """Return the subject for a policy's file or a run's folder, or for a policy and an environment by name.
+        """Return the subject for a policy's file or a run's folder, or for the names of a policy and an environment.
 
         env: the environment to use instead of the file's. env_kwargs, wrap_kwargs: override single arguments of the
         file's. trust: see ``read_policy``. Raises CheckpointError if there is no readable policy, PlanError for

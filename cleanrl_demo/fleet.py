@@ -101,8 +101,8 @@ class Fleet:
         """Return ``count`` rollouts, ordered by actor, and the lag of each in policy versions.
 
         An actor is asked for its next rollout when one has arrived or, if no lag is allowed, when all have. Raises
-        WorkerError if an actor's environment or policy raises, or it dies repeatedly; other pufferlib errors of actors
-        are raised unchanged.
+        WorkerError if an actor's environment or policy raises, or if an actor dies repeatedly; other pufferlib errors
+        of actors are raised unchanged.
         """
         results: list[tuple[int, Any, int]] = []
         while len(results) < count:

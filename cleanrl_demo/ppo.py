@@ -114,7 +114,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
@@ -294,8 +294,8 @@ class Rollout:
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Store a batch's observations as new rows, and its other columns as the outcomes of the agents' previous rows.
 
-        batch: a Batch of tensors, on the policy's device. host: the same Batch, of arrays. rows: where to store the
-        rows.
+        batch: a Batch of tensors, on the policy's device. host: the same as a Batch of arrays. rows: where to store
+        them.
         """
         previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[previous], self.terminations[previous] = self.reward_processing(host)
@@ -325,9 +325,9 @@ def advantages(
 ) -> np.ndarray:
     """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
-    values: of each row's own observation. rewards, terminations, truncations: the outcome of its action. masks: which
-    rows are valid transitions. next_index: the same agent's next row, which must be in a later one of ``batches``; if
-    there is none, a row whose mask is unset.
+    values: the value of each row's own observation. rewards, terminations, truncations: the outcome of its action.
+    masks: which rows are valid transitions. next_index: the same agent's next row, which must be in a later one of
+    ``batches``; if there is none, a row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations

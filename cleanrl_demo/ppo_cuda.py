@@ -339,7 +339,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         for team, optimizer_state in zip(self.teams, state["optimizers"], strict=True):
             team.restore(optimizer_state)
@@ -428,8 +428,8 @@ def advantages(
 ) -> Tensor:
     """Return generalised advantage estimates, (steps, …); 0 where a step's mask is unset.
 
-    values: (steps + 1, …), of the observations before each action and after the last one. The other arguments: (steps,
-    …), the outcomes of the actions. Source: Schulman et al., arXiv:1506.02438, eq. 16.
+    values: (steps + 1, …), the values of the observations before each action and after the last one. The other
+    arguments: (steps, …), the outcomes of the actions. Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations
     deltas = masks * (rewards - values[:-1]) + gamma * lives * values[1:]
@@ -554,7 +554,7 @@ def iteration(
 ) -> GraphedIteration:
     """Return a callable that plays a rollout, learns from it, and returns the results.
 
-    These are the number of valid steps, the losses, sums over the finished episodes, and the recorded states to film.
+    The results are the number of valid steps, the losses, sums over the finished episodes, and the states to film.
     """
     vec, learner = rollout.vec, rollout.learner
 
@@ -625,7 +625,7 @@ def report_iteration(session: Session, learner: Learner, rollout: Rollout, readi
 
 
 def charts_of(episodes: EpisodeStats) -> dict[str, float]:
-    """Return the charts of the episodes that ended in an iteration, by TensorBoard name."""
+    """Return the charts of the episodes that ended in an iteration, keyed by TensorBoard name."""
     score = {} if episodes.mean_score is None else {"charts/score": episodes.mean_score}
     returns = {f"{RETURN_OF}{name}": mean for name, mean in episodes.mean_returns_by_type.items()}
     means = {"charts/episodic_return": episodes.mean_return, "charts/episodic_length": episodes.mean_length}

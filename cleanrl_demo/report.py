@@ -199,7 +199,7 @@ class Report:
         return {"elapsed_s": self.elapsed_s(), "phase_seconds": seconds, "recent": self.recent_statistics.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned, in a Report that was made with ``resumed_at``."""
+        """Restore the state that ``state`` returned, in a Report that was made with ``resumed_at``."""
         self.earlier_s = state["elapsed_s"]
         self.seconds = dict(state["phase_seconds"])
         self.current = None

@@ -148,7 +148,7 @@ def mean_score(episodes: Iterable[Episode]) -> float | None:
 
 
 def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
-    """Return the returns of agents, or of types of agents, by label, from the episodes that have them."""
+    """Return the returns of agents, or of types of agents, in the episodes that have them, keyed by label."""
     returns: dict[str, list[float]] = {}
     for episode in episodes:
         for label, value in episode.returns_of.items():
@@ -157,7 +157,7 @@ def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
 
 
 def charts(episodes: Collection[Episode]) -> dict[str, float]:
-    """Return the mean return, length and score of episodes, and agents' mean returns, by TensorBoard name."""
+    """Return the mean return, length and score of episodes, and agents' mean returns, keyed by TensorBoard name."""
     if not episodes:
         return {}
     score = mean_score(episodes)

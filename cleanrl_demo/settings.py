@@ -1,10 +1,10 @@
-"""Settings of a trainer, by priority: flags, a file, those for the environment's family, the trainer's defaults.
+"""A trainer's settings. Flags override a file, which overrides settings for the environment's family, then defaults.
 
     puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
 
-A file is TOML with the names of fields of the trainer's ``Config`` and tables ``[env_kwargs]``, ``[wrap_kwargs]`` and
-``[policy_kwargs]``; or a run's ``config.json``, or its folder. A family's settings are in ``defaults.toml``, or next to
-the family's file in ``pufferlib/environments``.
+The file is TOML whose keys are fields of the trainer's ``Config``, with tables ``[env_kwargs]``, ``[wrap_kwargs]`` and
+``[policy_kwargs]``; or a run's ``config.json``, or a run's folder. A family's settings are in ``defaults.toml``, or
+next to the family's file in ``pufferlib/environments``.
 """
 
 from __future__ import annotations

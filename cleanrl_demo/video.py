@@ -28,7 +28,7 @@ def render_mode(
 
     among: the modes. make_kwargs: arguments of ``pufferlib.make``; by default the environment is made in a worker.
     Raises PlanError if it supports none of them, or cannot be made with its mode; MissingExtra if drawing needs a
-    package that is not installed, which is common among environments that can be stepped without.
+    package that is not installed; many environments can be stepped without it.
     """
     kwargs = dict(env_kwargs or {})
     make_kwargs = {"wrap_kwargs": wrap_kwargs, **(make_kwargs or {"backend": "multiprocessing"})}
@@ -199,7 +199,7 @@ class Videos:
 
     @classmethod
     def of(cls, vec: pufferlib.VecEnv, config: Any, run_folder: Path | None) -> Videos | None:
-        """Return the videos that a trainer's configuration asks for, in the run's folder; None if it asks for none."""
+        """Return the videos that a trainer's configuration requests, in the run's folder; None if it requests none."""
         if run_folder is None or not config.video_envs:
             return None
         return cls(vec, run_folder / "videos", config.video_envs, config.video_every)

@@ -95,7 +95,7 @@ class Shape:
 
 
 def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
-    """Return compiled(shape). If that raises KernelError with weights in shared memory, retry without them there."""
+    """Return compiled(shape). If that raises KernelError and shape has weights in shared memory, retry without them."""
     try:
         return compiled(shape)
     except KernelError:
@@ -166,7 +166,7 @@ def is_built(library: ctypes.CDLL, kernel: KernelEnv) -> bool:
 def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
     """Return the library of a kernel's C++ program, from the cache or newly compiled.
 
-    flags: the compiler's flags after HOST_FLAGS.
+    flags: more flags for the compiler, after HOST_FLAGS.
     Raises KernelError if the kernel's file or a compiler is missing, or if the program does not compile.
     """
     check_source(kernel)

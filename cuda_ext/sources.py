@@ -102,7 +102,7 @@ def _program(kernel: KernelEnv, macros: Mapping[str, object]) -> list[str]:
 def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, int]) -> str:
     """Return a CUDA program with one kernel, called ``name``, in which all headers are inlined.
 
-    constants: the values to compile in, by name. macros: those of ``Shape.macros`` (see kernel.cuh).
+    constants: the values to compile in, keyed by name. macros: those of ``Shape.macros`` (see kernel.cuh).
     """
     defined = [f"#define {macro} {value}" for macro, value in {**macros, "CUDA_KERNEL": name}.items()]
     included: set[str] = set()

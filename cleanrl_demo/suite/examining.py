@@ -87,7 +87,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Examination:
-    """A learner, by name, to be examined on a task."""
+    """A task, and the name of the learner to examine on it."""
 
     task: Task
     learner: str = DEMO
@@ -252,7 +252,7 @@ class _Running:
         return time.monotonic() - self.start_s > self.timeout_s
 
     def verdict(self) -> Verdict:
-        """Return its verdict, and kill what is still running."""
+        """Return the verdict, and kill all processes that are still running."""
         bar, seconds = self.examination.task.bar, time.monotonic() - self.start_s
         late = self.reported is None and not self.ended
         if not late:

@@ -22,7 +22,7 @@ NEAR = 0.05  # of the way from chance to the bar: scores this close below the ba
 
 
 class Cannot(PufferError, NotImplementedError):
-    """The error that a learner raises for environments that it does not support, with a message that says so.
+    """The error that a learner raises for an environment that it does not support, with the reason as its message.
 
     Such an environment counts neither as passed nor as failed.
     """
@@ -50,7 +50,7 @@ class Task:
 
     @property
     def total_steps(self) -> int:
-        """The number of transitions to learn from: what the demo trainer needs."""
+        """The number of transitions to learn from: as many as the demo trainer needs."""
         return int(self.settings["total_steps"])
 
     @property

@@ -78,7 +78,10 @@ def num_jobs(jobs: int | None) -> int:
 
 
 def _watched(tasks: list[Any], train: Any, console: Any) -> int:
-    """Train in this process, and show the learnt behaviour; return the exit status. Raises PlanError off a terminal."""
+    """Train in this process, and show the learnt behaviour; return the exit status.
+
+    Raises PlanError if the console is not a terminal.
+    """
     if not console.is_terminal:
         raise PlanError("--watch needs a terminal")
     passed = []
