@@ -294,7 +294,7 @@ class Rollout:
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Store a batch's observations as new rows, and its other columns as the outcomes of the agents' previous rows.
 
-        batch: a Batch of tensors, on the policy's device. host: the same as a Batch of arrays. rows: where to store
+        batch: a Batch of tensors on the policy's device. host: the same as a Batch of arrays. rows: where to store
         them.
         """
         previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)

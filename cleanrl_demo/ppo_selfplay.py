@@ -227,7 +227,7 @@ class League:
         self.matchmakers[self.seat[env_id]].report(env_id, matchup, returns)
 
     def win_rates(self, past: int) -> dict[str, float]:
-        """Return the learner's win rate against a past version in each seat, keyed by scalar; 0.5 if they never met."""
+        """Return the learner's win rate against a past version in each seat, keyed by scalar name; 0.5 if never met."""
         return {
             f"self_play/win_rate_{seat}": matchmaker.win_rates()[past]
             for seat, matchmaker in enumerate(self.matchmakers)
@@ -413,7 +413,7 @@ class Rollout:
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Store a batch's observations as new rows, and its other columns as the outcomes of the agents' previous rows.
 
-        batch: a Batch of tensors, on the policy's device. host: the same as a Batch of arrays. rows: where to store
+        batch: a Batch of tensors on the policy's device. host: the same as a Batch of arrays. rows: where to store
         them.
         """
         previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)

@@ -155,7 +155,7 @@ class Report:
         self.recent_statistics.reset()
 
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
-        """Report that the whole run has played ``num_steps`` steps, and store scalars by TensorBoard name.
+        """Report that the whole run has played ``num_steps`` steps, and store scalars, keyed by TensorBoard name.
 
         Once they are stored, raises PlanError as ``require_finite`` does.
         """

@@ -65,8 +65,9 @@ def render_mode(
 def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict[str, Any]]:
     """Return ``env_kwargs`` for ``pufferlib.make`` so that only environments in ``config.video_envs`` draw pictures.
 
-    With a kernel, all environments can draw. config: a trainer's. env: a creator to use instead of ``config.env``.
-    Raises PlanError for environments that do not exist or cannot be drawn, and if there is no folder for films.
+    With a kernel, all environments can draw. config: a trainer's configuration. env: a creator to use instead of
+    ``config.env``. Raises PlanError for environments that do not exist or cannot be drawn, and if there is no folder
+    for films.
     """
     env_ids = config.video_envs
     if not env_ids:

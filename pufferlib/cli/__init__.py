@@ -337,7 +337,7 @@ def bench(arguments: list[str]) -> int:
 
 
 def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None:
-    """Print each backend's statistics, and draw them into a PNG each, except those of kernels."""
+    """Print each backend's statistics, and draw them in one PNG per backend, except those of kernels."""
     from pufferlib.tuning.bench import profile_text
     from pufferlib.vectorization.device.vecenv import KernelStats
 

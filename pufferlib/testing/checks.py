@@ -31,7 +31,7 @@ Verdict = tuple[Status, str]
 
 
 class Check(NamedTuple):
-    """A named check. needs: the names of the checks that must not fail before it runs."""
+    """A named check. needs: the names of the checks that it needs; if one of them has failed, it does not run."""
 
     name: str
     needs: tuple[str, ...]
