@@ -81,7 +81,7 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether it did not pass, though the learner was meant for the environment."""
+        """Whether the learner did not pass, although it supports the environment."""
         return not (self.passed or self.cannot)
 
 

@@ -271,7 +271,7 @@ class _Delegate:
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Sample a space, with only the values that mask allows; ignore a mask that is None or does not suit the space."""
+    """Draw a sample that mask allows from a space; ignore a mask that is None or that the space does not support."""
     if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):
