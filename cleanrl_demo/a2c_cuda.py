@@ -2,7 +2,7 @@
 
     python -m cleanrl_demo.a2c_cuda --env tag/grid --separate
 
-Each rollout is used for one update, as a single batch and by the policy that played it, so there is no ratio to clip.
+Each rollout is used for a single update, as one batch, of the policy that played it, so there is no ratio to clip.
 
 Source: Mnih et al., arXiv:1602.01783 (its synchronous form); advantages are those of arXiv:1506.02438.
 """

@@ -4,9 +4,9 @@
     python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 64 --address auto   # a running cluster
 
 Each actor has its own environments (any local backend) and a copy of the policy. It plays ``rollout_length`` steps of
-each, and puts the rollout in Ray's object store, with a line of rows for each agent. The learner, in this process, gets
-a reference. It trains on the first ``rollouts_per_update`` rollouts to arrive, and puts the new weights, a new
-*version* of the policy, in the store once. Each actor fetches them once, before its next rollout.
+each, and puts the rollout in Ray's object store, with a line of rows for each agent. The learner, in this process,
+receives a reference to it, trains on the first ``rollouts_per_update`` rollouts to arrive, and puts the new weights, a
+new *version* of the policy, in the store once. Each actor fetches them once, before its next rollout.
 
 A rollout is therefore some versions old when it is trained on: that is its *lag*. V-trace gives less weight to actions
 that the current policy would no longer choose, and rollouts older than ``max_lag`` are dropped. Episode ends, masks and
@@ -158,7 +158,7 @@ def resume(
 
 @dataclass
 class Learner:
-    """The training state, which checkpoints save. version: the number of the policy's updates."""
+    """The training state, which checkpoints save. version: how often the policy has been updated."""
 
     actor: Actor
     optimizer: torch.optim.Optimizer
@@ -177,7 +177,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
@@ -218,7 +218,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 class Lines(NamedTuple):
-    """The rows of rollouts by agent: a column per agent with its rows in order.
+    """The rows of one or several rollouts, arranged by agent: each column has one agent's rows in order.
 
     All fields are arrays, or all are tensors.
     """
@@ -235,7 +235,7 @@ class Lines(NamedTuple):
     states: Any  # a tuple of (agents, …), the memories before the first rows
 
     def on(self, device: str) -> Lines:
-        """Return the arrays as tensors on a device."""
+        """Return a copy with tensors on a device in place of arrays."""
         *columns, states = (
             tuple(torch.from_numpy(part).to(device) for part in (column if isinstance(column, tuple) else (column,)))
             for column in self
@@ -257,7 +257,10 @@ def joined(rollouts: Sequence[Lines]) -> Lines:
 
 
 def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[str, float]:
-    """Train on the valid rows of rollouts for ``num_epochs`` epochs; return the last epoch's losses by name."""
+    """Train on the valid rows of rollouts for ``num_epochs`` epochs; return scalars to report.
+
+    They include the last epoch's losses, and are keyed by TensorBoard name.
+    """
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     host = joined(rollouts)
     lines = host.on(config.device)
@@ -343,7 +346,7 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
 
 
 def outlook(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
-    """Return the distributions and values of lines, (steps * agents, …), like ``Actor.unroll``, but for any policy."""
+    """Return the distributions and values of lines, (steps * agents, …): ``Actor.unroll``, but for any policy."""
     if actor.recurrent:
         return actor.unroll(observations, states, starts)
     distribution, values, _ = actor(observations.flatten(0, 1))
@@ -365,9 +368,9 @@ def vtrace(
     """Return V-trace's (corrections, advantages), each float32 (steps, agents); 0 where a row's mask is unset.
 
     log_ratios: each action's log probability by the policy that learns, minus that by the policy that played. rewards,
-    terminations, truncations: the action's outcome. values: of each row's own observation, by the policy that learns;
-    values + corrections are their targets. A row whose mask is set is followed by one that shows what came next. If the
-    policy that learns is the one that played, both results are generalised advantage estimates.
+    terminations, truncations: the action's outcome. values: the value of each row's own observation, by the policy that
+    learns; the targets are values + corrections. A row whose mask is set is followed by the row of the next
+    observation. If the policy that learns is the one that played, both results are generalised advantage estimates.
     Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2, here in the advantages as
     well.
     """
@@ -395,11 +398,11 @@ def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> by
 
 
 class PolicyActor:
-    """An actor with its environments and a copy of the policy that plays them. It can be used without Ray.
+    """An actor with its environments and a copy of the policy that plays them; ``Fleet`` makes it a Ray actor.
 
     index: its number among the actors. setup: the pickled ``sys.path`` of the learner, configuration, creator of
-    environments (None if the configuration names them) and policy origin. It is unpacked at the first rollout, whose
-    caller gets any errors; in the constructor they would end the actor.
+    environments (None if the configuration names them) and policy origin. It is unpacked in the first call of ``play``,
+    so that the caller gets any errors; in the constructor they would end the actor.
     """
 
     config: Config

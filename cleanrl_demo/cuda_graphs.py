@@ -16,7 +16,7 @@ __all__ = ["GraphedIteration", "Reading", "on_own_stream"]
 
 
 class GraphedIteration:
-    """An iteration to be called repeatedly. On a GPU it runs twice, is then captured in a CUDA graph, and is replayed.
+    """An iteration that is called repeatedly. On a GPU, it is captured in a CUDA graph in the third call, and replayed.
 
     play: runs the iteration and returns its outputs. generator: the random generator that it draws from. config: a
     ``ppo_cuda.DeviceConfig``; with ``graphs=False`` nothing is captured.
@@ -83,7 +83,7 @@ def of_capture(error: BaseException) -> BaseException | None:
 
 
 class Reading:
-    """A copy of an iteration's outputs to the host, made without waiting. rates: the iteration's learning rates."""
+    """A copy of an iteration's outputs on the host, made without waiting. rates: the iteration's learning rates."""
 
     def __init__(self, outputs: Sequence[Tensor], rates: Sequence[float]) -> None:
         self.rates = rates

@@ -27,8 +27,8 @@ class Dashboard:
     """A snapshot of a run's progress, drawn by rich. Seconds are training time; steps are the trainer's.
 
     shares: each phase's share of the time, adding up to 1; empty if unknown.
-    episodes, learning, infos: values by display name.
-    actors: steps per second, by node and by node/actor.
+    episodes, learning, infos: values, keyed by display name.
+    actors: steps per second, keyed by node and by node/actor.
     """
 
     title: str
@@ -134,7 +134,7 @@ def _times(shares: Mapping[str, float]) -> Table:
 
 
 def _side_by_side(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Table:
-    """Return blocks side by side, their widths in these ratios; one below the other if there is only one ratio."""
+    """Arrange blocks side by side, with widths in these ratios, or one below the other if there is only one ratio."""
     table = Table.grid(expand=True, padding=(0, 2, 0, 0), pad_edge=False)
     for ratio in ratios[: len(blocks)]:
         table.add_column(ratio=ratio)

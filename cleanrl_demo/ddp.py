@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 2 -m cleanrl_demo.ppo_cuda --env tag/grid
 
-``total`` sums over the processes what each contributes: its number of valid rows, gradients and losses. An update
-therefore equals that of a single process with all the rows, up to rounding. The sums use NCCL between GPUs, one per
-process, and gloo between CPUs.
+``total`` sums a tensor over all processes, such as the number of valid rows, the moments of the advantages, the
+gradients, or the losses. A gradient step therefore equals, up to rounding, that of a single process with all the rows
+of its minibatch. The sums use NCCL between GPUs, one per process, and gloo between CPUs.
 
 A checkpoint stores shared state once, and for each process the states of its random generators. The seeds of a
 process's environments follow from its rank.

@@ -18,9 +18,10 @@ __all__ = ["DeviceVideo"]
 
 
 class DeviceVideo:
-    """A recording of filmed environments' states after each step of a rollout: tensors (steps, envs, …) by state name.
+    """A recorder of the states of filmed environments after each step of a rollout.
 
-    env_ids: the environments to film. masks, rewards: (steps, envs, agents), for the same steps.
+    env_ids: the environments to film. states: tensors (steps, envs, …), keyed by the states' names. masks, rewards:
+    tensors (steps, envs, agents), for the same steps.
     """
 
     def __init__(self, vec: Any, env_ids: Sequence[int], num_steps: int) -> None:
@@ -45,7 +46,10 @@ class DeviceVideo:
         return tuple(tensor[:num_steps] for tensor in (self.masks, self.rewards, *self.states.values()))
 
     def show(self, videos: Videos, tensors: Sequence[Tensor], num_steps: int) -> None:
-        """Draw recorded steps, and add them to videos. tensors: on the host. num_steps: training steps before these."""
+        """Draw recorded steps, and add them to videos.
+
+        tensors: those that ``tensors`` returned, copied to the host. num_steps: how many training steps came before.
+        """
         masks, rewards, *values = (tensor.numpy() for tensor in tensors)
         states = dict(zip(self.states, values, strict=True))
         for step in range(len(masks)):

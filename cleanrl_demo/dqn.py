@@ -135,7 +135,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.target.load_state_dict(state["target"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -322,8 +322,8 @@ class Replay:
     """A buffer of fixed size for the newest ``capacity`` transitions.
 
     An action's outcome arrives with the same agent's next row, so each agent's newest row is held separately until
-    then. layout: of the stored observations. Raises PlanError if a batch has more than ``capacity`` rows, or if the
-    buffer does not fit in the available memory.
+    then. layout: the layout of the stored observations. Raises PlanError if a batch has more than ``capacity`` rows, or
+    if the buffer does not fit in the available memory.
     """
 
     def __init__(self, vec: pufferlib.VecEnv, layout: Layout, capacity: int) -> None:
@@ -358,9 +358,9 @@ class Replay:
     ) -> int:
         """Add a batch, which has the outcomes of the previous actions; return the number of transitions added.
 
-        batch: a Batch of arrays. observations: what the policy saw for its rows, (rows, *layout.shape).
-        discrete_actions: what it chose for them, zero-based, int64 (rows,). rewards, terminations: the outcomes of the
-        previous actions, (rows,).
+        batch: a Batch of arrays. observations: the policy's inputs for its rows, (rows, *layout.shape).
+        discrete_actions: the policy's choices for them, zero-based, int64 (rows,). rewards, terminations: the outcomes
+        of the previous actions, (rows,).
         """
         rows = batch.masks.nonzero()[0]
         agents = batch.agent_ids[rows]
@@ -388,7 +388,7 @@ class Replay:
         return {"columns": [column[: len(self)].clone() for column in self.columns], "num_added": self.num_added}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned, from a buffer of the same capacity."""
+        """Restore the state that ``state`` returned, from a buffer of the same capacity."""
         self.num_added = state["num_added"]
         for column, values in zip(self.columns, state["columns"], strict=True):
             column[: len(values)] = values

@@ -36,7 +36,7 @@ NUM_RESAMPLES = 2_000
 
 @dataclass(frozen=True)
 class Subject:
-    """A policy and the environment in which to evaluate it. policy: a description of it.
+    """A policy and the environment in which to evaluate it. policy: a description of the policy.
 
     act: takes a VecEnv, ``greedy`` and ``seed``, and returns an ``Act``.
     """
@@ -58,11 +58,11 @@ class Subject:
         wrap_kwargs: Mapping[str, Any] | None = None,
         trust: bool = False,
     ) -> Subject:
-        """Return the subject for a policy's file or a run's folder, or for a policy and an environment by name.
+        """Return the subject for a policy's file or a run's folder, or for the names of a policy and an environment.
 
-        env: to use instead of the file's. env_kwargs, wrap_kwargs: override single arguments of the file's. trust: see
-        ``read_policy``. Raises CheckpointError if there is no readable policy, PlanError for arguments that do not go
-        together, and RegistryError for an environment that is not found.
+        env: the environment to use instead of the file's. env_kwargs, wrap_kwargs: override single arguments of the
+        file's. trust: see ``read_policy``. Raises CheckpointError if there is no readable policy, PlanError for
+        arguments that do not go together, and RegistryError if the file's environment is not found.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
         path = Path(target)
@@ -148,7 +148,7 @@ def play(
     watch: Console | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Evaluate a policy, and return the evaluation. Other arguments are those of ``evaluate`` and ``pufferlib.make``.
+    """Evaluate a policy, and return the evaluation. See ``evaluate`` and ``pufferlib.make`` for the other arguments.
 
     device: only for backend "cuda", whose environments run there; policies stay on the CPU. video: a .gif or .mp4 file
     for the first ``num_videos`` episodes, one after another, or a folder with a file for each. With several
@@ -361,7 +361,7 @@ class Evaluation:
         return sum(episode.cut for episode in self.episodes)
 
     def spreads(self) -> Mapping[str, Summary]:
-        """Return the available statistics by name: of returns, agents' returns, scores and lengths."""
+        """Return the statistics of returns, agents' returns, scores (if there are any) and lengths, keyed by name."""
         agents = {
             f"return of {label}": Summary.of(returns) for label, returns in returns_by_label(self.episodes).items()
         }

@@ -62,7 +62,7 @@ class Film:
 
 
 def save(path: Path, films: Sequence[Film]) -> None:
-    """Write films, one after another, to a single file, atomically. Raises PlanError for other formats.
+    """Write films, one after another, to a single file, atomically. Raises PlanError unless it is a .gif or .mp4.
 
     A GIF needs Pillow, an MP4 imageio-ffmpeg; raises MissingExtra if the package is not installed.
     """
@@ -139,7 +139,7 @@ def checked_picture(picture: Any) -> np.ndarray:
 
 
 def scaled(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Return a picture scaled down, in proportion, to fit a size, (width, height). Small ones stay unchanged."""
+    """Return a picture scaled down, in proportion, to fit a size, (width, height); unchanged if it already fits."""
     height, width = picture.shape[:2]
     ratio = min(1.0, size[0] / width, size[1] / height)
     if ratio == 1.0:

@@ -52,8 +52,8 @@ class FleetActor:
 class Fleet:
     """A context manager for a run's actors: each plays one rollout at a time, and is replaced if it dies.
 
-    ``num_lost`` rollouts were lost with actors that died, as were the open episodes of all their environments;
-    ``num_dropped`` rollouts were older than ``max_lag``.
+    num_lost: how many rollouts were lost with actors or nodes that died; the open episodes of their environments were
+    lost as well. num_dropped: how many rollouts were older than ``max_lag`` when they arrived.
     """
 
     def __init__(self, ray: Any, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
@@ -101,8 +101,8 @@ class Fleet:
         """Return ``count`` rollouts, ordered by actor, and the lag of each in policy versions.
 
         An actor is asked for its next rollout when one has arrived or, if no lag is allowed, when all have. Raises
-        WorkerError if an actor's environment or policy raises, or it dies repeatedly; other pufferlib errors of actors
-        are raised unchanged.
+        WorkerError if an actor's environment or policy raises, or if an actor dies repeatedly; other pufferlib errors
+        of actors are raised unchanged.
         """
         results: list[tuple[int, Any, int]] = []
         while len(results) < count:
@@ -135,7 +135,7 @@ class Fleet:
         return [rollout for _, rollout, _ in results], [lag for *_, lag in results]
 
     def charts(self) -> dict[str, float]:
-        """Return the actors' speeds, in steps per second, and the numbers of losses, by TensorBoard name."""
+        """Return the actors' steps per second, and the numbers of losses, keyed by TensorBoard name."""
         speeds: dict[str, float] = {}
         for member in self.members:
             if member.steps_per_s:
@@ -146,9 +146,9 @@ class Fleet:
         return {**{f"charts/{name}": count for name, count in lost.items() if count}, **speeds}
 
     def _look_at(self, reference: Any) -> bool:
-        """Return whether a play failed whose result is not used.
+        """Read the result of a play that is not used; return whether the play failed.
 
-        Ray logs the tracebacks of errors that are never read.
+        Ray logs the traceback of an error that is never read.
         """
         try:
             self.ray.get(reference, timeout=CLOSE_S)

@@ -38,20 +38,21 @@ LOGITS = "pufferlib.population.games:Logits"  # for games with numbered informat
 
 
 def ppo_oracle(setup: Setup, **settings: Any) -> LeagueOracle:
-    """Return an oracle whose responses PPO learns."""
+    """Return an oracle that learns its responses with PPO."""
     return LeagueOracle(setup, ppo.Config, settings)
 
 
 def dqn_oracle(setup: Setup, **settings: Any) -> LeagueOracle:
-    """Return an oracle whose responses DQN learns."""
+    """Return an oracle that learns its responses with DQN."""
     return LeagueOracle(setup, dqn.Config, settings)
 
 
 class LeagueOracle:
     """An oracle that makes a ``LearnedOracle`` for each policy, seeded by the league's seed and the size of the pool.
 
-    An interrupted league therefore continues as it would have. nash_conv, evaluate: those of ``ExactOracle`` for games
-    whose environments number information states, else None. Raises PlanError for invalid settings.
+    A league that is interrupted and resumed therefore gives the same policies. nash_conv, evaluate: the methods of
+    ``ExactOracle`` for games whose environments number information states, else None. Raises PlanError for invalid
+    settings.
     """
 
     def __init__(self, setup: Setup, kind: type[Any], settings: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Shared parts of updates: minibatches of the rows to learn from, and a policy's weights as one vector.
 
-Each minibatch has at least two rows: advantages are centred on their mean, so a single row's would be zero, and nothing
-would be learnt.
+Minibatches have at least two rows if possible: advantages are centred on their mean, so a single row's would be zero,
+and nothing would be learnt.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def require_rows(config: Any, num_rows: int) -> None:
 def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple[torch.Tensor, ...]:
     """Return rows split into ``num_minibatches`` minibatches, whose sizes differ by at most one.
 
-    at_least: rows in each; if necessary there are fewer minibatches, as when few of a rollout's rows are valid.
+    at_least: the fewest rows in a minibatch. If there are too few rows, there are fewer minibatches, but at least one.
     """
     return rows.tensor_split(max(1, min(num_minibatches, len(rows) // at_least)))
 

@@ -75,20 +75,20 @@ class LearnedOracle(Oracle, ImprovingOracle):
         self._seeds = np.random.SeedSequence(config.seed)
 
     def initial(self, seat: int) -> int:
-        """Return the id of an untrained policy."""
+        """Add an untrained policy for a seat to the pool, and return its id."""
         with torch_set_up(self._seeded()):
             actor = self._origin.actor(self._vec.observation_layout, self._vec.single_action_space)
         return self.pool.add(actor.policy, self._origin, self._seats[seat].name)
 
     def respond(self, seat: int, mixture: Mixture) -> int:
-        """Train a policy to play a seat against a mixture, and return its id."""
+        """Train a policy to play a seat against a mixture, add it to the pool, and return its id."""
         newest = mixture.populations[seat][-1]
         warm = self._warm and self.pool.origin(newest) == self._origin
         learner = self._trained(seat, mixture, self.pool.weights(newest) if warm else None)
         return self.pool.add(learner.actor.policy, self._origin, self._seats[seat].name)
 
     def begin(self, seat: int) -> int:
-        """Return the id of an untrained learner."""
+        """Add an untrained learner for a seat to the pool, and return its id."""
         with torch_set_up(self._seeded()):
             actor = self._origin.actor(self._vec.observation_layout, self._vec.single_action_space)
         return self.pool.add_learner(actor.policy.state_dict(), self._origin, self._seats[seat].name)
@@ -102,7 +102,7 @@ class LearnedOracle(Oracle, ImprovingOracle):
     def _trained(
         self, seat: int, mixture: Mixture, weights: Mapping[str, Any] | None, state: Mapping[str, Any] | None = None
     ) -> Any:
-        """Train and return a trainer's learner. weights: initial ones; None: new ones. state: to restore besides."""
+        """Train and return a learner. weights: its initial weights, or None for new ones. state: more to restore."""
         config = self._seeded()
         make_learner, learn = TRAINERS[type(config)]
         num_rows = config.rows_per_update(self._vec) // self._vec.agents_per_env
@@ -122,7 +122,7 @@ class LearnedOracle(Oracle, ImprovingOracle):
         return learner
 
     def _seeded(self) -> Config:
-        """Return the settings with a new seed."""
+        """Return the settings with the next seed."""
         return replace(self._config, seed=int(self._seeds.spawn(1)[0].generate_state(1)[0]))
 
 

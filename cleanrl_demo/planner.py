@@ -76,7 +76,7 @@ def as_many_as_fit(
 def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
     """Return the memory needs of environments, from trials with ``num_envs`` and twice as many.
 
-    If memory runs out, the trials have fewer environments. Raises PlanError if even two do not fit, since nothing can
+    If memory runs out, the trials have fewer environments. Raises PlanError if not even two fit, since nothing can
     be predicted then.
     """
     for few in halved(num_envs):
@@ -128,7 +128,7 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
 
 
 def ran_out(error: BaseException | None) -> bool:
-    """Return whether an error, or a cause of it, is a lack of memory; a failed capture raises a different error."""
+    """Return whether memory ran out, judging by an error and its causes; a failed capture raises a different error."""
     while error is not None:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
             return True
@@ -137,7 +137,7 @@ def ran_out(error: BaseException | None) -> bool:
 
 
 def free_nbytes(device: str) -> float:
-    """Return a device's free bytes; on the host, they are divided by the processes that torchrun started there."""
+    """Return a device's free bytes; on the host, this process's share if torchrun started several there."""
     if torch.device(device).type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     return memory_at_hand() / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -149,9 +149,10 @@ def amount(nbytes: float) -> str:
 
 
 class Account(TorchDispatchMode):
-    """A context manager that counts the memory of the tensors made in it.
+    """A context manager that tracks the memory of the tensors that operations inside it return.
 
-    Raises torch.OutOfMemoryError above a limit. nbytes: of the tensors that are alive. most_nbytes: the peak.
+    Raises torch.OutOfMemoryError when that exceeds ``limit`` bytes. nbytes: the memory of those still alive.
+    most_nbytes: its peak.
     """
 
     def __init__(self, limit: float = math.inf) -> None:

@@ -1,4 +1,4 @@
-"""Curves of runs: one line for runs that differ only in their seeds, their mean, and its uncertainty.
+"""Curves of runs: the mean, with its uncertainty, of runs that differ only in their seeds.
 
     puffer plot runs/CartPole-v1__ppo__* --out curve.png
 
@@ -63,7 +63,8 @@ class NoScalar(pufferlib.PlanError):
 def plot(run_folders: Sequence[Path], out: Path, tag: str = TAG, x: str = "steps") -> list[Path]:
     """Plot a scalar of runs to a PNG; return the runs without it. x: "steps", or "seconds" of training.
 
-    Raises PlanError if a folder is not a run's or no run has the scalar; MissingExtra without matplotlib.
+    Raises PlanError if there are no runs, a folder is not a run's, no run has the scalar, runs with the same label have
+    no steps or seconds in common, x is invalid, or out is a folder. Raises MissingExtra without matplotlib.
     """
     if out.is_dir():
         raise pufferlib.PlanError(f"out={out} is a folder; name a PNG in it, such as {out / 'curves.png'}")
@@ -97,7 +98,7 @@ def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
 
 
 def folders_of(patterns: Sequence[str]) -> list[Path]:
-    """Return the run folders that match paths and globs, each once. Raises PlanError for one without a match."""
+    """Return the run folders that match paths and globs, each once. Raises PlanError for a pattern without a match."""
     folders: dict[Path, None] = {}
     for pattern in patterns:
         matches = [Path(pattern)] if Path(pattern).exists() else sorted(map(Path, glob.glob(pattern)))
@@ -123,7 +124,7 @@ def read(run_folder: Path, tag: str) -> Curve:
 
 
 def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve]:
-    """Return the curves of the runs that have the scalar; runs may have ended before they stored any.
+    """Return the curve of each run that has the scalar, keyed by folder; runs may end before they store any.
 
     Raises PlanError if none has it, a folder is not a run's, or x is not one of AXES.
     """
@@ -150,7 +151,7 @@ def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve
 
 
 def grouped(curves: Mapping[Path, Curve]) -> dict[str, list[Curve]]:
-    """Return curves by label; those of runs that differ only in their seeds are grouped."""
+    """Group the curves of runs that differ only in their seeds; return the groups, keyed by label."""
     runs: dict[tuple[str, str], list[tuple[dict[str, Any], Curve]]] = defaultdict(list)
     for folder, curve in curves.items():
         config = read_config(folder)

@@ -114,7 +114,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
@@ -190,7 +190,10 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
-    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return the last epoch's losses by name."""
+    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
+
+    They include the last epoch's losses, and are keyed by TensorBoard name.
+    """
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
@@ -241,7 +244,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
 
 
 class Rollout:
-    """Rows in order of arrival, each with the index of the same agent's next row.
+    """The rows of a rollout in order of arrival, each with the index of the same agent's next row.
 
     The first rows, one for each agent, are carried over from the previous rollout: their actions had been sent, but the
     outcomes had not arrived. ``num_batches`` batches follow. The last row, ``dummy_row``, belongs to no agent: outcomes
@@ -291,7 +294,8 @@ class Rollout:
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Store a batch's observations as new rows, and its other columns as the outcomes of the agents' previous rows.
 
-        batch: a Batch of tensors, on the policy's device. host: the same as arrays. rows: where to store the new rows.
+        batch: a Batch of tensors on the policy's device. host: the same as a Batch of arrays. rows: where to store
+        them.
         """
         previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[previous], self.terminations[previous] = self.reward_processing(host)
@@ -321,9 +325,9 @@ def advantages(
 ) -> np.ndarray:
     """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
-    values: of each row's own observation. rewards, terminations, truncations: the outcome of its action. masks: which
-    rows are valid transitions. next_index: the same agent's next row, which must be in a later one of ``batches``; if
-    there is none, a row whose mask is unset.
+    values: the value of each row's own observation. rewards, terminations, truncations: the outcome of its action.
+    masks: which rows are valid transitions. next_index: the same agent's next row, which must be in a later one of
+    ``batches``; if there is none, a row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations

@@ -52,7 +52,7 @@ ALIGNMENT = 32  # floats, or 128 bytes: cuBLAS uses slower kernels for matrices 
 
 @dataclass(frozen=True)
 class DeviceConfig(RunConfig):
-    """The settings that all device trainers share. losses: names of the values that an update returns."""
+    """The settings that all device trainers share. losses: the names of the values that an update returns."""
 
     losses: ClassVar[tuple[str, ...]]
     plans_num_envs: ClassVar[bool] = True
@@ -113,13 +113,13 @@ class DeviceConfig(RunConfig):
                     raise PlanError(f"a team's {name}={table[name]!r} is no number; leave out the quotation marks")
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return the most rows that an update can learn from: those of the smallest team."""
+        """Return the most rows that an update of the smallest team can learn from."""
         teams = teams_of(vec.agent_names or [""] * vec.agents_per_env, self)
         return self.rollout_length * vec.num_envs * min(map(len, teams.values()))
 
 
 class Team:
-    """A policy, the agents that it acts for, and its optimizer. agent_indices: of its agents in an environment."""
+    """A policy, its optimizer, and the agents that it acts for. agent_indices: their indices in an environment."""
 
     def __init__(self, name: str, actor: Actor, agent_indices: Sequence[int], config: DeviceConfig) -> None:
         table = config.teams.get(name, {})
@@ -157,7 +157,7 @@ class Team:
         column[:, self.agent_indices] = rows.view(len(column), -1, *rows.shape[1:])
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore an optimizer's ``state_dict``. Raises ValueError if it does not match the weights.
+        """Restore the optimizer from a ``state_dict``. Raises ValueError if it does not match the weights.
 
         Older checkpoints store the parameters' values one after another, without alignment gaps.
         """
@@ -182,7 +182,7 @@ class Team:
         return aligned_numbers
 
     def set_rate(self, num_steps: int, total_steps: int) -> float:
-        """Set the learning rate after ``num_steps`` steps, and return it, without waiting for the device."""
+        """Set the learning rate to that after ``num_steps`` steps, without waiting for the device; return it."""
         rate = rate_at(self.schedule, self.first_rate, num_steps, total_steps)
         if self.weights.is_cuda:
             self.rate.fill_(rate)
@@ -209,7 +209,7 @@ def aligned(policy: nn.Module) -> Tensor:
 
 
 def begins_of(sizes: Sequence[int]) -> list[int]:
-    """Return the offset of each part, a multiple of ALIGNMENT, and the end of the last one. sizes: of the parts."""
+    """Return each part's offset, a multiple of ALIGNMENT, and the end of the last part. sizes: the parts' sizes."""
     return [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
 
 
@@ -283,7 +283,7 @@ MOST_SHUFFLED = 2**31 - 1
 
 
 def require_shuffled(config: Any, rows: Sequence[int]) -> None:
-    """Raise PlanError if there are more rows than torch's randperm can shuffle on a GPU. rows: of a rollout, by team.
+    """Raise PlanError if torch's randperm cannot shuffle the rows on a GPU. rows: how many each team has in a rollout.
 
     randperm numbers the rows with an int, and draws a random number for each.
     """
@@ -339,7 +339,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         for team, optimizer_state in zip(self.teams, state["optimizers"], strict=True):
             team.restore(optimizer_state)
@@ -428,8 +428,8 @@ def advantages(
 ) -> Tensor:
     """Return generalised advantage estimates, (steps, …); 0 where a step's mask is unset.
 
-    values: (steps + 1, …), of the observations before each action and after the last one. The other arguments: (steps,
-    …), the outcomes of the actions. Source: Schulman et al., arXiv:1506.02438, eq. 16.
+    values: (steps + 1, …), the values of the observations before each action and after the last one. The other
+    arguments: (steps, …), the outcomes of the actions. Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations
     deltas = masks * (rewards - values[:-1]) + gamma * lives * values[1:]
@@ -470,7 +470,7 @@ def ppo_step(
     returns: Tensor,
     masks: Tensor,
 ) -> Tensor:
-    """Take one gradient step on PPO's loss; return Config.losses. masks: 1 where a row is valid, else 0."""
+    """Take a gradient step on PPO's loss; return the values of ``Config.losses``. masks: 1 for valid rows, else 0."""
     shares, normalized = weighed(advantages, masks, config.advantage_floor)
     distribution, values, _ = team.actor(observations)
     log_ratios = distribution.log_prob(discrete_actions, advantages[:, None]) - old_log_probs
@@ -554,7 +554,7 @@ def iteration(
 ) -> GraphedIteration:
     """Return a callable that plays a rollout, learns from it, and returns the results.
 
-    These are the number of valid steps, the losses, sums over the finished episodes, and the recorded states to film.
+    The results are the number of valid steps, the losses, sums over the finished episodes, and the states to film.
     """
     vec, learner = rollout.vec, rollout.learner
 
@@ -625,7 +625,7 @@ def report_iteration(session: Session, learner: Learner, rollout: Rollout, readi
 
 
 def charts_of(episodes: EpisodeStats) -> dict[str, float]:
-    """Return the charts of the episodes that ended in an iteration, by TensorBoard name."""
+    """Return the charts of the episodes that ended in an iteration, keyed by TensorBoard name."""
     score = {} if episodes.mean_score is None else {"charts/score": episodes.mean_score}
     returns = {f"{RETURN_OF}{name}": mean for name, mean in episodes.mean_returns_by_type.items()}
     means = {"charts/episodic_return": episodes.mean_return, "charts/episodic_length": episodes.mean_length}

@@ -109,7 +109,7 @@ class Config(RunConfig):
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return the most rows that an update can learn from when the learner has the smallest seat."""
+        """Return the most rows that an update can learn from while the learner has the smallest seat."""
         fewest = min((len(seat.places) for seat in seats_of_run(vec, self)), default=0)
         return super().rows_per_update(vec) // vec.agents_per_env * fewest
 
@@ -159,7 +159,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
@@ -227,7 +227,7 @@ class League:
         self.matchmakers[self.seat[env_id]].report(env_id, matchup, returns)
 
     def win_rates(self, past: int) -> dict[str, float]:
-        """Return the learner's win rate against a past version in each seat, by scalar name; 0.5 if they never met."""
+        """Return the learner's win rate against a past version in each seat, keyed by scalar name; 0.5 if never met."""
         return {
             f"self_play/win_rate_{seat}": matchmaker.win_rates()[past]
             for seat, matchmaker in enumerate(self.matchmakers)
@@ -235,9 +235,10 @@ class League:
 
 
 def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
-    """Return the learner's margin in each seat over random play and over its oldest version, by name.
+    """Return the learner's margins over random play and over its oldest version in each seat, keyed by name.
 
-    A margin is its mean return, over ``VERSUS_EPISODES``, less the opponent's, who also plays all other seats.
+    A margin is the learner's mean return in a seat minus that of the opponent in the same seat, over at least
+    VERSUS_EPISODES episodes each. The opponent plays all other seats.
     """
     pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
     chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}
@@ -308,7 +309,10 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
-    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return the last epoch's losses by name."""
+    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
+
+    They include the last epoch's losses, and are keyed by TensorBoard name.
+    """
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
@@ -359,7 +363,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
 
 
 class Rollout:
-    """Rows in order of arrival, each with the index of the same agent's next row.
+    """The rows of a rollout in order of arrival, each with the index of the same agent's next row.
 
     The first rows, one for each agent, are carried over from the previous rollout: their actions had been sent, but the
     outcomes had not arrived. ``num_batches`` batches follow. The last row, ``dummy_row``, belongs to no agent: outcomes
@@ -409,7 +413,8 @@ class Rollout:
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Store a batch's observations as new rows, and its other columns as the outcomes of the agents' previous rows.
 
-        batch: a Batch of tensors, on the policy's device. host: the same as arrays. rows: where to store the new rows.
+        batch: a Batch of tensors on the policy's device. host: the same as a Batch of arrays. rows: where to store
+        them.
         """
         previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[previous], self.terminations[previous] = self.reward_processing(host)
@@ -439,9 +444,9 @@ def advantages(
 ) -> np.ndarray:
     """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
-    values: of each row's own observation. rewards, terminations, truncations: the outcome of its action. masks: which
-    rows are valid transitions. next_index: the same agent's next row, which must be in a later one of ``batches``; if
-    there is none, a row whose mask is unset.
+    values: the value of each row's own observation. rewards, terminations, truncations: the outcome of its action.
+    masks: which rows are valid transitions. next_index: the same agent's next row, which must be in a later one of
+    ``batches``; if there is none, a row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations

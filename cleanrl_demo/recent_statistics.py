@@ -66,11 +66,11 @@ class RecentStatistics:
         self.finished = Episodes(labels=self.labels)
 
     def charts(self) -> dict[str, float]:
-        """Return ``results.charts`` of the recent episodes, and the number of restarts, by TensorBoard name."""
+        """Return ``results.charts`` of the recent episodes, and the number of restarts, keyed by TensorBoard name."""
         return {**charts(self.episodes), **({"charts/restarts": self.num_restarts} if self.num_restarts else {})}
 
     def infos(self) -> dict[str, float]:
-        """Return the mean of each user scalar's recent values, by TensorBoard name."""
+        """Return the mean of each user scalar's recent values, keyed by TensorBoard name."""
         return {f"infos/{key}": sum(values) / len(values) for key, values in self.values.items()}
 
     def state(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class RecentStatistics:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
         self.reset()
         self.episodes = deque((Episode(*row) for row in state["episodes"]), NUM_RECENT)
         self.values = {key: deque(values, NUM_RECENT) for key, values in state["values"].items()}

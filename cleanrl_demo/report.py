@@ -35,7 +35,7 @@ DESCENDED = tuple(
 
 
 def require_finite(num_steps: int, scalars: Mapping[str, float]) -> None:
-    """Raise PlanError if a loss in the scalars is not finite, since nothing more would be learnt."""
+    """Raise PlanError if a policy, value or TD loss is not finite, since nothing more would be learnt."""
     for name, value in scalars.items():
         if name.startswith(DESCENDED) and not math.isfinite(value):
             raise pufferlib.PlanError(
@@ -88,7 +88,7 @@ class Report:
         resumed_at: int | None = None,
         labels: Sequence[str] = (),
     ) -> None:
-        """folder: for TensorBoard scalars; None: none. tracker: gets the same scalars; it is started and finished here.
+        """folder: for TensorBoard's files, if any. tracker: gets the same scalars; it is started and finished here.
 
         resumed_at: the step from which a run in the same folder is resumed; scalars stored at later steps are
         discarded. labels: the agents' labels (see ``results.labels_of``).
@@ -132,7 +132,10 @@ class Report:
         return self
 
     def phase(self, name: str) -> None:
-        """Set the trainer's current phase: "environments" (waiting for them), "inference" or "learning"."""
+        """Set the trainer's current phase: "environments" (waiting for them), "inference" or "learning".
+
+        Raises PlanError for any other name.
+        """
         now = perf_counter()
         if self.current is not None:
             self.seconds[self.current] += now - self.since_s
@@ -152,9 +155,9 @@ class Report:
         self.recent_statistics.reset()
 
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
-        """Report that the whole run has played ``num_steps`` steps, and store scalars by TensorBoard name.
+        """Report that the whole run has played ``num_steps`` steps, and store scalars, keyed by TensorBoard name.
 
-        Once they are stored, raises PlanError if a loss is not finite.
+        Once they are stored, raises PlanError as ``require_finite`` does.
         """
         now = perf_counter()
         self.num_steps = num_steps
@@ -196,7 +199,7 @@ class Report:
         return {"elapsed_s": self.elapsed_s(), "phase_seconds": seconds, "recent": self.recent_statistics.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state`` returned, in a Report that was made with ``resumed_at``."""
+        """Restore the state that ``state`` returned, in a Report that was made with ``resumed_at``."""
         self.earlier_s = state["elapsed_s"]
         self.seconds = dict(state["phase_seconds"])
         self.current = None
@@ -233,7 +236,7 @@ class Report:
         )
 
     def _steps_per_s(self) -> tuple[float, float]:
-        """Return the speed over the last updates, and the mean speed since training began or was resumed."""
+        """Return the speed over about WINDOW_S seconds, and the mean speed since training began or was resumed."""
         (then_s, then), (last_s, last) = self.window[0], self.window[-1]
         present = (last - then) / (last_s - then_s) if last_s > then_s else 0.0
         seconds = last_s - self.start_s

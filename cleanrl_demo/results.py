@@ -23,7 +23,7 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
 class Episode(NamedTuple):
     """A finished episode: its return, summed over agents, and the agents' mean score, or None without scores.
 
-    env_id: the environment's; for a copy in an already vectorized environment, the copy's agent id.
+    env_id: the environment's id or, for a copy in an already vectorized environment, the copy's agent id.
     """
 
     env_id: int
@@ -36,9 +36,9 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run. seconds: of training only. began: the Unix time at which training began.
+    """The result of a run. seconds: the duration of training alone. began: the Unix time at which it began.
 
-    episodes: of the evaluation after training.
+    episodes: the episodes of the evaluation after training.
     """
 
     actor: Actor
@@ -132,8 +132,8 @@ def _has_return(episode: Any) -> bool:
 def labels_of(vec: pufferlib.VecEnv) -> Sequence[str]:
     """Return the label under which each agent's return is shown; () if there are too few or too many labels.
 
-    Labels are the agents' names or, if there are more than MOST_LABELS, their types: names without "_" and a final
-    number.
+    Labels are the agents' names or, if more than MOST_LABELS of these differ, their types: the names without a trailing
+    "_<number>".
     """
     labels = vec.agent_names
     if len(set(labels)) > MOST_LABELS:
@@ -148,7 +148,7 @@ def mean_score(episodes: Iterable[Episode]) -> float | None:
 
 
 def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
-    """Return the returns of agents, or of types of agents, by label, from the episodes that have them."""
+    """Return the returns of agents, or of types of agents, in the episodes that have them, keyed by label."""
     returns: dict[str, list[float]] = {}
     for episode in episodes:
         for label, value in episode.returns_of.items():
@@ -157,7 +157,7 @@ def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
 
 
 def charts(episodes: Collection[Episode]) -> dict[str, float]:
-    """Return the mean return, length and score of episodes, and agents' mean returns, by TensorBoard name."""
+    """Return the mean return, length and score of episodes, and agents' mean returns, keyed by TensorBoard name."""
     if not episodes:
         return {}
     score = mean_score(episodes)

@@ -28,9 +28,9 @@ PACKAGES = ("torch", "numpy", "gymnasium")
 def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
     """Create a folder for this run below ``config.runs``, and return it.
 
-    Its ``config.json`` is the configuration, a dataclass. Its ``run.json`` records the run's origin: environment and
-    algorithm, the number of processes, the command, its working directory and git revision, versions, the machine, and
-    the time. Raises PlanError if a file is in the way.
+    ``config.json`` in it has the fields of ``config``, a dataclass. ``run.json`` records the run's origin: environment
+    and algorithm, the number of processes, the command, its working directory and git revision, versions, the machine,
+    and the time. Raises PlanError if a file is in the way.
     """
     name = f"{re.sub(r'[^-.A-Za-z0-9]+', '-', env_name)}__{algorithm}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
     for number in itertools.count(1):
@@ -83,7 +83,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def saying_where(folder: Path) -> Iterator[None]:
-    """Add to a RegistryError the folder in which the run was begun, if it differs: the name may be found there."""
+    """Add to a RegistryError the directory in which the run began, if it is another: the name may be found there."""
     try:
         yield
     except pufferlib.RegistryError as error:

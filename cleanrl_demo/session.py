@@ -1,9 +1,10 @@
 """The common parts of a run: its environments, folder and checkpoints, and the evaluation at its end.
 
-``RunConfig`` has the settings common to all trainers. ``run`` makes what learning needs, calls a trainer's ``learn``,
-and evaluates the policy on fresh seeds. A ``Session`` divides a run into stretches that end in checkpoints. Since the
-state of environments cannot be saved, all of them are reset after each stretch, with seeds that follow from the run's
-seed and the checkpoint's number. An uninterrupted run therefore does the same as one that is resumed there.
+``RunConfig`` has the settings common to all trainers. ``run`` makes the environments, the learner and a report, calls
+a trainer's ``learn``, and evaluates the policy on fresh seeds. A ``Session`` divides a run into stretches that end in
+checkpoints. Since the state of environments cannot be saved, all of them are reset after each stretch, with seeds that
+follow from the run's seed and the checkpoint's number. An uninterrupted run therefore does the same as one that is
+resumed there.
 
 Between checkpoints, ``newest.pt`` saves what has been learnt since, at intervals of time. The run itself is unaffected,
 since what it learns must not depend on a clock. A run resumed from ``newest.pt`` resets its environments there, and so
@@ -199,7 +200,7 @@ class Session:
         return True
 
     def is_due(self) -> bool:
-        """Return whether ``save_newest`` is due, the same in all processes. To be called between updates."""
+        """Return whether ``save_newest`` is due, the same in all processes. Call it between updates."""
         if self.config.checkpoint_minutes is None:
             return False
         news = self.learner.num_steps > self.num_kept
@@ -218,7 +219,7 @@ class Session:
         self.next_save_s = ended_s + wait_s
 
     def film(self) -> None:
-        """Take pictures of the filmed environments. To be called while the batch's environments wait for actions."""
+        """Take pictures of the filmed environments. Call it while the batch's environments wait for actions."""
         if self.videos is not None:
             host = self.vec.host_batch
             assert host is not None
@@ -483,10 +484,10 @@ def resumed(
     """Resume the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
     Return its settings and its result. folder: the run's folder, or ``newest.pt`` in it, which is later but leads to a
-    different end, and is used anyway if there is no checkpoint.pt. kind: the trainer's Config. env: a name or creator,
-    and total_steps: to use instead of the run's. trust: see ``pufferlib.models.read_policy``. joining: yields this
-    process's settings and those of the whole run (``ddp.joined``). Raises CheckpointError if the run cannot be resumed,
-    and RegistryError, with the folder in which the run was begun, for names that are not found.
+    different end, and is used anyway if there is no checkpoint.pt. kind: the trainer's Config. env, total_steps:
+    used instead of the run's; env is a name or a creator. trust: see ``pufferlib.models.read_policy``. joining: yields
+    this process's settings and those of the whole run (``ddp.joined``). Raises CheckpointError if the run cannot be
+    resumed, and RegistryError, with the folder in which the run was begun, for names that are not found.
     """
     checkpoint = checkpoint_path(folder)
     folder = checkpoint.parent
@@ -527,7 +528,7 @@ def _config_of(
 
 
 def main(config_type: type[Any], train: Callable[[Any], Result]) -> None:
-    """Run a trainer's script: train with the command line's settings, and print a summary."""
+    """Run a trainer's script: train with the command line's settings, and print a summary or the error's message."""
     try:
         config = from_command_line(config_type)
         print(summary(config, train(config)))

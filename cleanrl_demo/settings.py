@@ -1,10 +1,10 @@
-"""Settings of a trainer, by priority: flags, a file, those for the environment's family, the trainer's defaults.
+"""A trainer's settings. Flags override a file, which overrides settings for the environment's family, then defaults.
 
     puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
 
-A file is TOML with the names of fields of the trainer's ``Config`` and tables ``[env_kwargs]``, ``[wrap_kwargs]`` and
-``[policy_kwargs]``; or a run's ``config.json``, or its folder. A family's settings are in ``defaults.toml``, or next to
-the family's file in ``pufferlib/environments``.
+The file is TOML whose keys are fields of the trainer's ``Config``, with tables ``[env_kwargs]``, ``[wrap_kwargs]`` and
+``[policy_kwargs]``; or a run's ``config.json``, or a run's folder. A family's settings are in ``defaults.toml``, or
+next to the family's file in ``pufferlib/environments``.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ def settle(
 
 
 def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
-    """Read the settings in a TOML file, a run's ``config.json``, or a run's folder; return them checked."""
+    """Read and check the settings in a TOML file, a run's ``config.json``, or a run's folder.
+
+    Raises PlanError if it cannot be read, or has keys or types that ``config_type`` does not have.
+    """
     path = Path(path)
     if path.is_dir():
         path = path / "config.json"
@@ -161,7 +164,7 @@ def _note(config: Any, pattern: str, of_family: Mapping[str, Any], from_file: Ma
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by name, those in tables by "table.name"."""
+    """Flatten settings: key the values in tables by "table.name", and the others by name."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, Mapping) else {name: value}

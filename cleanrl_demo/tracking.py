@@ -21,7 +21,7 @@ class Tracker:
 
     @classmethod
     def from_config(cls, config: Any) -> Tracker | None:
-        """Return the tracker that a trainer's configuration, a dataclass, asks for; None if ``track`` is not set.
+        """Return a tracker for a trainer's configuration, a dataclass; None if its ``track`` is not set.
 
         Raises PlanError if the run has no folder.
         """
@@ -48,11 +48,11 @@ class Tracker:
         self.run.define_metric("*", step_metric="steps")
 
     def log(self, num_steps: int, scalars: Mapping[str, float]) -> None:
-        """Send scalars by their TensorBoard names."""
+        """Send scalars, keyed by TensorBoard name."""
         self.run.log({"steps": num_steps, **scalars})
 
     def finish(self, failed: bool) -> None:
-        """Send what is left, and record whether the run failed."""
+        """Send the remaining data, and record whether the run failed."""
         if self.run is not None:
             self.run.finish(exit_code=int(failed))
 

@@ -24,11 +24,11 @@ def render_mode(
     among: Sequence[str] = (RGB,),
     make_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the first of the given render modes that an environment supports, tested by making and drawing one.
+    """Return the first of several render modes that an environment supports, after drawing one in that mode.
 
-    among: the modes. make_kwargs: of ``pufferlib.make``; by default the environment is made in a worker. Raises
-    PlanError if it supports none of them, or cannot be made with its mode; MissingExtra if drawing needs a package that
-    is not installed, which is common among environments that can be stepped without.
+    among: the modes. make_kwargs: arguments of ``pufferlib.make``; by default the environment is made in a worker.
+    Raises PlanError if it supports none of them, or cannot be made with its mode; MissingExtra if drawing needs a
+    package that is not installed; many environments can be stepped without it.
     """
     kwargs = dict(env_kwargs or {})
     make_kwargs = {"wrap_kwargs": wrap_kwargs, **(make_kwargs or {"backend": "multiprocessing"})}
@@ -65,8 +65,9 @@ def render_mode(
 def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict[str, Any]]:
     """Return ``env_kwargs`` for ``pufferlib.make`` so that only environments in ``config.video_envs`` draw pictures.
 
-    With a kernel, all environments can draw. config: a trainer's. env: a creator to use instead of ``config.env``.
-    Raises PlanError for environments that do not exist or cannot be drawn, and if there is no folder for films.
+    With a kernel, all environments can draw. config: a trainer's configuration. env: a creator to use instead of
+    ``config.env``. Raises PlanError for environments that do not exist or cannot be drawn, and if there is no folder
+    for films.
     """
     env_ids = config.video_envs
     if not env_ids:
@@ -106,7 +107,7 @@ class Filming:
         done: Callable[[int, Film], None],
         max_side: int = MAX_SIDE,
     ) -> None:
-        """max_side: of pictures, in pixels.
+        """max_side: the longest side of pictures, in pixels.
 
         Raises PlanError if environments draw no pictures, or are reset within the last step
         (autoreset_mode="same_step").
@@ -143,7 +144,7 @@ class Filming:
                 self._finish(env_id)
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any]) -> None:
-        """Take a picture of one environment, if it is filmed. masks, rewards: of its agents. draw: returns the picture.
+        """Take a picture of an environment, if it is filmed. masks, rewards: its agents'. draw: returns the picture.
 
         An episode ends when the next one begins, since nothing announces its end.
         """
@@ -199,18 +200,18 @@ class Videos:
 
     @classmethod
     def of(cls, vec: pufferlib.VecEnv, config: Any, run_folder: Path | None) -> Videos | None:
-        """Return the videos that a trainer's configuration asks for, in the run's folder; None if it asks for none."""
+        """Return the videos that a trainer's configuration requests, in the run's folder; None if it requests none."""
         if run_folder is None or not config.video_envs:
             return None
         return cls(vec, run_folder / "videos", config.video_envs, config.video_every)
 
     def see(self, batch: pufferlib.Batch, num_steps: int) -> None:
-        """Take pictures. To be called while the batch's environments wait. num_steps: of training so far."""
+        """Take pictures. Call it while the batch's environments wait. num_steps: the training steps so far."""
         self.num_steps = num_steps
         self._filming.see(batch)
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any], num_steps: int) -> None:
-        """Take a picture of one environment (see ``Filming.see_one``). num_steps: of training so far."""
+        """Take a picture of one environment (see ``Filming.see_one``). num_steps: the training steps so far."""
         self.num_steps = num_steps
         self._filming.see_one(env_id, masks, rewards, draw)
 

@@ -1,10 +1,10 @@
-"""Environments that run as CUDA kernels, each a `.cuh` and a `.py` of the same stem, and the code that runs them.
+"""Environments that run as CUDA kernels, each in a `.cuh` and a `.py` file of one name, and the code that runs them.
 
 tag_grid, tag_continuous, ocean_squared, classic_cartpole
                 one environment each: its schema (.py), kernel (.cuh) and NumPy reference (references/ or ocean/)
 schema          declares an environment's arrays on the device, for Python and CUDA at once
 kernel.cuh      the code that all kernels share: groups of threads, autoreset on the device, rows; philox.cuh draws
-                random numbers; trigonometry.cuh, for kernels that include it, has sine and cosine
+                random numbers; trigonometry.cuh has sine and cosine, for kernels that include it
 policy.cuh      chooses actions before a step: layers.cuh computes logits with a small network, sampling.cuh samples
                 from logits; exponentials.cuh has exp, log and tanh
 network         converts a torch.nn.Sequential for layers.cuh
@@ -20,5 +20,5 @@ host.h          runs kernels on the host: as loops, as fibres that check barrier
 nvrtc           compiles kernels for a device and reports the resources that they use, even without a device
 occupancy       computes how many blocks of a kernel fit on a multiprocessor
 report          reports on this machine's support for kernels
-references/     environments and functions in NumPy that kernels equal, bit for bit
+references/     the environments and functions in NumPy that the kernels match, bit for bit
 """

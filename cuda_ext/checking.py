@@ -38,9 +38,10 @@ class CheckedKernel:
         self._order_seeds = itertools.count(1)
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
-        """Return a function that runs a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
+        """Return a function that launches the kernel. arguments: an array of one ``struct Env``, read at each call.
 
-        The function raises KernelError if threads wait at different barriers, or for a thread that has ended.
+        The function takes a stream, which it ignores. It raises KernelError if threads wait at different barriers, or
+        if they wait for a thread that has ended.
         """
         play, address, seeds = self._play, arguments.ctypes.data, self._order_seeds
         num_blocks, block_size = self._shape.num_blocks(num_envs), self._shape.block_size

@@ -1,6 +1,6 @@
 """The schema of the classic/cartpole kernel; its NumPy reference, references/classic_cartpole.py, defines the rules.
 
-Each thread plays one environment, and the host plays many side by side. It is a template for such kernels.
+Each thread plays one environment, and the host plays many side by side. Use the kernel as a template for similar ones.
 """
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema

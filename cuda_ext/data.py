@@ -30,10 +30,10 @@ def arguments_dtype(schema: Schema, constants: Mapping[str, Any] | None = None) 
 
 
 def constants_of(kernel: KernelEnv, values: Mapping[str, Any]) -> dict[str, int | float]:
-    """Return the values to compile into a kernel for a device, by name.
+    """Return the values to compile into a kernel for a device, keyed by name.
 
-    values: the values of all parameters, and of any names in CONSTANTS. With num_steps among them, each launch plays
-    that many steps; with 1, the kernel needs fewer registers.
+    values: the values of all parameters, and of any names in CONSTANTS. If they include num_steps, each launch plays
+    that many steps; with num_steps=1, the kernel needs fewer registers.
     """
     names = [*CONSTANTS, *(parameter.name for parameter in kernel.schema.parameters if parameter.constant)]
     return {name: values[name] for name in names if name in values}
@@ -42,12 +42,15 @@ def constants_of(kernel: KernelEnv, values: Mapping[str, Any]) -> dict[str, int 
 class Data:
     """The device arrays of ``num_envs`` environments with ``num_agents`` agents each.
 
-    parameters: the schema's parameter values, by name.
-    arrays: torch tensors, by field name: (num_envs,) for fields "per env", (num_envs, num_agents) for fields "per
+    parameters: the values of the schema's parameters, keyed by name.
+    arrays: torch tensors, keyed by field name: (num_envs,) for fields "per env", (num_envs, num_agents) for fields "per
         agent", with another axis for a field with a ``size``. Kernels write to them; they are zero at first. Const
         fields hold the reference's value, and no elements if that is None.
     host_to_device_nbytes, device_to_host_nbytes: bytes copied so far to and from the device. A kernel's step copies
         none.
+
+    Raises KernelError if a field would have more than MOST_ELEMENTS elements, if the reference lacks a parameter or a
+    const field, or if a parameter's value does not fit its dtype.
     """
 
     def __init__(self, kernel: KernelEnv, num_envs: int, num_agents: int, device: Any, reference: Any) -> None:
@@ -90,7 +93,7 @@ class Data:
         return self._torch.zeros(shape, dtype=kind, device=self.device)
 
     def pull(self, name: str) -> Array:
-        """Copy a field to a NumPy array, after running launches have finished. Raises KernelError for unknown names."""
+        """Copy a field to NumPy once the current stream's launches are done. Raises KernelError for unknown names."""
         field = self._field(name)
         copy: Array = self.arrays[name].detach().to("cpu", copy=True).numpy()
         self.device_to_host_nbytes += copy.nbytes
@@ -130,9 +133,9 @@ def _attribute(kernel: KernelEnv, reference: Any, name: str) -> Any:
 
 
 def parameters_of(kernel: KernelEnv, reference: Any) -> dict[str, Any]:
-    """Return the parameters' values, from the reference's attributes.
+    """Return the reference's values of the schema's parameters, keyed by name.
 
-    Raises KernelError if the reference lacks a parameter, or if the value does not fit the parameter's dtype.
+    Raises KernelError if the reference lacks a parameter, or if a value does not fit its parameter's dtype.
     """
     values = {}
     for parameter in kernel.schema.parameters:

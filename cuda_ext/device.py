@@ -17,7 +17,11 @@ __all__ = ["DeviceKernel"]
 
 
 class DeviceKernel:
-    """A kernel for a CUDA device, compiled for a fixed number of agents and other constants."""
+    """A kernel for the current CUDA device, compiled for a fixed number of agents and other constants.
+
+    Raises MissingExtra if CuPy or NVRTC is not installed. Raises KernelError if NVRTC does not support the device, if
+    the kernel does not compile, or if the driver does not load the result.
+    """
 
     def __init__(self, kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float]) -> None:
         try:
@@ -45,7 +49,7 @@ class DeviceKernel:
             ) from error
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
-        """Return a function that launches the kernel on a stream, given its address, and returns at once.
+        """Return a function that takes a stream's address, launches the kernel on it, and returns at once.
 
         arguments: a NumPy array of one ``struct Env``, copied at each call.
         """
@@ -67,6 +71,6 @@ class DeviceKernel:
 
 
 class _Stream:
-    """A stream for CuPy, which accepts any object with the stream's address in ``ptr``."""
+    """A stand-in for a CuPy stream: CuPy accepts any object with a stream's address in ``ptr``."""
 
     ptr = 0

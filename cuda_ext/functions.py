@@ -51,10 +51,10 @@ THREAD_NS = 1e4  # the work that justifies another thread on the host; ten times
 class Shape:
     """The layout of a launch.
 
-    group_size: the threads that play an environment together. block_size: threads per block.
-    tile: floats of shared memory that collect a block's observations; 0 for none.
-    network_width: floats of the widest layer of the network that chooses actions; 0 without one.
-    num_weights: the network's weights, if each block keeps them in shared memory, else 0.
+    group_size: the number of threads that play an environment together. block_size: the number of threads per block.
+    tile: the number of floats of shared memory that collect a block's observations; 0 for none.
+    network_width: the padded width of the widest layer of the network that chooses actions; 0 without a network.
+    num_weights: the number of the network's weights if each block keeps them in shared memory, else 0.
     """
 
     group_size: int
@@ -65,7 +65,7 @@ class Shape:
 
     @classmethod
     def of(cls, num_agents: int, observation_size: int, network_width: int = 0, num_weights: int = 0) -> Shape:
-        """Return the shape for environments of num_agents agents, with a thread per agent up to a block's limit."""
+        """Return the layout for environments with num_agents agents: a thread per agent, up to MOST_THREADS."""
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
         else:
@@ -84,7 +84,7 @@ class Shape:
 
     @property
     def macros(self) -> dict[str, int]:
-        """The macros with which to compile a program (see kernel.cuh)."""
+        """The macros that a program for this layout is compiled with (see kernel.cuh)."""
         macros = {"GROUP_SIZE": self.group_size, "BLOCK_SIZE": self.block_size, "TILE": self.tile}
         if self.network_width:
             macros |= {"NETWORK_WIDTH": self.network_width, "NUM_WEIGHTS": self.num_weights}
@@ -95,7 +95,7 @@ class Shape:
 
 
 def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
-    """Return compiled(shape). If that fails with weights in shared memory, retry with the weights outside it."""
+    """Return compiled(shape). If that raises KernelError and shape has weights in shared memory, retry without them."""
     try:
         return compiled(shape)
     except KernelError:
@@ -105,7 +105,10 @@ def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
 
 
 class HostKernel:
-    """A kernel that runs in this process, on as many threads as the work justifies. ``close`` ends the threads."""
+    """A kernel that runs in this process. Each launch uses as many threads as its work justifies, up to num_threads.
+
+    ``close`` ends the threads.
+    """
 
     def __init__(self, kernel: KernelEnv, num_threads: int) -> None:
         library, name = _library(kernel), sources.entry(kernel)
@@ -117,7 +120,7 @@ class HostKernel:
         self.close = weakref.finalize(self, closes, self._thread_pool)
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], Any]:
-        """Return a function that runs a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
+        """Return a function that launches the kernel. arguments: an array of one ``struct Env``, read at each call.
 
         The function takes a stream, which it ignores, and returns 0. If an action is out of range, it runs nothing and
         returns 1. It checks actions only in single steps of consecutive environments, and if ``policy_nvec`` is set.
@@ -132,7 +135,11 @@ def check_source(kernel: KernelEnv) -> None:
 
 
 def _library(kernel: KernelEnv) -> ctypes.CDLL:
-    """Return a library of a kernel for the host: the built one, or a new one if the kernel's sources have changed."""
+    """Return a host library that contains a kernel.
+
+    It is the library that setup.py built, unless the kernel is missing from it or its sources have changed since; then
+    the kernel is compiled, or taken from the cache.
+    """
     check_source(kernel)
     library = built_library()
     if library is not None and is_built(library, kernel):
@@ -159,7 +166,7 @@ def is_built(library: ctypes.CDLL, kernel: KernelEnv) -> bool:
 def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
     """Return the library of a kernel's C++ program, from the cache or newly compiled.
 
-    flags: the compiler's flags after HOST_FLAGS.
+    flags: more flags for the compiler, after HOST_FLAGS.
     Raises KernelError if the kernel's file or a compiler is missing, or if the program does not compile.
     """
     check_source(kernel)
@@ -201,7 +208,7 @@ def cache_folder() -> Path:
 
 
 def explained(kernel: KernelEnv, log: str) -> str:
-    """Return an error text with a compiler's log, and with any fields that the kernel uses but its schema lacks."""
+    """Return an error text: a compiler's log, and any fields that the kernel uses but its schema lacks."""
     lacking = [match[match.lastindex] for match in MEMBER.finditer(log) if match.lastindex]
     advice = "".join(
         f'\n{Path(kernel.source).name} uses env.{name}, which the schema of "{kernel.name}" lacks; '

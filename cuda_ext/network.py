@@ -1,4 +1,4 @@
-"""Convert a torch.nn.Sequential for ``layers.cuh``, with which kernels compute small networks between steps."""
+"""Convert a torch.nn.Sequential for ``layers.cuh``, the code with which kernels compute small networks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUPPORTED = (
 
 @dataclass(frozen=True)
 class Network:
-    """A network in the layout that launches take. Its weights are a float32 copy, so training does not change them.
+    """A network in the layout that launches expect. Its weights are a float32 copy, so training does not change them.
 
     layers: (number of outputs, activation) of each layer, with the activations numbered as in ``layers.cuh``.
     weights: for each layer the biases, then a row of weights for each input, padded.
@@ -38,8 +38,8 @@ class Network:
     def of(cls, policy: Any, num_inputs: int, num_outputs: int, device: Any) -> Network:
         """Convert a torch.nn.Sequential. Nothing is copied to or from the host if the policy is already on the device.
 
-        Raises KernelError if kernels do not support the policy, or if its inputs and outputs are not num_inputs and
-        num_outputs.
+        Raises KernelError if kernels do not support the policy, or if it does not have num_inputs inputs and
+        num_outputs outputs.
         """
         linears, activations = _parts(policy)
         actual = [linears[0].in_features, linears[-1].out_features]

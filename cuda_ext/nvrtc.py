@@ -69,7 +69,7 @@ def compiled(
 
 
 def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str) -> Path:
-    """Return the path of a kernel's machine code in the cache folder; compile it if it is not there yet."""
+    """Return the path of a kernel's machine code in the cache folder, compiling it first if it is not there."""
     check_source(kernel)
     source = for_device(kernel, entry(kernel), constants, shape.macros)
     inputs = "\0".join([source, *_options(architecture), *map(str, version())])
@@ -83,10 +83,11 @@ def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | fl
 
 
 def architecture_of(kernel: KernelEnv, capability: str) -> str:
-    """Return the newest architecture that NVRTC supports and a device of a compute capability, such as "90", can run.
+    """Return the newest architecture, such as "sm_90", that NVRTC supports and a device can run.
 
-    A device runs code for architectures of its own generation that are not newer than itself. Raises KernelError if
-    NVRTC supports none of them.
+    capability: the device's compute capability, such as "90". A device runs code for architectures of its own
+    generation that are not newer than itself. Raises KernelError if NVRTC supports none of them, MissingExtra if it is
+    not installed.
     """
     device, available = int(capability), architectures()
     matches = (number for number in available if number // 10 == device // 10 and number <= device)
@@ -117,9 +118,9 @@ def version() -> tuple[int, int]:
 
 
 def _options(architecture: str) -> list[str]:
-    """Return the compiler's options, with the folder of CUDA's headers, if any, for users' kernels that need them.
+    """Return the compiler's options, including the folder of CUDA's headers, if any, for users' kernels that need them.
 
-    NVRTC 13 caches what any process compiles, and the log of a cached result lacks the number of registers.
+    They disable the cache of NVRTC 13, because the log of a cached result lacks the number of registers.
     """
     headers = next((folder for folder in _folders("include") if (folder / "cuda_runtime_api.h").exists()), None)
     uncached = ["--no-cache"] if version() >= (13, 0) else []

@@ -15,7 +15,7 @@ RESERVED_NBYTES = 1024  # of shared memory, for each block
 
 
 class Multiprocessor(NamedTuple):
-    """The maximum numbers of threads, blocks and bytes of shared memory on a multiprocessor at a time."""
+    """A multiprocessor's limits: the most threads, blocks and bytes of shared memory that it holds at a time."""
 
     num_threads: int
     num_blocks: int
@@ -32,7 +32,7 @@ MULTIPROCESSORS = {
 
 
 class Occupancy(NamedTuple):
-    """The number of blocks on a multiprocessor at a time, their share of its threads, and the limiting resource."""
+    """How many blocks a multiprocessor runs at a time, the share of its threads that they use, and what limits them."""
 
     num_blocks: int
     share: float

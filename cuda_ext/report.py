@@ -17,7 +17,7 @@ CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 
 
 def built() -> str:
-    """List, as text, the kernels built for the host and those that have changed since."""
+    """Describe which kernels are built for the host, and which of them have changed since."""
     kernels = [import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
     try:
         library = functions.built_library()
@@ -35,7 +35,7 @@ def built() -> str:
 
 
 def compiler() -> str:
-    """Describe the C++ compiler for the host and the folder of compiled kernels."""
+    """Describe the C++ compiler for the host and the cache of compiled kernels."""
     command = functions.compiler_command()
     try:
         output = subprocess.run([*command, "--version"], capture_output=True, text=True).stdout
@@ -56,7 +56,7 @@ def _cache() -> str:
 
 
 def device() -> str:
-    """Describe the versions of CuPy and NVRTC, and the number of devices that CuPy finds."""
+    """Report the versions of CuPy and NVRTC, and the number of devices that CuPy finds."""
     return f"{_cupy()}; {_nvrtc()}"
 
 

@@ -5,8 +5,8 @@
         fields=(Field("x", "int32", per="agent"), Field("starts", "int32", per="launch", role="const")),
     )
 
-``Schema.declaration`` returns the C++ of ``struct Env``, which precedes the kernel file in a program. This file, and
-those that declare environments, import only the standard library, because setup.py imports them.
+``Schema.declaration`` returns the C++ of ``struct Env``, which precedes the kernel file in a program. This file imports
+only the standard library, and those that declare environments only this file, because setup.py imports them.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Field:
         ``e * env.size + k`` or ``(e * env.num_agents + a) * env.size + k``. "": one element.
     role: "state" (compared by ``check_kernel`` with the reference's attribute of the same name), "const" (read-only;
         the value of the reference's attribute, copied once) or "scratch" (not meaningful between two launches).
-    reset: the effect of an episode's start. "start": the kernel's ``start`` writes the field. "zero": it is zeroed
-        before ``start``. "keep": none.
+    reset: what happens at the start of an episode. "start": the kernel's ``start`` writes the field. "zero": it is
+        zeroed before ``start``. "keep": none.
 
     Raises ValueError for invalid values and combinations.
     """
@@ -210,7 +210,7 @@ class KernelEnv:
     """An environment that has a kernel: the kernel's file, its schema, and its reference.
 
     source: the path of the .cuh file.
-    reference: "module:attribute" of the NumPy environment that the kernel equals. Parameters, const fields and state
+    reference: "module:attribute" of the NumPy environment that the kernel matches. Parameters, const fields and state
         fields are its attributes of the same names.
     side_by_side: 0, or the number of floats that an environment with one agent observes, to let the host play many
         environments at once with vector instructions. The host then calls ``step`` even when an episode starts, with

@@ -1,6 +1,6 @@
 """Generate the programs to compile: each joins a schema's declaration, the shared code and an environment's file.
 
-This file imports only the standard library, because setup.py uses it.
+This file imports only the standard library and ``schema``, because setup.py uses it.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def for_checks(kernel: KernelEnv, macros: Mapping[str, int], *, threads: bool = 
     """Return a C++ program that runs a kernel with groups of many threads, as a device would.
 
     It exports ``const char* <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned seed)``,
-    which returns null, or an error text about barriers. Its seed determines the order of threads; with 0 they run by
-    number. macros: as in ``for_device``. threads: run each CUDA thread on a host thread, for sanitizers, instead of a
-    fibre.
+    which returns null, or an error text about barriers. Its seed determines the order of threads; with 0 they run in
+    order of their numbers. macros: as in ``for_device``. threads: run each CUDA thread on a host thread, for
+    sanitizers, instead of a fibre.
     """
     mode = {"HOST_THREADS" if threads else "HOST_FIBRES": 1, "CUDA_KERNEL": "checked_kernel"}
     return "\n".join(
@@ -100,9 +100,9 @@ def _program(kernel: KernelEnv, macros: Mapping[str, object]) -> list[str]:
 
 
 def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, int]) -> str:
-    """Return a CUDA program with one kernel, called ``name``, and the text of all headers.
+    """Return a CUDA program with one kernel, called ``name``, in which all headers are inlined.
 
-    constants: the values to compile in, by name. macros: those of ``Shape.macros`` (see kernel.cuh).
+    constants: the values to compile in, keyed by name. macros: those of ``Shape.macros`` (see kernel.cuh).
     """
     defined = [f"#define {macro} {value}" for macro, value in {**macros, "CUDA_KERNEL": name}.items()]
     included: set[str] = set()

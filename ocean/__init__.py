@@ -1,16 +1,16 @@
 """Ocean: small environments, each of which reveals whether a certain part of a learner is broken.
 
 Each file is an environment: ``ocean/squared.py`` contains the class ``Squared``, and the registry lists the file as
-``ocean/squared``. The class is a ``PufferEnv``, a Gymnasium or a PettingZoo environment, with these additions:
+``ocean/squared``. The class is a ``PufferEnv`` or a Gymnasium or PettingZoo environment, with these additions:
 
-    chance    float, the mean score of a uniform policy with the default parameters
-    best      float, the mean score of the best policy
+    chance    float, the mean score of a uniform policy with the default parameters; None if episodes never end
+    best      float, the mean score of the best policy; None if episodes never end
     bar       float, the mean score at which a learner passes; ``puffer ocean`` skips environments without one
-    solve()   returns the actions of a scripted policy that reaches ``best``: (num_agents,), or one action of the action
-              space of a Gymnasium environment
+    solve()   returns the actions of a scripted policy that reaches ``best``: an array with one action per agent or, in
+              a Gymnasium environment, an action of its action space
 
 It reports ``info["score"]``, in [0, 1], on the last step of every episode. ``needs_memory = True`` means that no policy
-without memory passes. Files whose names start with an underscore are not environments.
+without memory reaches ``bar``. Files whose names start with an underscore are not environments.
 
 Importing this package registers the names with Gymnasium, but imports none of the files:
 ``gymnasium.make("ocean/squared")`` works after ``import ocean``, ``gymnasium.make("ocean:ocean/squared")`` without it.

@@ -16,7 +16,7 @@ COLOURS = {  # value of a cell: terminal colour code, RGB
 
 
 def check_render_mode(render_mode: str | None) -> str | None:
-    """Return ``render_mode``. Raises ValueError if it is not "ansi", "rgb_array" or None."""
+    """Return ``render_mode`` unchanged. Raises ValueError if it is not "ansi", "rgb_array" or None."""
     if render_mode is not None and render_mode not in RENDER_MODES:
         raise ValueError(f'render_mode={render_mode!r} is unknown; use "ansi", "rgb_array" or None')
     return render_mode

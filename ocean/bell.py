@@ -27,7 +27,10 @@ from pufferlib.environment import PufferEnv
 
 
 class Bell(PufferEnv):
-    """A bell that rings with probability 0 < ``ring`` < 1 per step; 0 < ``hazard`` <= 1 ends an episode."""
+    """A bell that rings with probability 0 < ``ring`` < 1 in each step.
+
+    hazard: the probability that an episode ends after a step, 0 < ``hazard`` <= 1.
+    """
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 0.5  # each answer is right half of the time

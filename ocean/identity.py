@@ -35,7 +35,7 @@ JITTER = 0.3
 
 
 class Identity(PufferEnv):
-    """A test of codes to repeat. ``num_codes`` >= 2; ``horizon``, ``slow`` >= 1; ``fortune``, ``step_s`` >= 0."""
+    """A test of repeating codes. ``num_codes`` >= 2; ``horizon``, ``slow`` >= 1; ``fortune``, ``step_s`` >= 0."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 4  # 1/num_codes

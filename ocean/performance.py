@@ -4,14 +4,14 @@ Observation  Box(0, 255, (bandwidth,), uint8): every byte is the number of steps
 Actions      Discrete(2), which have no effect.
 Reward       0.
 Ending       None: an episode never ends.
-Score        None, because no episode ends. ``chance`` and ``best`` are None.
+Score        None, because no episode ends; ``chance`` and ``best`` are None.
 Catches      nothing in a learner. It measures the throughput of vectorization for environments of this speed.
 Source       Rewritten from "Performance" of PufferLib's Ocean (MIT). This version honours its arguments.
 
 A step takes ``mean_s`` seconds on average, with a standard deviation of ``std_s`` (a gamma distribution, so never
-negative). A reset takes ``reset_s``. In mode "cpu" it runs a Python loop, with the number of iterations that the
-process completes in that much CPU time. That is work, not waiting: two environments that share a core both take twice
-as long. In mode "sleep" it sleeps, like a step that waits for another machine; the system adds about 0.1 ms.
+negative). A reset takes ``reset_s``. In mode "cpu" the environment runs a Python loop, with the number of iterations
+that the process completes in that much CPU time. That is work, not waiting: two environments that share a core both
+take twice as long. In mode "sleep" it sleeps, like a step that waits for another machine; the system adds about 0.1 ms.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ LEAVE = 2
 
 @dataclass
 class _Life:
-    """The state of a living agent; agent_index is its row."""
+    """The state of a living agent. agent_index: its row."""
 
     agent_index: int
     limit: int  # the maximum number of steps as an adult

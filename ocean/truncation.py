@@ -1,4 +1,4 @@
-"""Truncation: stay in a room until a random time limit. Shows whether learners bootstrap from the final observation.
+"""Truncation: stay in a room until a random time limit. Shows whether a learner bootstraps from the final observation.
 
 Observation  Box(0, 1, (1,), float32): 0 at the start, at the entrance; 1 in the room, and after the last step.
 Actions      Discrete(2): 0 stays, 1 leaves. At the entrance either leads into the room.

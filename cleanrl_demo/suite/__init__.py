@@ -9,8 +9,8 @@ task: what to learn, and for how long (tasks.py). ``task.make()`` makes the envi
 play: a callable that takes a batch of a VecEnv, a ``pufferlib.Batch``, and returns the flat actions for
     ``VecEnv.send``. A row whose mask is False begins an agent's episode: its memory must be reset there.
 
-The mean score of ``play`` over 1,000 fresh episodes is compared with the environment's ``bar``. For environments that
-it was never meant for, ``train`` may raise ``tasks.Cannot``.
+The mean score of ``play`` over 1,000 fresh episodes is compared with the environment's ``bar``. ``train`` may
+raise ``tasks.Cannot`` for environments that the learner does not support.
 
     tasks      the tasks                             demo      the demo trainers as such functions
     examining  learners, each in a process           table     the examinations, shown in a terminal

@@ -81,13 +81,13 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether it did not pass, though the learner was meant for the environment."""
+        """Whether the learner did not pass, although it supports the environment."""
         return not (self.passed or self.cannot)
 
 
 @dataclass(frozen=True)
 class Examination:
-    """A learner, by name, to be examined on a task."""
+    """A task, and the name of the learner to examine on it."""
 
     task: Task
     learner: str = DEMO
@@ -98,7 +98,8 @@ class Examination:
 def learner(name: str) -> Learner:
     """Return the function that ``module:function`` names.
 
-    Raises PlanError if the name has another form, or the function cannot be called with a task.
+    Raises PlanError if the name has another form, or the function cannot be called with a task; also raises the
+    errors of ``registry.load``.
     """
     module, _, function = name.partition(":")
     if not (module and function) and not name.endswith(".py"):
@@ -233,7 +234,7 @@ class _Running:
 
     @property
     def over(self) -> bool:
-        """Whether it has reported a verdict, has ended, or is late."""
+        """Whether it has reported a verdict, has ended, or has run out of time."""
         over = self.ended or self.late  # checked first: its last message has arrived by then
         if self.receiver in self.signs and self.receiver.poll():
             try:
@@ -251,7 +252,7 @@ class _Running:
         return time.monotonic() - self.start_s > self.timeout_s
 
     def verdict(self) -> Verdict:
-        """Return its verdict, and kill what is still running."""
+        """Return the verdict, and kill all processes that are still running."""
         bar, seconds = self.examination.task.bar, time.monotonic() - self.start_s
         late = self.reported is None and not self.ended
         if not late:

@@ -67,7 +67,7 @@ class Screen:
             self.live.update(self.table(), refresh=True)
 
     def table(self) -> Table:
-        """Return a table of all examinations and their results so far; its caption says how many run at a time."""
+        """Return a table of all examinations and their results so far; its caption shows how many run at a time."""
         caption = f"{self.jobs} training{'s' * (self.jobs > 1)} at a time"
         table = Table(
             "environment", box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left"

@@ -22,7 +22,7 @@ NEAR = 0.05  # of the way from chance to the bar: scores this close below the ba
 
 
 class Cannot(PufferError, NotImplementedError):
-    """The error that a learner raises for environments that it does not support, with a message that says so.
+    """The error that a learner raises for an environment that it does not support, with the reason as its message.
 
     Such an environment counts neither as passed nor as failed.
     """
@@ -50,7 +50,7 @@ class Task:
 
     @property
     def total_steps(self) -> int:
-        """The number of transitions to learn from: what the demo trainer needs."""
+        """The number of transitions to learn from: as many as the demo trainer needs."""
         return int(self.settings["total_steps"])
 
     @property
@@ -80,7 +80,7 @@ def names() -> list[str]:
 
 
 def faults() -> dict[str, str]:
-    """Return a sentence, by name, on what is wrong with each environment that should be learnable but is not."""
+    """Return what is wrong with each environment that should be learnable but is not: sentences, keyed by name."""
     return _surveyed()[1]
 
 
@@ -142,7 +142,7 @@ def _listed() -> list[str]:
 
 
 def _surveyed() -> tuple[list[str], dict[str, str]]:
-    """Return the learnable environments, and the faults of others by name; those without a bar are in neither."""
+    """Return the learnable environments, and the others' faults, keyed by name; those without a bar are in neither."""
     fine, wrong = list[str](), dict[str, str]()
     for env in _listed():
         try:

@@ -3,8 +3,8 @@
 State        x of the cart (m) and its speed x_dot (m/s), the angle theta of the pole (rad, clockwise from upright) and
              its speed theta_dot (rad/s).
 Actions      Discrete(2): push with 10 N to the left or to the right.
-Motion       The cart has 1 kg, the pole 0.1 kg and 1 m, and the joint no friction. Each step is an Euler step of
-             0.02 s: positions change by the speeds before the step.
+Motion       The cart weighs 1 kg; the pole weighs 0.1 kg and is 1 m long; nothing has friction. Each step is an Euler
+             step of 0.02 s, which moves positions with the speeds from before the step.
 Reward       1 for each step.
 Ending       The episode terminates beyond 2.4 m or 12 degrees to either side; otherwise it is truncated after
              ``max_episode_steps``.
@@ -51,7 +51,8 @@ COLUMNS, LINES = 61, 7  # of text
 class ClassicCartpole(gymnasium.Env[Floats, Any]):
     """The CartPole environment.
 
-    Its state is ``seed``, ``episode`` and ``t``, ints, and ``x``, ``x_dot``, ``theta`` and ``theta_dot``, float32.
+    Its state consists of ``seed``, ``episode`` and ``t``, ints, and ``x``, ``x_dot``, ``theta`` and ``theta_dot``,
+    float32. Raises ValueError for invalid arguments.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 50}
@@ -74,7 +75,7 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """Start episode 0 of ``seed``, from 0 to 2**32 - 1.
+        """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
 
         Without a seed, start the next episode of the last seed, or episode 0 of a random seed if there is none.
         """
@@ -102,7 +103,7 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
         return self._observed(), 1.0, fell, not fell and self.t >= self.max_episode_steps, {}
 
     def render(self) -> Any:
-        """Draw track, cart and pole: a str for "ansi", uint8 (HEIGHT, WIDTH, 3) for "rgb_array", else None."""
+        """Draw track, cart and pole; return a str for "ansi", uint8 (HEIGHT, WIDTH, 3) for "rgb_array", else None."""
         if self.render_mode == "ansi":
             return self._text()
         if self.render_mode == "rgb_array":

@@ -44,7 +44,7 @@ def layouts_of(
     """Return the layouts that episodes start from, (P, *shape), of any dtype; None if each episode draws its own.
 
     default: called with ``start``, "fixed" or "pool", to return the layouts if ``starts`` is None.
-    Raises ValueError for an unknown start, for starts of the wrong shape, and for starts with "procedural".
+    Raises ValueError if start is unknown, if starts has the wrong shape, or if it is given with start="procedural".
     """
     if start == "procedural":
         if starts is not None:

@@ -35,8 +35,8 @@ Shape = Callable[[Floats, Floats], Floats]  # signed distances of x and y from t
 class TagPicture:
     """A picture to draw on. ``pixels`` is uint8 (HEIGHT, WIDTH, 3).
 
-    num_cells: cells along a side of the field, 0 for a plane. Positions are fractions of a side, from 0 to 1, y
-    upwards. Later drawings cover earlier ones.
+    num_cells: the number of cells along a side of the field, 0 for a plane. Positions are fractions of a side, from 0
+    to 1, y upwards. Later drawings cover earlier ones.
     """
 
     def __init__(self, num_agents: int, num_cells: int = 0) -> None:
@@ -53,16 +53,16 @@ class TagPicture:
             self.radius = max(self.radius, min(CELL_SHARE * FIELD / num_cells, 2 * MOST_RADIUS))
 
     def tagged(self, x: float, y: float) -> None:
-        """Draw an agent that has left: a faint ring."""
+        """Draw a runner that was tagged and has left, as a grey ring."""
         self._draw(*_pixel(x, y), self.radius, _ring(self.radius), TAGGED)
 
     def tagger(self, x: float, y: float, direction: float | None = None) -> None:
-        """Draw a tagger: an arrowhead in its direction, in radians, or a square if that is None."""
+        """Draw a tagger, as an arrowhead that points in ``direction`` (radians), or as a square if that is None."""
         row, column = _pixel(x, y)
         self._draw(row, column, 2 * self.radius, _tagger(self.radius, direction), TAGGER, outlined=True)
 
     def runner(self, x: float, y: float, direction: float | None = None) -> None:
-        """Draw a runner: a disc, with a line in its direction, in radians, unless that is None."""
+        """Draw a runner, as a disc, with a line in ``direction`` (radians) unless that is None."""
         row, column = _pixel(x, y)
         if direction is not None:
             self._draw(row, column, 3 * self.radius, _hand(2 * self.radius, direction), RUNNER)

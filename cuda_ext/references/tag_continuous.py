@@ -63,11 +63,11 @@ Floats = NDArray[np.float32]
 
 
 class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """The environment of Tag on a plane. Raises ValueError for invalid arguments.
+    """A PettingZoo environment of Tag on a plane. Raises ValueError for invalid arguments.
 
-    After each reset and step its state is ``seed``, ``episode`` and ``t``, ints; ``x``, ``y``, ``speed``, ``direction``
-    and ``acceleration``, float32 (N,); and ``alive``, bool (N,), in the order of ``possible_agents``. Only a tag sets
-    ``alive`` to False: when the episode is over, ``agents`` is empty but the taggers are alive.
+    After each reset and step its state consists of ``seed``, ``episode`` and ``t``, ints; ``x``, ``y``, ``speed``,
+    ``direction`` and ``acceleration``, float32 (N,); and ``alive``, bool (N,), in the order of ``possible_agents``.
+    Only a tag sets ``alive`` to False: when the episode is over, ``agents`` is empty but the taggers are alive.
     """
 
     metadata: ClassVar = {
@@ -160,7 +160,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start episode 0 of ``seed``, from 0 to 2**32 - 1.
+        """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
 
         Without a seed, start the next episode of the last seed, or episode 0 of a random seed if there is none.
         """
@@ -200,7 +200,10 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         )
 
     def render(self) -> Any:
-        """Draw the square, and where tagged runners left: uint8 (height, width, 3) for "rgb_array", else None."""
+        """Draw the square, with a ring where each tagged runner left.
+
+        Return uint8 (height, width, 3) for "rgb_array", else None.
+        """
         if self.render_mode is None:
             return None
         picture = TagPicture(len(self.possible_agents))
@@ -253,7 +256,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return layout_of(self.layouts, self.seed, self.episode)
 
     def _chosen(self, actions: Mapping[str, Any]) -> tuple[Floats, Floats]:
-        """Return the increments of the active agents' accelerations and directions.
+        """Return the increments of the active agents' accelerations and directions, (len(agents),) each.
 
         Raises ValueError if an action is out of range.
         """
@@ -324,7 +327,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return np.concatenate(features, axis=1, dtype=np.float32)
 
     def _visible(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the agents that these agents observe, and whether those are in the game, (len(agents), M) each."""
+        """Return the agents that these agents observe, and whether each of those is in the game, (len(agents), M)."""
         if self.full_observation:
             others = self._others[agents]
             return others, self.alive[others]

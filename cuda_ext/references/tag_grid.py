@@ -46,11 +46,11 @@ LETTERS = ".TRB"  # of a cell that is empty, or has taggers, runners or, only at
 
 
 class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """The environment of Tag on a grid. Raises ValueError for invalid arguments.
+    """A PettingZoo environment of Tag on a grid. Raises ValueError for invalid arguments.
 
-    After each reset and step its state is ``seed``, ``episode`` and ``t``, ints; ``x`` and ``y``, int32 (N,); and
-    ``alive``, bool (N,), in the order of ``possible_agents``. Only a tag sets ``alive`` to False: when the episode is
-    over, ``agents`` is empty but the taggers are alive.
+    After each reset and step its state consists of ``seed``, ``episode`` and ``t``, ints; ``x`` and ``y``, int32 (N,);
+    and ``alive``, bool (N,), in the order of ``possible_agents``. Only a tag sets ``alive`` to False: when the episode
+    is over, ``agents`` is empty but the taggers are alive.
     """
 
     metadata: ClassVar = {
@@ -114,7 +114,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start episode 0 of ``seed``, from 0 to 2**32 - 1.
+        """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
 
         Without a seed, start the next episode of the last seed, or episode 0 of a random seed if there is none.
         """
@@ -152,7 +152,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         )
 
     def render(self) -> Any:
-        """Draw the grid, y upwards: a str for "ansi", uint8 (height, width, 3) for "rgb_array", else None.
+        """Draw the grid, y upwards; return a str for "ansi", uint8 (height, width, 3) for "rgb_array", else None.
 
         The pixels also show where tagged runners left.
         """
@@ -220,7 +220,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return moves
 
     def _move(self, moves: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Move all agents, and return a mask of those that hit the wall, (N,)."""
+        """Move all agents; return a mask of those that hit the wall, (N,)."""
         free_x, free_y = self.x + moves[:, 0], self.y + moves[:, 1]  # without walls
         self.x, self.y = np.clip(free_x, 0, self.grid_length), np.clip(free_y, 0, self.grid_length)
         hit: NDArray[np.bool_] = (self.x != free_x) | (self.y != free_y)

@@ -129,7 +129,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _explain(error: Exception) -> None:
-    """Print an error as one sentence, with the line that raised it unless it is one of pufferlib's errors."""
+    """Print an error's message.
+
+    For pufferlib's errors, add the flags that set the sizes mentioned in it; for others, the line that raised them.
+    """
     if isinstance(error, WorkerError) and isinstance(error.__cause__, PufferError):
         error = error.__cause__  # pufferlib's error in a worker: its message is complete
     if isinstance(error, PufferError):
@@ -334,7 +337,7 @@ def bench(arguments: list[str]) -> int:
 
 
 def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None:
-    """Print each backend's statistics, and draw them."""
+    """Print each backend's statistics, and draw them in one PNG per backend, except those of kernels."""
     from pufferlib.tuning.bench import profile_text
     from pufferlib.vectorization.device.vecenv import KernelStats
 

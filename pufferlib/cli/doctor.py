@@ -114,7 +114,7 @@ def _processes() -> str:
 
 
 def _kernel() -> Finding:
-    """Test for the system's features for fast sharing, waiting and watching; each has a slower substitute."""
+    """Report which features for fast sharing, waiting and watching the system has; each has a slower substitute."""
     features = {"memfd": False, "pidfd": False, "futex": sys.platform.startswith("linux")}
     with suppress(OSError, AttributeError):
         os.close(os.memfd_create("pufferlib-doctor"))

@@ -190,7 +190,7 @@ def line(current: League) -> str:
 
 
 def drawn(current: League, console: Console, top: int) -> RenderableType:
-    """Return a league's progress and a table of its ``top`` policies by rating, as wide as the console."""
+    """Return a league's progress and a table of its ``top`` best-rated policies; narrow consoles get fewer columns."""
     from rich.console import Group
     from rich.text import Text
 
@@ -232,7 +232,10 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
 
 
 def _asked(current: League, arguments: Sequence[str]) -> tuple[Mixture, list[str]]:
-    """Return the mixture of the policies that the arguments name, one per seat, and their names."""
+    """Return the mixture of the policies that the arguments name, one per seat, and their names.
+
+    Raises PlanError unless there is one policy per seat, and it is in that seat's population.
+    """
     from pufferlib.population import product
 
     mixture, names = current.mixture, [seat.name for seat in current.seats]

@@ -34,7 +34,7 @@ def ocean(arguments: list[str]) -> int:
 
 
 def _examined(options: Ocean) -> int:
-    """Train the learner on each environment; return the exit status, which is 0 if it fails none."""
+    """Train the learner on each environment; return the exit status: 0 if it fails none, else 1."""
     examining, table, console = _suite("examining"), _suite("table"), new_console()
     seeds = range(options.seed, options.seed + options.seeds)
     tasks = list(_suite("tasks").tasks(options.env, options.backend, seeds))
@@ -78,7 +78,10 @@ def num_jobs(jobs: int | None) -> int:
 
 
 def _watched(tasks: list[Any], train: Any, console: Any) -> int:
-    """Train in this process, and show the learnt behaviour; return the exit status."""
+    """Train in this process, and show the learnt behaviour; return the exit status.
+
+    Raises PlanError if the console is not a terminal.
+    """
     if not console.is_terminal:
         raise PlanError("--watch needs a terminal")
     passed = []

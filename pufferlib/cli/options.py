@@ -361,9 +361,9 @@ class Envs:
 
 
 def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
-    """Format a command line of the environment, ``more``, and the options for make and wrap.
+    """Format command-line arguments: the environment, ``more``, and the options for wrapping and making it.
 
-    without: the flags to leave out.
+    without: the flags of ``Wrap`` to leave out.
     """
     arguments = [options.env, *more]
     for name, value in options.wrap.changed().items():
@@ -378,7 +378,7 @@ def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) 
 def keywords(arguments: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
     """Parse name=value arguments into keyword arguments; a value that is not a Python literal is a string.
 
-    Raises PlanError, which names the option, for an argument that is not name=value.
+    Raises PlanError for an argument that is not name=value. option: the option's name, for the error.
     """
     kwargs: dict[str, Any] = {}
     for argument in arguments:

@@ -31,8 +31,8 @@ def require(*packages: str) -> None:
 def whole_numbers(kind: type[Any], arguments: Sequence[str]) -> list[str]:
     """Return the arguments with the integers after flags written in full, such as 100000 for 1e5.
 
-    kind: the dataclass whose fields are the flags. Raises PlanError if a flag for one integer is followed by another
-    value.
+    kind: the dataclass whose fields are the flags. Raises PlanError if the value of a flag for one integer is
+    neither an integer nor None.
     """
     hints = _flags_of(kind)
     results, flag = [], ""
@@ -83,7 +83,8 @@ def parse(
     """Parse arguments into an instance of kind, a dataclass whose field ``name`` is positional.
 
     name: None if all fields are flags. metavar, text: the positional argument's name and help. shape: its type.
-    defaults: the defaults of all fields, in place of kind's. Exits with status 2 for wrong arguments.
+    defaults: the defaults of all fields, in place of kind's. Exits with status 2 for wrong arguments. Raises
+    MissingExtra if tyro or rich is not installed.
     """
     require("tyro", "rich")
     import tyro

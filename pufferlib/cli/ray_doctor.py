@@ -87,7 +87,7 @@ def _on(ray: Any, node_id: str) -> Any:
 
 
 def _probe_of(ray: Any) -> Any:
-    """Return an actor class that examines a node. It is pickled by value, because nodes may lack pufferlib."""
+    """Return an actor class that examines a node. Defined here, it is pickled by value: nodes may lack pufferlib."""
 
     class Probe:
         def __init__(self, num_bytes: int) -> None:
@@ -138,7 +138,7 @@ def _fit(versions: Mapping[str, str], remote: Mapping[str, str]) -> Finding:
 
 
 def _costs(ray: Any, probe: Any) -> tuple[list[float], list[float], list[float]]:
-    """Measure the seconds that calls take, and that NUM_BYTES take each way through the object store."""
+    """Return the seconds of calls, and of transfers of NUM_BYTES through the object store, to the probe and back."""
     array = np.ones(NUM_BYTES, np.uint8)
     for _ in range(NUM_CALLS // 10):
         ray.get(probe.nothing.remote(), timeout=ANSWER_S)

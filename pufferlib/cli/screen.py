@@ -27,7 +27,7 @@ def new_console() -> Console:
 
 
 def passing(console: Console, text: str) -> None:
-    """Show a line on a terminal until the next output replaces it.
+    """Show a line until the next output replaces it, if the console is a terminal.
 
     It is drawn without a thread, because a process with threads cannot fork workers safely.
     """
@@ -59,5 +59,5 @@ def counting(console: Console) -> Callable[[int, int], None]:
 
 
 def file_name(text: str) -> str:
-    """Convert a text to a file name without a suffix."""
+    """Convert a text to a file name, without an extension."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")

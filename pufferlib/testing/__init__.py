@@ -61,8 +61,8 @@ def check_env(
 
     env: a callable that makes one environment, or a registered name.
     env_args, env_kwargs, wrap_kwargs: as in ``pufferlib.make``.
-    num_steps: the length of the long rollout, which also stops after 5 s; the replays that compare trajectories are
-        shorter.
+    num_steps: the length of the long rollout, which also stops after 5 s. The replays that compare trajectories have
+        at most 200 steps.
     only: the names of the checks to run, from CHECKS; all by default. The checks that they need run as well, but are
         not in the report.
     before, after: called around each check, for live output; before receives its name, after its Result.
@@ -112,7 +112,10 @@ def _with_needs(names: Iterable[str]) -> set[str]:
 
 
 def _run(check: Check, context: CheckContext, causes: dict[str, str]) -> Result:
-    """Run a check, unless one that it needs failed. causes: the failed check behind each failed or skipped one."""
+    """Run a check and return its result, or skip it if a check that it needs has failed or been skipped.
+
+    causes: maps each failed or skipped check to the failed check behind it (itself if it failed); updated.
+    """
     cause = next((causes[need] for need in check.needs if need in causes), None)
     if cause is not None:
         causes[check.name] = cause

@@ -85,7 +85,7 @@ def _agent_part(layout: Any, row: Any) -> Any:
 
 
 def _fitted(space: Space[Any], mask: Any) -> Any:
-    """Convert an agent's mask to the form that ``space.sample`` takes, padded if ``space`` has more actions."""
+    """Convert an agent's mask to the form that ``space.sample`` takes; pad it if ``space`` has more actions."""
     if isinstance(space, spaces.Discrete) and np.size(mask) <= space.n:
         return np.pad(np.ravel(mask), (0, int(space.n) - np.size(mask)))
     if isinstance(space, spaces.MultiDiscrete) and not isinstance(mask, tuple) and np.size(mask) == space.nvec.sum():

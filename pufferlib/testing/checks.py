@@ -31,7 +31,7 @@ Verdict = tuple[Status, str]
 
 
 class Check(NamedTuple):
-    """A named check. needs: the names of the checks that must not fail before it runs."""
+    """A named check. needs: the names of the checks that it needs; if one of them has failed, it does not run."""
 
     name: str
     needs: tuple[str, ...]
@@ -376,7 +376,7 @@ def step_after_end(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def close(context: CheckContext) -> Verdict:
-    """Check that the environment can be closed, and closed a second time."""
+    """Check that the environment can be closed, even twice."""
     env = _wrapped(context)
     env.reset(seed=context.seed)
     try:

@@ -37,13 +37,13 @@ class CheckContext:
 
     @functools.cached_property
     def replay_steps(self) -> int:
-        """The number of steps of each replay; fewer if steps are slow."""
+        """The number of steps in each replay: num_steps, but from 8 to MAX_REPLAY_STEPS; fewer if steps are slow."""
         step_s = float(np.mean(self.rollout.step_s)) if self.rollout.step_s else 0.0
         return max(8, min(self.num_steps, MAX_REPLAY_STEPS, int(REPLAY_S / max(step_s, 1e-6))))
 
     @functools.cached_property
     def drawn(self) -> dict[str, set[str]]:
-        """The calls that change each global generator, such as {"numpy.random": {"reset", "step"}}."""
+        """The names of the calls that change each global generator, such as {"numpy.random": {"reset", "step"}}."""
         methods: dict[str, set[str]] = {}
         states: dict[str, Any] = {}
 
@@ -63,7 +63,7 @@ class CheckContext:
 
     @functools.cached_property
     def traces(self) -> dict[str, Trace]:
-        """Replays in this process, each of a new environment with the same actions.
+        """The traces of replays in this process, each of a new environment with the same actions.
 
         "first" and "second" have the same seed and clock, "later" has another clock, "other seed" another seed.
         """
@@ -84,7 +84,7 @@ class CheckContext:
 
     @functools.cached_property
     def leftovers(self) -> str | None:
-        """A description of the first difference between reset(seed) after play and when new; None if there is none."""
+        """How reset(seed) after play first differs from reset(seed) of a new environment, or None if it does not."""
         first = self.traces["first"]
         with fake_clock(*CLOCK):
             player = Player(self.subject)

@@ -54,7 +54,7 @@ class IsolatedReport(NamedTuple):
     """The results of the checks in a separate process.
 
     ended: whether a call hung or ended the process. stack: the lines of that call's traceback, outermost first, or
-    empty. printed: the environment's output.
+    empty. printed: a record of the environment's output.
     """
 
     report: Report
@@ -64,7 +64,7 @@ class IsolatedReport(NamedTuple):
 
 
 class Printed:
-    """The number of lines that the environment has printed, and the last three. through: called with all output."""
+    """A record of the environment's output: how many lines, and the last three. through: called with all output."""
 
     def __init__(self, through: Callable[[str], object] | None = None) -> None:
         self.num_lines = 0
@@ -103,7 +103,7 @@ class _Board:
         HEAD.pack_into(self._memory, 0, self._count, len(name))
 
     def read(self) -> tuple[int, str]:
-        """Return the number of calls that have begun or ended, and the call in progress."""
+        """Return how many calls have begun or ended, and the name of the call in progress, or ""."""
         count, nbytes = HEAD.unpack_from(self._memory, 0)
         return count, self._memory[HEAD.size : HEAD.size + nbytes].decode("utf-8", "replace")
 
@@ -130,7 +130,8 @@ def check_isolated(
     waiting: called repeatedly during a slow call, with its description and the seconds that it has taken so far.
     through: called with the output as it arrives.
 
-    Raises PlanError if step_timeout is not above 0, and the errors of ``check_env``.
+    Raises PlanError if step_timeout is not above 0, and the errors of ``check_env`` (as RuntimeError if they cannot be
+    pickled).
     """
     if not step_timeout > 0:
         raise PlanError(f"step_timeout={step_timeout} is impossible; use seconds, more than 0")
@@ -161,7 +162,7 @@ def check_isolated(
 
 
 class _Play:
-    """The process that runs the checks, seen from its parent."""
+    """The parent's handle on the process that runs the checks."""
 
     def __init__(self, process: Any, channel: Any, output: Any, board: _Board, stack_path: Path) -> None:
         self.ended = False  # before its last message

@@ -1,4 +1,4 @@
-"""Report the registers, memory and concurrent blocks of a kernel. NVRTC determines them without a device."""
+"""Report a kernel's registers, memory and concurrent blocks, from what NVRTC compiles without a device."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class KernelReport:
     num_env_steps: int  # environment steps compared
     num_episodes: int  # episodes that ended in these steps
     difference: Difference | None  # the first difference, or None
-    budget: float | None = None  # seconds, if the comparison stopped early because they were over, else None
+    budget: float | None = None  # seconds after which the comparison stopped early, or None if it was complete
 
     @property
     def passed(self) -> bool:
@@ -91,9 +91,10 @@ def check_kernel(
 
     env, device, env_kwargs, backend_kwargs: as in ``make(backend="cuda")``.
 
-    All rows, infos and state fields of the schema must be equal for ``num_steps`` steps of ``num_envs`` environments,
-    in each of the autoreset modes "next_step" and "same_step". In the second half of the steps, half of the actions
-    repeat the previous one, because random walks stay near their start.
+    All rows, all state fields of the schema, and all infos (without times, and with floats to 9 digits) must be equal
+    for ``num_steps`` steps of ``num_envs`` environments, in each of the autoreset modes "next_step" and "same_step". In
+    the second half of the steps or of the budget, each environment repeats its last actions with probability 1/2,
+    because random walks stay near their start.
 
     budget: seconds after which the comparison stops early, or None for no limit. Each mode gets half of it, counted
         from its first reset, and plays at least one step.
@@ -198,7 +199,7 @@ def _first(name: str, expected: Array, actual: Array) -> Iterator[tuple[str, tup
 def _difference(
     reference: VecEnv, mode: str, step: int, name: str, index: tuple[int, ...], expected: Any, actual: Any
 ) -> Difference:
-    """Return a Difference for an index, as ``_differences`` yields it: convert row numbers to environment and agent."""
+    """Return a Difference for what ``_differences`` yields, with a row number converted to environment and agent."""
     if name in ROWS:
         index = (*divmod(index[0], reference.agents_per_env), *index[1:])
     env_id, agent_index, names = index[0], index[1:2], reference.agent_names

@@ -32,7 +32,7 @@ ADDED = {ACTION_MASK, AGENT_TYPE, STATE}  # keys that emulation adds next to "ob
 
 
 def ignore_call(call: str) -> None:
-    """Do nothing, as the default of ``noted``."""
+    """Ignore the call: the default of ``noted``."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Player:
         return sample["observation"] if inner.spaces.keys() - ADDED == {"observation"} else sample
 
     def reset(self, seed: int | None = None) -> Moment:
-        """Start an episode."""
+        """Start an episode, and return its first moment."""
         self._num_resets, self._num_steps = self._num_resets + 1, 0
         with self._subject.noting(f"reset {self._num_resets}, with seed={seed},"):
             result, seconds = self._timed("reset", seed=seed)
@@ -185,7 +185,10 @@ class Player:
         return self._moment(observations, {}, {}, {}, infos, seconds)
 
     def step(self, agents: Sequence[Any] | None = None) -> Moment:
-        """Play one step. agents: the agents that act; by default all alive, and then the episode must not be over."""
+        """Play one step, and return its moment.
+
+        agents: the agents that act; by default all that are alive, and then the episode must not be over.
+        """
         actions = {agent: self._action(agent) for agent in (self._alive if agents is None else agents)}
         action = actions if self.multi_agent else actions[None]
         self._num_steps += 1
@@ -230,7 +233,7 @@ class Player:
         return Moment(concerned, raw, rewards, terminations, truncations, infos, self._alive, seconds)
 
     def raw_observations(self) -> dict[Any, Any]:
-        """Return the observations of the raw environment's last reset or step, by agent."""
+        """Return the observations of the raw environment's last reset or step, keyed by agent."""
         method, observation = self._returned
         if isinstance(observation, tuple):
             if method == "step" or (len(observation) == 2 and isinstance(observation[1], (Mapping, type(None)))):
@@ -255,7 +258,7 @@ def _action_text(action: Any) -> str:
 
 
 class _Delegate:
-    """A proxy of an environment whose methods cannot be replaced."""
+    """A proxy for an environment whose methods cannot be replaced."""
 
     reset: Callable[..., Any]
     step: Callable[..., Any]
@@ -268,7 +271,7 @@ class _Delegate:
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Draw a sample of a space that mask allows; ignore the mask if it is None or the space does not support it."""
+    """Draw a sample that mask allows from a space; ignore a mask that is None or that the space does not support."""
     if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):
@@ -277,7 +280,7 @@ def sampled(space: Space[Any], mask: Any) -> Any:
 
 
 class Tick(NamedTuple):
-    """A row of a trace, with the values that must be equal in every replay."""
+    """An entry of a trace: the values that must be equal in every replay."""
 
     call: str  # "reset" or "step"
     agents: str
@@ -290,7 +293,7 @@ Trace = list[Tick]
 
 
 def replay(player: Player, seed: int, num_steps: int, action_seed: int | None = None) -> Trace:
-    """Return a trace of num_steps rows: a seeded reset, then steps, with unseeded resets at episode ends and halfway.
+    """Return a trace of num_steps entries: a seeded reset, then steps, with unseeded resets after episodes and halfway.
 
     action_seed: the seed of the actions; by default seed.
     """

@@ -43,7 +43,10 @@ class ReplayResult(NamedTuple):
 
 
 def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds: Sequence[int]) -> list[ReplayResult]:
-    """Start a process per hash seed, all at once, to replay and to step after an episode's end; return the results."""
+    """Replay an environment, and step it after an episode's end, in a new process per hash seed; return the results.
+
+    The processes run at the same time.
+    """
     payload = transfer.dumps((subject, seed, num_steps))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         task = os.path.join(folder, "task")

@@ -58,7 +58,7 @@ class Report:
         return sum(result.seconds for result in self)
 
     def __getitem__(self, name: str) -> Result:
-        """Return the result of the check with this name. Raises KeyError if it was not run."""
+        """Return the result of the check with this name. Raises KeyError if the report has none."""
         for result in self:
             if result.name == name:
                 return result

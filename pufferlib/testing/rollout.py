@@ -126,20 +126,20 @@ def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observati
 
 
 class _OverwriteCheck:
-    """A detector of overwritten observations, which keeps a copy of each of the last ones."""
+    """A detector of observations that are overwritten later; it keeps copies of the last moment's observations."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Any, Any]] = []
 
     def compare(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Record a fault if the last observations have changed; then keep those of this moment."""
+        """Record a fault if the last moment's observations have changed; then copy those of this one."""
         if not all(same(observation, copied) for observation, copied in self._pairs):
             rollout.note("live", f"the observation before was overwritten{where}")
         self._pairs = [(observation, copy_value(observation)) for observation in moment.raw.values()]
 
 
 class _Population:
-    """A check of the agents of one episode."""
+    """A checker of the agents in one episode."""
 
     def __init__(self, player: Player, moment: Moment) -> None:
         self._player = player
