@@ -1,4 +1,4 @@
-"""Deprecated names that work for one more release, with a warning."""
+"""Keep deprecated names working for one more release, with a warning."""
 
 from __future__ import annotations
 
