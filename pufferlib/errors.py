@@ -14,7 +14,7 @@ PufferError
 ├── KernelError (RuntimeError)      a kernel cannot be compiled, or does not match its schema or its reference
 ├── MissingExtra (ImportError)      an optional package is not installed
 ├── PlatformError (OSError)         the platform cannot provide what pufferlib needs
-└── WorkerError (RuntimeError)      an environment raised, or a worker process died
+└── WorkerError (RuntimeError)      an environment or a task raised an exception, or its process died
 
 Each message states what happened and the values involved, and suggests a remedy where one is known. Each class is also
 a subclass of the builtin exception that callers would catch.
@@ -133,11 +133,12 @@ def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., st
 
 
 class WorkerError(PufferError, RuntimeError):
-    """Raised if an environment raises an exception, or the worker process that runs it dies.
+    """Raised if an environment or a task raises an exception, or the process that runs it dies.
 
     env_id: the index of the environment that raised, or that a dead worker was stepping or resetting; None if unknown.
-    worker: the worker's index; None if unknown. exitcode: the exit code of a dead worker, negative for a signal; else
-    None. remote_traceback: the traceback as formatted in the worker; "" for a dead worker.
+    worker: the worker's index; None if unknown. exitcode: the exit code of a dead worker, negative for a signal; None
+    if it is unknown or the worker is alive. remote_traceback: the traceback as formatted in the worker; "" for a dead
+    one.
     """
 
     def __init__(
