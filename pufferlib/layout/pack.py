@@ -38,7 +38,7 @@ ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of fi
 class Writer:
     """A careful writer, which writes every sample that fits, and raises errors that explain why others do not.
 
-    ``compile_writer`` makes a fast one. strict: whether to check values, too, and raise SpaceError for those outside
+    ``compile_writer`` makes a fast one. strict: whether to also check values, and raise SpaceError for those outside
     their space. lenient: whether to only warn about values outside a Box or Text, which can still be stored (rounding
     errors often move observations out of their bounds), and about shapes that differ only by axes of length 1.
     """

@@ -54,9 +54,9 @@ class FrameStack:
     """A stack of each agent's last ``num_frames`` observations; when an episode begins, its first observation fills it.
 
     layout: the layout of one observation; the attribute of this name is the layout of the stack. num_agents: the number
-    of agents. 3-D Boxes with channels last get more channels, 2-D Boxes a new first axis, other Boxes a longer first
-    axis, and other observations become a Tuple; the oldest frames come first. Raises PlanError if num_frames is less
-    than 1.
+    of agents. 3-D Boxes whose first two axes are as long as an image's get more channels, 2-D Boxes a new first axis,
+    and other Boxes a longer first axis; other observations become a Tuple. The oldest frames come first. Raises
+    PlanError if num_frames is less than 1.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class RemoteTaskRunner:
 
 @dataclass
 class RemoteWorker:
-    """A worker, and its current actor.
+    """A worker and its current actor.
 
     handle, call: Ray's references to the actor and to its running call. number: the number of the running task; None
     during another call, or if the task's result is no longer needed. location: the actor's location as text; "" until

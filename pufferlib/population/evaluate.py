@@ -48,9 +48,8 @@ class Evaluator:
     adjacent rows in a batch, and little has to be gathered.
 
     vec: a VecEnv, which each call resets; or a coordinator with the same pool, whose workers play a few cells at a
-    time.
-        The results then depend on ``seed`` and the table, but not on the number of workers or their failures, if the
-        environments keep the laws of ``VecEnv`` and batches hold all of them (``batch_size == num_envs``).
+        time. The results then depend on ``seed`` and the table, but not on the number of workers or their failures, if
+        the environments keep the laws of ``VecEnv`` and batches hold all of them (``batch_size == num_envs``).
     pool: the pool of the table's policies. seats, greedy, seed: see ``Router``. task_episodes: how many of a cell's
         episodes are counted together, and how many environments form a block. confidence: the confidence level.
 

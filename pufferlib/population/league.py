@@ -65,7 +65,7 @@ class Setup:
 
 
 def exact_oracle(setup: Setup, max_nodes: int = MAX_NODES) -> Oracle:
-    """Return an oracle that computes best responses. Raises PlanError without a game, or if its tree is too large."""
+    """Return an oracle that computes best responses. Raises PlanError if the league has no game or it is too large."""
     if setup.settings.game is None:
         raise PlanError(f'oracle="exact" needs a game, and env={setup.settings.env!r} is none; name another oracle')
     return ExactOracle(setup.settings.game, setup.pool, max_nodes=max_nodes)

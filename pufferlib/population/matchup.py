@@ -24,7 +24,7 @@ class Mixture:
 
     populations: policy ids, one tuple per seat. marginals: each seat's probabilities, one per policy. joint: the
     probabilities of all combinations, (n_0, n_1, …), if the seats do not draw independently, else None.
-    Raises PlanError if shapes do not fit the populations, or if values are not probabilities that sum to 1.
+    Raises PlanError if shapes do not fit the populations, or if values are negative or do not sum to 1; NaN passes.
     """
 
     populations: tuple[tuple[int, ...], ...]

@@ -111,9 +111,9 @@ class PayoffTable:
     def update(self, matchup: Matchup, batch_id: str, returns: Any) -> bool:
         """Add a batch of episodes to a matchup's cell; return False if the cell has counted the batch before.
 
-        batch_id: a string that identifies the batch in this cell. returns: (episodes, num_seats). An exact cell keeps
-        its values. Raises PlanError for another shape, for values that are not finite, and for a matchup that is not in
-        the table.
+        batch_id: a string that identifies the batch in this cell. returns: an array (episodes, num_seats). An exact cell
+        keeps its values. Raises PlanError for an array of another shape, for values that are not finite, and for a
+        matchup that is not in the table.
         """
         values = np.asarray(returns, np.float64)
         if values.ndim != 2 or values.shape[1] != self.num_seats or not np.isfinite(values).all():

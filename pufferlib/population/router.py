@@ -358,7 +358,7 @@ def _array(values: Any) -> Array:
 
 
 def _tensor(values: Any) -> Tensor:
-    """Return values as a tensor on the CPU. Copies read-only arrays, such as a batch's ids: torch would warn."""
+    """Return values as a tensor on the CPU; copy read-only arrays, about which torch would warn."""
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(values if values.flags.writeable else values.copy())
     return cast(Tensor, values.cpu())

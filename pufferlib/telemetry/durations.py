@@ -49,8 +49,8 @@ class Times(NamedTuple):
 def times_of(sums: Array, histogram: Array | None = None) -> Times:
     """Return the statistics of each row of sums.
 
-    sums: (rows, 4), with the last axis of ``times`` in timeline. histogram: (rows, NUM_BUCKETS); without it, p50_s and
-    p99_s are NaN.
+    sums: (rows, 4), whose columns are the last axis of ``times`` in timeline. histogram: (rows, NUM_BUCKETS); without
+    it, p50_s and p99_s are NaN.
     """
     num = sums[:, WEIGHT]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -68,7 +68,7 @@ def times_of(sums: Array, histogram: Array | None = None) -> Times:
 
 
 def pooled(sums: Array) -> Array:
-    """Merge the rows of sums, (rows, 4), with the last axis of ``times`` in timeline, into one row, (1, 4)."""
+    """Merge rows of sums, (rows, 4), whose columns are the last axis of ``times`` in timeline, into one, (1, 4)."""
     together = sums.sum(0, keepdims=True)
     together[0, MAX] = sums[:, MAX].max(initial=0.0)
     return np.asarray(together)

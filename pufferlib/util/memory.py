@@ -48,7 +48,7 @@ def memory_there() -> tuple[float, float]:
 
 
 def memory_at_hand() -> float:
-    """Return the bytes available on the machine and within this process's control groups, whichever are fewer.
+    """Return how many bytes are available on the machine or in this process's control groups, whichever is less.
 
     Returns all of the machine's memory if neither is known, and inf if that is not known either.
     """
