@@ -50,7 +50,7 @@ class PufferError(Exception):
     _for_make = ""
 
     def speak_of_make(self) -> None:
-        """Rewrite a message about arguments of ``wrap``, if this is one, for callers of ``make``."""
+        """Reword the message for callers of ``make`` if it is about arguments of ``wrap``."""
         if self._for_make:
             self.args = (self._for_make,)
 

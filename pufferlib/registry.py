@@ -76,8 +76,8 @@ _PIP_NAMES = {
 def names(members: bool = True) -> list[Entry]:
     """Return an entry for each known environment, and for each family pattern that has no known members.
 
-    members: list the members of families that are known without an import (modules in a folder, ids registered with
-    Gymnasium); otherwise list only each family's patterns.
+    members: whether to list the members of families that are known without an import (modules in a folder, ids
+    registered with Gymnasium), rather than only each family's patterns.
     """
     entries = [*_ocean(), *_kernels()]
     for stem, family in environments.families().items():

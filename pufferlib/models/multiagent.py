@@ -1,4 +1,4 @@
-"""Multi-agent policies: one whose critic sees the environment's state, and ones with a policy per agent type or team.
+"""Multi-agent policies: a critic that sees the environment's state, and separate policies per agent type or team.
 
 ``Central`` and ``Separate`` read the leaves that ``wrap(state=True)`` and ``wrap(agent_type=True)`` add to
 observations, so they are trained, saved and played like any other policy. ``Teams`` uses the agents' indices, for

@@ -32,7 +32,7 @@ SLICE_S = 0.5  # longest wait between two checks of the cluster's head
 
 
 class RemoteTaskRunner:
-    """The class of the Ray actors: a wrapper of a ``TaskRunner``, which ``start`` creates."""
+    """The class of the Ray actors, which wraps a ``TaskRunner`` that ``start`` creates."""
 
     def start(self, payload: bytes, path: Sequence[str]) -> str:
         """Create the environments, and return the actor's location as text.

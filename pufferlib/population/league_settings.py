@@ -175,7 +175,10 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], source: str) -> Settings:
-        """Return the settings for values read from TOML. source: their origin, for error messages. Raises PlanError."""
+        """Return the settings for values read from TOML. Raises PlanError if they are invalid.
+
+        source: the origin of the values, for error messages.
+        """
         fields = checked(values, cls, source)
         for name, table_type in (("stop", Stop), ("evaluation", Evaluation), ("workers", Workers)):
             if name in fields:
@@ -185,7 +188,7 @@ class Settings:
         return cls(**fields)
 
     def stopping(self, **changes: Any) -> Settings:
-        """Return a copy with other stopping conditions; None leaves a condition unchanged. Raises PlanError below 0."""
+        """Return a copy with other stopping conditions; None leaves one unchanged. Raises PlanError for a value below 0."""
         values = {name: value for name, value in changes.items() if value is not None}
         return replace(self, stop=replace(self.stop, **values))
 

@@ -113,9 +113,9 @@ def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure
 
 
 def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
-    """Return the targets of a seat in PSRO with rectified Nash, one for each key of ``rectified``.
+    """Return the targets of a seat in PSRO with rectified Nash, one for each policy that ``rectified`` returns.
 
-    In a policy's target, the seat's opponents have the probabilities that ``rectified`` returns for the policy.
+    In a policy's target, the seat's opponents have the probabilities that ``rectified`` returns for that policy.
     payoffs: (2, n_0, n_1). Raises PlanError unless they sum to a constant.
     """
     weights_by_policy = rectified(payoffs, mixture.marginals, seat)

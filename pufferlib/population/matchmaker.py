@@ -174,9 +174,9 @@ class Capped(Matchmaker):
     """A matchmaker that limits how many of another one's matchups run at once, as each policy costs a forward pass.
 
     maker: the other matchmaker. most: the limit. Each matchup drawn from the other matchmaker is due for ``episodes``
-    episodes, in any environments. Once these have begun and no environment plays it any more, the next matchup is
-    drawn. In the meantime, environments play the other matchups; episodes beyond those due count when a matchup is
-    drawn again, so that in the long run the length of episodes does not affect how often each matchup is played.
+    episodes, in any environments. Once all of these have begun and no environment plays the matchup any more, the next
+    one is drawn. In the meantime, environments play the other matchups; episodes beyond those due count when a matchup
+    is drawn again, so that in the long run the length of episodes does not affect how often each matchup is played.
     Raises PlanError if episodes is below 1, or most below 2, which would leave environments without a matchup to begin.
     """
 

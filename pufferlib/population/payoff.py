@@ -111,8 +111,8 @@ class PayoffTable:
     def update(self, matchup: Matchup, batch_id: str, returns: Any) -> bool:
         """Add a batch of episodes to a matchup's cell; return False if the cell has counted the batch before.
 
-        batch_id: a string that identifies the batch in this cell. returns: an array (episodes, num_seats). An exact cell
-        keeps its values. Raises PlanError for an array of another shape, for values that are not finite, and for a
+        batch_id: a string that identifies the batch in this cell. returns: an array (episodes, num_seats). An exact
+        cell keeps its values. Raises PlanError for an array of another shape, for values that are not finite, and for a
         matchup that is not in the table.
         """
         values = np.asarray(returns, np.float64)
@@ -152,7 +152,10 @@ class PayoffTable:
         self.exact[:] = True
 
     def variances(self) -> Array:
-        """Return the variances of returns, (num_seats, n_0, n_1, …): 0 in exact cells, NaN without two episodes."""
+        """Return the variances of returns, (num_seats, n_0, n_1, …).
+
+        They are 0 in exact cells, and NaN in others with fewer than two episodes.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             sampled = np.where(self.counts > 1, self._squares / (self.counts - 1), np.nan)
         return np.where(self.exact, 0.0, sampled)

@@ -51,7 +51,7 @@ class Origin(NamedTuple):
 
     env: a name, or a list of names, one per environment; None if any environment has no name. env_args, env_kwargs,
     wrap_kwargs: MISSING, in a recording loaded from a file, if they were not Python literals. seeds: the seed of each
-    environment's first reset. versions: the versions of the interpreter, the machine and the packages, by name.
+    environment's first reset. versions: by name, the versions of Python and packages, and the type of machine.
     """
 
     env: Any

@@ -192,7 +192,7 @@ def _name(env: Any) -> str | None:
 
 
 def versions_of(env: Any) -> dict[str, str]:
-    """Return the versions of the interpreter, the machine, and the packages of pufferlib and the environments."""
+    """Return, by name, the versions of Python, pufferlib and the environments' packages, and the type of machine."""
     versions = {
         "Python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",

@@ -56,7 +56,7 @@ class Replay:
 
     @property
     def shows_values(self) -> bool:
-        """Whether there is a difference of which both values are known, rather than only a hash of the recorded one."""
+        """Whether there is a difference with both values, rather than with only a hash of the recorded one."""
         return self.difference is not None and self.difference.recorded != UNKNOWN
 
     def __str__(self) -> str:

@@ -109,7 +109,7 @@ def _description(hint: Any) -> str:
 
 
 def to_toml(values: Mapping[str, Any], table: str = "") -> str:
-    """Format str, bool, int and float values (NumPy's too), and lists and mappings of them, as TOML; omit None.
+    """Format str, bool, int and float values (also NumPy's), and lists and mappings of them, as TOML; omit None.
 
     table: the name of the table that contains the values, if any.
     """

@@ -34,7 +34,7 @@ MARGIN = 4
 
 @dataclass
 class _Level:
-    """The information states of a player that the player reaches after the same number of own actions."""
+    """The information states that a player reaches after the same number of own actions."""
 
     states: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)  # the sequence that leads to each
