@@ -331,7 +331,7 @@ class Layout(_Base):
         return read(self._tree, views, sampled)
 
     def _slices(self, rows: Any) -> list[Any]:
-        """Return a view of each leaf in the rows. Raises SpaceError for rows of another length, and if ``slices`` does."""
+        """Return a view of each leaf in the rows. Raises SpaceError for another row length, or as ``slices`` does."""
         if tuple(rows.shape[-1:]) != self.shape:
             raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
         return slices(rows, self._cuts, self._mixed)

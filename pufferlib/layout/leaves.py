@@ -199,7 +199,7 @@ def register(
 class Bounds:
     """The bounds of variable lengths: for a whole layout and, by path, for individual spaces.
 
-    Raises SpaceError for a bound that is not a whole number, 0 or more, and for an unknown kind of bound.
+    Raises SpaceError for a bound that is neither None nor a whole number, 0 or more, and for an unknown bound.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Populations: play many policies in one batch, measure them against each other, and train new ones.
 
     Seat           a role in an environment
-    PolicyPool     policies by id: frozen ones, and one live version per learner
+    PolicyPool     policies by id: frozen ones, and one current version per learner
     Matchup        the ids of the policies that play, one per seat
     Mixture        a distribution over matchups
     Matchmaker     assigns a matchup to an environment's next episode: Fixed, Sampled, Prioritized, Capped, random_pairs

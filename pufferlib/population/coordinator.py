@@ -82,7 +82,7 @@ class Coordinator:
             )
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Run tasks on idle workers; yield each task once, with its result, in their order.
+        """Run tasks on idle workers; yield each task once, with its result, in the order of the tasks.
 
         tasks: an iterable, from which the next task is taken when a worker is idle. If the caller stops early, the
         results of running tasks are discarded. Raises WorkerError, with the task's name, if a task raises or is lost

@@ -188,7 +188,7 @@ class Settings:
         return cls(**fields)
 
     def stopping(self, **changes: Any) -> Settings:
-        """Return a copy with other stopping conditions; None leaves one unchanged. Raises PlanError for a value below 0."""
+        """Return a copy with other stopping conditions; None changes nothing. Raises PlanError for negative values."""
         values = {name: value for name, value in changes.items() if value is not None}
         return replace(self, stop=replace(self.stop, **values))
 

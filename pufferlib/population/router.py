@@ -200,7 +200,7 @@ class Router:
     # -------------------------------------------------------------------------------------------------- policies
 
     def _groups(self, agent_ids: Array, active: Array) -> list[PolicyRows]:
-        """Return the rows of each policy; inactive rows belong to none."""
+        """Group the active rows by policy; leave out inactive ones."""
         rows = np.flatnonzero(active)
         if not len(rows):
             return []
