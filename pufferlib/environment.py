@@ -71,7 +71,7 @@ class PufferEnv:
     spec: Any = None  # Gymnasium's EnvSpec, if the environment is registered
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PufferEnv:
-        """Create an environment whose ``reset`` and ``step`` are guarded: errors guide callers of Gymnasium's API.
+        """Create an environment with guards on ``reset`` and ``step``, whose errors guide callers of Gymnasium's API.
 
         The guards are attributes of the instance. ``hold`` deletes them, so that they cost nothing in environments that
         pufferlib steps. Classes that define how they are copied get no guards: a copy might hold methods bound to the
@@ -84,7 +84,7 @@ class PufferEnv:
         return env
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the state for copies and pickles, without the guards, which are bound to this environment."""
+        """Reduce the environment for copies and pickles, without the guards, which are bound to this environment."""
         reduced = super().__reduce_ex__(protocol)
         if not isinstance(reduced, tuple) or len(reduced) < 3:
             return reduced
@@ -95,7 +95,7 @@ class PufferEnv:
 
     @cached_property
     def observations(self) -> np.ndarray[Any, Any]:
-        """The agents' observations, (num_agents, \\*single_observation_space.shape); kept between steps."""
+        """The agents' observations, (num_agents, \\*single_observation_space.shape); not cleared between steps."""
         space = self.single_observation_space
         assert space.shape is not None
         return np.zeros((self.num_agents, *space.shape), space.dtype)
@@ -126,7 +126,7 @@ class PufferEnv:
         return np.random.default_rng()
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Infos:
-        """Start an episode. A subclass calls this method first: it seeds ``np_random`` unless seed is None."""
+        """Start an episode. A subclass calls this method first; it seeds ``np_random`` unless seed is None."""
         if seed is not None:
             self.np_random = np.random.default_rng(seed)
         return None
@@ -136,11 +136,14 @@ class PufferEnv:
         raise NotImplementedError(f"{type(self).__name__} must write step(actions)")
 
     def render(self) -> Any:
-        """Return a picture in the format of ``render_mode``: str ("ansi") or uint8 (height, width, 3) ("rgb_array")."""
+        """Return a picture in the format of ``render_mode``: a str ("ansi") or uint8 (height, width, 3) ("rgb_array").
+
+        Returns None unless a subclass overrides it.
+        """
         return None
 
     def close(self) -> None:
-        """Release resources."""
+        """Release resources. Does nothing unless a subclass overrides it."""
 
     def _reset_alone(self, *args: Any, **kwargs: Any) -> Any:
         infos = type(self).reset(self, *args, **kwargs)
@@ -155,7 +158,7 @@ class PufferEnv:
 
 
 class _NoObservation(dict[str, Any]):
-    """An empty dict that ``reset`` of an unwrapped PufferEnv returns; unpacking it raises CallError."""
+    """The empty dict that an unwrapped PufferEnv's ``reset`` returns; unpacking it raises CallError."""
 
     def __init__(self, advice: str) -> None:
         super().__init__()
@@ -181,7 +184,8 @@ class _NoObservation(dict[str, Any]):
 def hold(env: PufferEnv) -> None:
     """Remove the guards on ``reset`` and ``step``, for code that steps the environment as PufferEnv documents.
 
-    Also removes the guards of PufferEnvs among its attributes, and in lists, tuples and dicts among these.
+    If there were guards, also removes those of PufferEnvs among the environment's attributes, and in lists, tuples and
+    dicts among these.
     """
     was_guarded = False
     for name in ("reset", "step"):

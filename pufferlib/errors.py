@@ -2,22 +2,22 @@
 
 PufferError
 ├── SpaceError (TypeError)          a space cannot be flattened, or a sample does not fit its space
-├── PlanError (ValueError)          impossible counts or arguments of make
+├── PlanError (ValueError)          invalid or incompatible counts or arguments, such as those of make
 ├── ActionError (ValueError)        actions of a wrong shape, dtype, number of rows, or value
-├── CallError (RuntimeError)        a call out of order; nothing has changed
+├── CallError (RuntimeError)        a call out of order
 │   └── ClosedError                 the object has been closed
 ├── RecvTimeout (TimeoutError)      no batch within recv(timeout=…); calling recv again is safe
-├── PopulationError (RuntimeError)  more agents than rows, or an agent that came back
-├── RegistryError (LookupError)     no environment of that name
+├── PopulationError (RuntimeError)  more agents than rows, or an agent that reappears or has no known type
+├── RegistryError (LookupError)     a name or object from which no environment can be created
 ├── RecordingError (ValueError)     a file is not a recording, or cannot be read here
 ├── CheckpointError (ValueError)    a file holds no policy, or one that cannot be loaded
-├── KernelError (RuntimeError)      a kernel does not compile, or does not fit its schema or its reference
+├── KernelError (RuntimeError)      a kernel cannot be compiled, or does not match its schema or its reference
 ├── MissingExtra (ImportError)      an optional package is not installed
-├── PlatformError (OSError)         the operating system refuses a necessary request
-└── WorkerError (RuntimeError)      an environment raised, or a worker process died
+├── PlatformError (OSError)         the platform cannot provide what pufferlib needs
+└── WorkerError (RuntimeError)      an environment or a task raised an exception, or its process died
 
-Each message states what happened, the values involved, and the way out. Each class is also a subclass of the builtin
-exception that callers would catch.
+Each message states what happened and the values involved, and suggests a remedy where one is known. Each class is also
+a subclass of the builtin exception that callers would catch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PufferError(Exception):
     _for_make = ""
 
     def speak_of_make(self) -> None:
-        """Rewrite the arguments of ``wrap`` that the message names, if any, as arguments of ``make``."""
+        """Reword the message for callers of ``make`` if it is about arguments of ``wrap``."""
         if self._for_make:
             self.args = (self._for_make,)
 
@@ -60,15 +60,15 @@ class SpaceError(PufferError, TypeError):
 
 
 class PlanError(PufferError, ValueError):
-    """Raised if counts or arguments, such as those of ``make``, are impossible or cannot work together."""
+    """Raised if counts or arguments, such as those of ``make``, are invalid or incompatible."""
 
 
 class ActionError(PufferError, ValueError):
-    """Raised if actions have a wrong shape, dtype, number of rows or value. Nothing was sent."""
+    """Raised if actions have a wrong shape, dtype, number of rows, or value; they have not been sent."""
 
 
 class CallError(PufferError, RuntimeError):
-    """Raised if a call is out of order, such as ``recv`` before ``async_reset``. Nothing has changed."""
+    """Raised if a call is out of order, such as ``recv`` before ``async_reset``; the call has changed nothing."""
 
 
 class ClosedError(CallError):
@@ -76,15 +76,15 @@ class ClosedError(CallError):
 
 
 class RecvTimeout(PufferError, TimeoutError):
-    """Raised if no batch arrives within ``recv(timeout=…)``. Nothing is lost, and ``recv`` may be called again."""
+    """Raised if no batch arrives within ``recv(timeout=…)``. No data is lost; ``recv`` may be called again."""
 
 
 class PopulationError(PufferError, RuntimeError):
-    """Raised if more agents are alive than there are rows, or if an agent comes back after its end."""
+    """Raised if more agents are alive than there are rows, an agent reappears after its end, or its type is unknown."""
 
 
 class RegistryError(PufferError, LookupError):
-    """Raised if no environment of that name is registered."""
+    """Raised if no environment can be created from a name or object, or a "module:attribute" does not exist."""
 
 
 class RecordingError(PufferError, ValueError):
@@ -92,19 +92,23 @@ class RecordingError(PufferError, ValueError):
 
 
 class CheckpointError(PufferError, ValueError):
-    """Raised if a file holds no complete policy of a pufferlib trainer, or one that cannot be loaded here."""
+    """Raised if a checkpoint file is missing, incomplete, invalid or untrusted, or does not fit its environment."""
 
 
 class KernelError(PufferError, RuntimeError):
-    """Raised if a kernel does not compile, or does not match its schema or its reference."""
+    """Raised if a kernel cannot be compiled, or does not match its schema or its reference."""
 
 
 class MissingExtra(PufferError, ImportError):
-    """Raised if an optional package is not installed; the message gives the command that installs it."""
+    """Raised if an optional package is not installed; the message says how to install it where that is known."""
 
 
 class PlatformError(PufferError, OSError):
-    """Raised if the operating system refuses a request that pufferlib depends on; the message gives the way out."""
+    """Raised if the platform cannot provide what pufferlib needs.
+
+    Examples are an unsupported system, a refused system call, and a Ray cluster or actor that does not answer. The
+    message suggests a remedy where one is known.
+    """
 
 
 Kind = TypeVar("Kind", bound=PufferError)
@@ -113,8 +117,8 @@ Kind = TypeVar("Kind", bound=PufferError)
 def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., str], str], str]) -> Kind:
     """Return an error about arguments of ``wrap`` whose message can be rewritten for callers of ``make``.
 
-    kind: the error class. text(written, within): a function that returns the message. ``written(max_length="…")``
-    formats an argument as the caller writes it; ``within`` is the text to put after an argument's bare name.
+    kind: the error class. text: a function of (written, within) that returns the message. ``written(max_length="…")``
+    formats an argument as the caller would write it; ``within`` is text that follows an argument's bare name.
     """
 
     def to_wrap(**values: str) -> str:
@@ -129,11 +133,12 @@ def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., st
 
 
 class WorkerError(PufferError, RuntimeError):
-    """Raised if an environment raises an exception, or the worker process that runs it dies.
+    """Raised if an environment or a task raises an exception, or the process that runs it dies.
 
-    env_id: the environment's index; for a dead worker, that of the environment that it was stepping or resetting, or
-    None. worker: the worker's index. exitcode: the exit code of a dead worker, negative for a signal; None if the
-    environment raised. remote_traceback: the traceback as printed in the worker; "" for a dead worker.
+    env_id: the index of the environment that raised, or that a dead worker was stepping or resetting; None if unknown.
+    worker: the worker's index; None if unknown. exitcode: the exit code of a dead worker, negative for a signal; None
+    if it is unknown or the worker is alive. remote_traceback: the traceback as formatted in the worker; "" for a dead
+    one.
     """
 
     def __init__(

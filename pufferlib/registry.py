@@ -74,10 +74,10 @@ _PIP_NAMES = {
 
 
 def names(members: bool = True) -> list[Entry]:
-    """Return an entry for each known environment, and for each pattern of a family without known members.
+    """Return an entry for each known environment, and for each family pattern that has no known members.
 
-    members: list the members of families that are known without an import (modules in a folder, ids registered with
-    Gymnasium); otherwise list only each family's patterns.
+    members: whether to list the members of families that are known without an import (modules in a folder, ids
+    registered with Gymnasium), rather than only each family's patterns.
     """
     entries = [*_ocean(), *_kernels()]
     for stem, family in environments.families().items():
@@ -123,7 +123,7 @@ def _is_there(package: str) -> bool:
 
 
 def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
-    """Return whether a family whose package is installed has an environment, or may have it.
+    """Return whether a family, whose package is installed, has or may have the environment of an entry.
 
     Imports the package if the family lists names and this is not one of them.
     """
@@ -145,8 +145,8 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return the ``env_creator`` for a name; return a callable unchanged.
 
     The creator can be pickled with cloudpickle, and works in a process that has registered nothing. Raises
-    RegistryError for an unknown name or a value that is neither a name nor a callable, and MissingExtra, with the
-    command that installs it, if a package is missing.
+    RegistryError for an unknown name, a missing module, or a value that is neither a name nor a callable; raises
+    MissingExtra, with the command that installs the package, if an optional package is missing.
     """
     if not isinstance(env, str):
         value: Any = env
@@ -176,10 +176,10 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryError | None:
-    """Return the error to raise for an environment that failed for lack of a package; None for other failures.
+    """Return the error to raise for an environment that failed because a package is missing; None for other failures.
 
-    env: the environment's name or its creator. A MissingExtra gives the command that installs the package. A
-    RegistryError reports an unknown module, which may be misspelt or lie on another path.
+    env: the environment's name or its creator. MissingExtra: the package is optional, and the message gives the command
+    that installs it. RegistryError: the module is unknown, so it may be misspelt or not on the module search path.
     """
     label = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     extra = _extra(env) if isinstance(env, str) else ""
@@ -263,7 +263,7 @@ class _Later:
 
 
 def _import(module_name: str, name: str) -> Any:
-    """Import the module that an environment's name refers to. Raises RegistryError if it does not exist."""
+    """Import the module in an environment's name. Raises RegistryError if the module does not exist."""
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -275,8 +275,8 @@ def _import(module_name: str, name: str) -> Any:
 def _class_in_ocean(entry: Entry) -> Callable[..., Any]:
     """Return the environment class in a file of ``ocean``.
 
-    Raises RegistryError, which names the file, if it cannot be imported or lacks the class, and MissingExtra if it
-    needs a package that is not installed.
+    Raises RegistryError, with the file's name, if the file cannot be imported or lacks the class, and MissingExtra if
+    it needs a package that is not installed.
     """
     module_name, _, class_name = entry.target.partition(":")
     file = f"{module_name.replace('.', '/')}.py"
@@ -337,7 +337,7 @@ def named(target: str) -> Any:
 
 
 def _refuse_file(name: str) -> None:
-    """Raise RegistryError, which suggests how to name the module, if a name is that of a file."""
+    """Raise RegistryError if a name is the path of a Python file; the message suggests the module's name instead."""
     match = _FILE.fullmatch(name)
     if match is None:
         return
@@ -350,7 +350,7 @@ def _refuse_file(name: str) -> None:
 
 
 def _spec(name: str) -> Any:
-    """Return Gymnasium's EnvSpec for an id; first import the module that the id names, if any.
+    """Return Gymnasium's EnvSpec for an id, after importing the module before its colon, if any.
 
     Raises RegistryError if the module or the id does not exist.
     """
@@ -364,9 +364,9 @@ def _spec(name: str) -> Any:
 
 
 def _ocean(name: str | None = None) -> Iterator[Entry]:
-    """Yield an entry for each file of the ``ocean`` package: squared.py holds the class Squared.
+    """Yield an entry for each file of the ``ocean`` package; squared.py, for example, defines the class Squared.
 
-    name: read only this environment's file; None reads all files.
+    name: the environment whose file to read; by default, all files are read.
     """
     for folder in _folders("ocean"):
         for file in sorted(folder.glob("[a-z]*.py")):
@@ -377,9 +377,9 @@ def _ocean(name: str | None = None) -> Iterator[Entry]:
 
 
 def _kernels(name: str | None = None) -> Iterator[Entry]:
-    """Yield an entry for each kernel of ``cuda_ext`` with a reference: tag_grid.cuh with references/tag_grid.py.
+    """Yield an entry for each ``cuda_ext`` kernel with a reference, such as tag_grid.cuh and references/tag_grid.py.
 
-    name: read only this kernel's reference; None reads all references.
+    name: the kernel whose reference to read; by default, all references are read.
     """
     for folder in _folders("cuda_ext"):
         for file in sorted((folder / "references").glob("[a-z]*.py")):
@@ -402,7 +402,7 @@ def _described(file: Path, label: str) -> tuple[str, str]:
 
 @functools.cache
 def _read(file: Path, label: str, state: tuple[int, int] | None) -> tuple[str, str]:
-    """Implement ``_described``, cached by the file's state, so that a hundred lookups parse each file once."""
+    """Do the work of ``_described``, cached by the file's state, so that repeated lookups parse each file once."""
     class_name = "".join(part.capitalize() for part in file.stem.split("_"))
     try:
         docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"), file.name)) or ""
@@ -412,10 +412,10 @@ def _read(file: Path, label: str, state: tuple[int, int] | None) -> tuple[str, s
 
 
 def _family_of(name: str) -> tuple[str, Family, str] | None:
-    """Return an environment's family, with the family's stem and the matching pattern; None if it belongs to none.
+    """Return an environment's family as (stem, family, matching pattern); None if it belongs to no family.
 
-    Also returns None if a pattern matches only by chance: for the user's own callables, and for ids that the user has
-    registered while the family's package is not installed.
+    Also returns None if a pattern matches only by chance: for the user's own callables, and for ids that other packages
+    have registered while the family's package is not installed.
     """
     match = None if _CALLABLE.fullmatch(name) else environments.family_of(name)
     if match is None or name not in gymnasium.registry or _is_there(match[1].package):
@@ -496,8 +496,8 @@ def _version(name: str) -> int:
 def _patterns(name: str, by_stem: bool = False) -> list[str]:
     """Return up to three patterns of the family that a name resembles.
 
-    A name resembles a family if its first part is the family's stem or extra, or if it matches a pattern except for
-    case. by_stem: only if the whole name is the stem or the extra.
+    A name resembles a family if its first part is the family's stem or extra, or if it matches a pattern regardless of
+    case. by_stem: require the whole name to be the stem or the extra.
     """
     lower, first = name.lower(), re.split(r"[/-]", name.lower())[0]
     for stem, family in environments.families().items():

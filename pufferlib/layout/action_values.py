@@ -18,7 +18,7 @@ MOST_PRINTED = 8  # the most elements of an action that an error prints
 
 
 class ActionValues:
-    """A check of the values in arrays of actions. space: the actions' Discrete, MultiDiscrete, MultiBinary or Box.
+    """A check of the values of actions. space: the space of one action: Discrete, MultiDiscrete, MultiBinary or Box.
 
     A discrete value must lie in its space; a number must be finite, also after a cast to the space's dtype. A float Box
     accepts finite values beyond its bounds, an integer Box any value of its dtype.
@@ -55,7 +55,10 @@ class ActionValues:
         return (self.check is not None and self.check.fit(values)) or self._wrong(values) is None
 
     def refuse(self, values: Array, env_ids: Sequence[int]) -> None:
-        """Raise ActionError for the first row with an invalid value. values: (len(env_ids), agents, \\*space.shape)."""
+        """Raise ActionError for the first row with an invalid value, if any.
+
+        values: (len(env_ids), agents, \\*space.shape). env_ids: the environments' indices, for the message.
+        """
         if self.fit(values):
             return
         wrong = self._wrong(values)

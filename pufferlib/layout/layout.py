@@ -80,7 +80,7 @@ def observation_layout(
 
     max_length bounds each Sequence, and each text whose space does not bound it; max_nodes and max_edges bound each
     Graph. bounds overrides these by path: ``{"a.b": {"max_length": 5}}``. A path may also be a tuple of keys. Raises
-    SpaceError for a variable-length space without a bound, and for a space that cannot be stored in rows.
+    SpaceError for an invalid bound, a variable-length space without a bound, and a space that cannot be stored in rows.
     """
     return Layout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
 
@@ -123,8 +123,9 @@ class _Base:
 
         whose: the prefix of warnings, such as "agent 'a': ".
 
-        Raises SpaceError with the path, the expected and the actual value. An observation outside its Box or Text that
-        can still be stored only causes a warning, once.
+        Raises SpaceError, whose message contains the path, the expected and the actual value. Observations that can
+        still be stored only cause a warning, once for each kind: values outside a Box or Text, shapes that differ only
+        by axes of length 1, and dtypes that are cast.
         """
         self._strict.whose = whose
         self._write_natural(sample)
@@ -142,7 +143,7 @@ class _Base:
         pack: Callable[[Any, Any], Any],
         unpack: Callable[[Any, Any], Any],
     ) -> None:
-        """Register a class of spaces, including subclasses, that all layouts store as samples of another space.
+        """Register a class of spaces, and its subclasses, whose samples all layouts store as samples of another space.
 
         space_type: the class, or its dotted name if importing it is too expensive. leaves(space) returns the space that
         stores it; pack(space, sample) converts a sample to one of that space, and unpack(space, stored) converts it
@@ -150,7 +151,7 @@ class _Base:
 
             Layout.register(Word, lambda space: Text(space.longest), lambda _, word: word.text, lambda _, s: Word(s))
 
-        Pickled layouts include the registrations for their spaces.
+        Pickled layouts include the registrations for their spaces. Raises SpaceError for Gymnasium's own classes.
         """
         register(space_type, leaves, pack, unpack)
 
@@ -194,10 +195,10 @@ def _restore(kind: Any, space: Space[Any], bounds: dict[str, Any], codecs: dict[
 class Layout(_Base):
     """The layout of one space's observations in flat rows; created by ``observation_layout``.
 
-    A row of a Box, Discrete, MultiDiscrete or MultiBinary is the unchanged sample. A row of any other space is 1-D. If
-    all leaves have the same dtype, that is the row's dtype. Otherwise the row is uint8, laid out like a C struct: each
-    leaf starts at a multiple of its itemsize, the row is padded to a multiple of the largest itemsize, padding is zero,
-    and the byte order is native.
+    A row of a Box, Discrete, MultiDiscrete or MultiBinary, or of a user's space of numeric arrays of one shape, is the
+    unchanged sample. A row of any other space is 1-D. If all leaves have the same dtype, that is the row's dtype.
+    Otherwise the row is uint8, laid out like a C struct: each leaf starts at a multiple of its itemsize, the row is
+    padded to a multiple of the largest itemsize, and padding is zero. The byte order is native.
 
     Text, Sequence, Graph and OneOf are padded with zeros. Text and Sequence are stored as ``{"data", "length"}``, text
     as code points; Graph as ``{"nodes": {"data", "length"}, "edges": {"data", "length"}, "edge_links"}``, where an edge
@@ -250,7 +251,7 @@ class Layout(_Base):
             self.packer = _native.pack.Packer(plan, self.shape, self.dtype, gaps, is_scalar)
 
     def repeated(self, num_samples: int) -> Layout:
-        """Return the layout of a Tuple of ``num_samples`` such spaces; it joins that many rows of this layout."""
+        """Return the layout of a Tuple of ``num_samples`` copies of the space."""
         bounds = dict(self._bounds)
         if "bounds" in bounds:
             bounds["bounds"] = {
@@ -310,9 +311,9 @@ class Layout(_Base):
 
         rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape): one row, a batch, a rollout.
         Dicts and tuples hold arrays of shape (..., \\*leaf.shape), padded where the length varies. Rows whose leaves
-        share a dtype may have been cast to another one; rows of bytes must still be bytes. Rows of a space that is one
-        leaf are returned unchanged. Raises SpaceError for rows of another shape, and if no view is possible because
-        torch lacks the dtype or the rows are not contiguous.
+        share a dtype may have been cast to another one; rows of bytes must still be bytes. If the space is one leaf,
+        rows are returned unchanged and unchecked. Otherwise raises SpaceError for rows of another length, and if a view
+        is impossible because torch lacks the dtype or the rows are not contiguous.
         """
         return rows if self.is_leaf else nest(self._tree, self._slices(rows))
 
@@ -320,7 +321,7 @@ class Layout(_Base):
         """Return a copy of the sample in one row (NumPy, or torch on any device).
 
         The copy has the types of the space's samples: ``decode(flatten(x)) == x``. Raises SpaceError for a row of
-        another shape or dtype, and for a batch.
+        another shape or dtype, such as a batch, and for a stored length or index out of range.
         """
         row = np.asarray(row.detach().cpu() if hasattr(row, "detach") else row)
         if row.shape != self.shape or row.dtype != self.dtype:
@@ -330,7 +331,7 @@ class Layout(_Base):
         return read(self._tree, views, sampled)
 
     def _slices(self, rows: Any) -> list[Any]:
-        """Return a view of each leaf in the rows. Raises SpaceError for rows of another length."""
+        """Return a view of each leaf in the rows. Raises SpaceError for another row length, or as ``slices`` does."""
         if tuple(rows.shape[-1:]) != self.shape:
             raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
         return slices(rows, self._cuts, self._mixed)
@@ -402,9 +403,10 @@ class ActionLayout(_Base):
     def unpack(self, row: Any) -> Any:
         """Return a copy of the action in one flat row, in the environment's format; a Discrete is a Python int.
 
-        Box values are cast to the leaf's dtype. In integer Boxes they are rounded, and clipped to the bounds; in float
-        Boxes they may lie beyond the bounds. Raises SpaceError for a row of another shape or kind of number, and for
-        NaN in an integer Box; ``refuse`` checks the values.
+        Box values are cast to the leaf's dtype. In a nested space, those of integer Boxes are rounded and clipped to
+        the bounds; those of float Boxes may lie beyond the bounds. Raises SpaceError for a row of another shape or kind
+        of number, for NaN in an integer Box, and for a length or index out of range; ``refuse`` checks the other
+        values.
         """
         action = NotImplemented if self.unpacker is None else self.unpacker.unpack(row)
         if action is not NotImplemented:
@@ -472,7 +474,8 @@ class ActionLayout(_Base):
         """Return views of flat rows, nested like the space: zero-based int64 and unclipped float32, padded.
 
         rows: a NumPy array or torch tensor of shape (..., \\*shape), where shape is the flat space's, or a pair of
-        these. Rows of a space that is one leaf are returned unchanged. Raises SpaceError for rows of another shape.
+        these. If the space is one leaf, rows are returned unchanged and unchecked. Otherwise raises SpaceError for rows
+        of another length.
         """
         if self.is_leaf:
             return rows

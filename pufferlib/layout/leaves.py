@@ -40,7 +40,7 @@ Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
 
 class _WholeAction(tuple[Any, ...]):
-    """The empty path of a whole action; a separate class, so that messages can distinguish it from an observation's."""
+    """The empty path of a whole action; its class lets messages distinguish it from that of an observation."""
 
     __slots__ = ()
 
@@ -107,7 +107,10 @@ class Text(_Nest):
 
 @dataclass(frozen=True)
 class Items(_Nest):
-    """Up to max_length elements of one kind, and their number; a length of -1 stands for None."""
+    """Up to max_length elements of one kind, and their number; a length of -1 stands for None.
+
+    stacked: whether a sample is a batch of elements, as in Gymnasium, rather than a tuple of them.
+    """
 
     element: Node
     length: Fixed
@@ -194,7 +197,10 @@ def register(
 
 
 class Bounds:
-    """The bounds of variable lengths: for a whole layout and, by path, for individual spaces."""
+    """The bounds of variable lengths: for a whole layout and, by path, for individual spaces.
+
+    Raises SpaceError for a bound that is neither None nor a whole number, 0 or more, and for an unknown bound.
+    """
 
     def __init__(
         self,
@@ -244,8 +250,9 @@ class Bounds:
 def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()) -> Node:
     """Return the tree of a space.
 
-    actions: store text as indices into its charset, and give every leaf a space that contains its valid values. Raises
-    SpaceError, which names the path, for a space that cannot be stored in rows.
+    actions: whether to store text as indices into its charset, and give every leaf a space that contains its valid
+    values. path: the path of the space in the whole one. Raises SpaceError, whose message contains the path, for a
+    space that cannot be stored in rows.
     """
 
     def below(child: Any, *keys: Any) -> Node:
@@ -338,7 +345,7 @@ def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
 
 
 class Stored(NamedTuple):
-    """A leaf as stored, with ``leading`` dimensions before its own; elements of a ``padded`` leaf may be zero."""
+    """A leaf as stored, with ``leading`` dimensions before its own; a ``padded`` leaf may contain padding zeros."""
 
     leaf: Fixed
     leading: Shape
@@ -349,7 +356,7 @@ class Stored(NamedTuple):
         return self.leading + self.leaf.shape
 
     def value_range(self) -> tuple[Array, Array]:
-        """Return the least and greatest value of each element, in the leaf's dtype and the stored shape."""
+        """Return the lowest and the highest value of each element, in the leaf's dtype and the stored shape."""
         low, high = value_range(self.leaf)
         if self.padded:
             zero = low.dtype.type(0)
@@ -368,7 +375,7 @@ def walk(node: Node, leading: Shape = (), padded: bool = False) -> Iterator[Stor
 
 
 def value_range(leaf: Fixed) -> tuple[Array, Array]:
-    """Return the least and greatest value of each element, in the leaf's dtype and shape."""
+    """Return the lowest and the highest value of each element, in the leaf's dtype and shape."""
     space: Any = leaf.space
     low: Any = 0
     high: Any = 1

@@ -36,11 +36,11 @@ ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of fi
 
 
 class Writer:
-    """A careful writer: it writes every sample that fits and explains why others do not fit.
+    """A careful writer, which writes every sample that fits, and raises errors that explain why others do not.
 
-    ``compile_writer`` makes a fast one. strict: also check values, and raise SpaceError for those outside their space.
-    lenient: only warn about values outside a Box or Text, which can still be stored (rounding errors often move
-    observations out of their bounds), and about shapes that differ only by axes of length 1.
+    ``compile_writer`` makes a fast one. strict: whether to also check values, and raise SpaceError for those outside
+    their space. lenient: whether to only warn about values outside a Box or Text, which can still be stored (rounding
+    errors often move observations out of their bounds), and about shapes that differ only by axes of length 1.
     """
 
     def __init__(self, tree: Node, warned: set[str], *, strict: bool = False, lenient: bool = True) -> None:
@@ -82,8 +82,9 @@ class Writer:
     def fit(self, leaf: Fixed, sample: Any, count: int | None = None) -> Array:
         """Return a sample (or ``count`` stacked samples) as an array of the leaf's dtype and shape.
 
-        The dtype may be cast if only precision is lost: by NumPy's same_kind rule, or from Python numbers that fit. If
-        lenient, a shape that differs only by axes of length 1 is reshaped. Raises SpaceError for all other samples.
+        The dtype is cast if NumPy's same_kind rule allows it, or if the numbers are Python integers; integers must fit
+        the new dtype. If lenient, a shape that differs only by axes of length 1 is reshaped. Raises SpaceError for all
+        other samples.
         """
         shape = leaf.shape if count is None else (count, *leaf.shape)
         try:
@@ -135,7 +136,7 @@ class Writer:
         self.stray(message)
 
     def stray(self, message: str) -> None:
-        """Raise SpaceError, or only warn if lenient, about a value that is outside its space but can be stored."""
+        """Raise SpaceError (if lenient, only warn) about a value that can be stored but is outside its space."""
         if not self.lenient:
             raise SpaceError(message)
         self.warn("range", f"{message}; it is passed on as it is")
@@ -185,7 +186,7 @@ class Writer:
         length[...] = count
 
     def write_alike(self, element: Node, sample: Any, data: Views, count: int) -> bool:
-        """Write all elements at once if all are arrays of the leaf's shape and dtype; return whether it did."""
+        """Write all elements at once if they are arrays of the leaf's shape and dtype; return whether they were."""
         if not isinstance(element, Fixed) or self.strict or not count:
             return False
         shape, dtype = element.shape, element.dtype
@@ -258,7 +259,10 @@ class Writer:
 
 
 def fills(actual: tuple[int, ...], shape: tuple[int, ...], count: int | None = None) -> bool:
-    """Return whether two shapes differ only by axes of length 1. count: the length of an extra first axis of actual."""
+    """Return whether two shapes are equal or differ only by axes of length 1.
+
+    count: the required length of an additional first axis of ``actual``, if it has one.
+    """
     if count is not None:
         if actual[:1] != (count,):
             return False
@@ -310,7 +314,7 @@ def describe(sample: Any) -> str:
 def split(node: Record, sample: Any) -> Sequence[Any] | Array:
     """Return the parts of a Dict's or Tuple's sample in the order of the node's children.
 
-    Raises SpaceError if the sample is of another type, or lacks or adds parts.
+    Raises SpaceError if the sample has another type, or missing or extra parts.
     """
     path, keys = node.path, node.keys
     if keys is None:
@@ -335,7 +339,7 @@ def split(node: Record, sample: Any) -> Sequence[Any] | Array:
 
 
 def stack_length(node: Node, sample: Any) -> int:
-    """Return the number of elements in a batched sample of a node."""
+    """Return the number of elements in a batched sample of a node. Raises SpaceError if it has no length."""
     if isinstance(node, Record):
         filled = (pair for pair in zip(node.children, split(node, sample), strict=True) if pair[0].num_leaves)
         return next((stack_length(child, part) for child, part in filled), 0)
@@ -348,7 +352,7 @@ def stack_length(node: Node, sample: Any) -> int:
 
 
 def parts(node: Record, views: Sequence[Any]) -> list[Sequence[Any]]:
-    """Return, for each child, the views of its leaves."""
+    """Group the views of a node's leaves by child."""
     result, start = [], 0
     for child in node.children:
         result.append(views[start : start + child.num_leaves])
@@ -361,7 +365,7 @@ def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], N
 
     Walking the tree would take six times as long (a Dict of 12 leaves: 15 µs against 2.4 µs). All checks come first
     (all shapes in one comparison, all dtypes in another), and unusual samples go to the careful writer. num_clears: the
-    number of views after those of the leaves; they are zeroed before the leaves are written.
+    number of views that follow those of the leaves and are zeroed before the leaves are written.
     """
     scope: dict[str, Any] = {
         "careful": careful,

@@ -1,4 +1,4 @@
-"""Turn rows into views of their leaves, views into samples, and flat actions into an environment's actions."""
+"""Convert rows to views of their leaves, views to samples, and flat actions to an environment's actions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ Finish = Callable[[Fixed, Array], Any]
 def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
     """Return a copy of the sample in the views of a node's leaves.
 
-    finish: a function that converts a view, of one sample or a batch, to the type of the space's samples.
+    finish: a function of (leaf, view) that converts a view of one value, or of a batch of values, to the type of the
+    leaf's samples. Raises SpaceError for a stored length, index or character out of range.
     """
     if isinstance(node, Fixed):
         return finish(node, views[0])
@@ -67,7 +68,7 @@ def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
 
 
 def _within(path: Path, what: str, view: Any, most: int) -> int:
-    """Return a length or an index that is stored in a row. Raises SpaceError unless it is from 0 to most."""
+    """Return a length or an index from a row as an int. Raises SpaceError unless it is from 0 to most."""
     number = int(view)
     if not 0 <= number <= most:
         raise SpaceError(f"{where(path)}: {what} {number} is not one of 0 to {most}")
@@ -79,7 +80,7 @@ def _read_each(node: Node, views: Sequence[Any], count: int, finish: Finish) -> 
 
 
 def _read_stack(node: Node, views: Sequence[Any], count: int, finish: Finish) -> Any:
-    """Return ``count`` samples of a node, batched as in Gymnasium."""
+    """Read ``count`` samples of a node, batched as in Gymnasium."""
     if isinstance(node, Fixed):
         return finish(node, views[0][:count])
     if isinstance(node, Record):
@@ -119,7 +120,7 @@ def nest(node: Node, views: Sequence[Any]) -> Any:
 
 
 class Cut(NamedTuple):
-    """A leaf's position in a row, in elements of the row."""
+    """A leaf's position in a row, counted in elements of the row, with its dtype and shape."""
 
     path: Path
     start: int
@@ -129,7 +130,7 @@ class Cut(NamedTuple):
 
 
 def slices(rows: Any, cuts: Sequence[Cut], mixed: bool) -> list[Any]:
-    """Return a view of each leaf in rows (NumPy or torch). mixed: rows are bytes that hold leaves of several dtypes.
+    """Return a view of each leaf in rows (NumPy or torch). mixed: whether rows are bytes with leaves of several dtypes.
 
     Raises SpaceError if mixed rows are not bytes, or if a view is not possible.
     """
@@ -170,7 +171,10 @@ def acted(leaf: Fixed, view: Any) -> Any:
 
 
 class ActionPart:
-    """A leaf of a flat action: its slice of a component, and the conversion back to its dtype."""
+    """A leaf of a flat action: its slice of a component, and the conversion back to its dtype.
+
+    Raises SpaceError for an integer Box whose bounds exceed 2**24, because float32 cannot hold all its values.
+    """
 
     where: slice
 
@@ -191,9 +195,9 @@ class ActionPart:
     def restore(self, component: Any) -> Any:
         """Return the leaf's value from its component; a discrete one must already include ``start``.
 
-        Integers are rounded and clipped. A value equal to the float32 approximation of a bound becomes the exact bound.
-        Values beyond the bounds stay, except that float16 clips them to its range. Raises SpaceError for NaN in an
-        integer Box.
+        Values of integer Boxes are rounded and clipped. Values of float Boxes may stay beyond the bounds, but those of
+        float16 are clipped to its range; a value equal to the float32 approximation of a bound becomes the exact bound.
+        Raises SpaceError for NaN in an integer Box.
         """
         value = component[self.where].reshape(self.shape)
         if not self.is_box or value.dtype == self.leaf.dtype:
@@ -213,7 +217,7 @@ def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array)
     """Return a compiled ``unpack(discrete, box)``, which returns the action in a row's components.
 
     discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack it. The function
-    is compiled, like the writer, because it also runs at every step. The action's leaves may be views of one new array.
+    is compiled because it runs at every step, as the writer does. The action's leaves may be views of one new array.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
     scope.update(START=start, FLOAT32=np.float32)

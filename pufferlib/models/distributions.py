@@ -62,9 +62,9 @@ class Decisions:
     def distribution(self, outputs: Outputs, action_mask: Tensor | None = None) -> Distribution:
         """Return the distribution of actions that a policy's outputs define.
 
-        action_mask: bool (rows, num_options), the allowed options; None allows all. Masked options are never drawn,
-        whatever their logits. If a part has no allowed option, as in the rows of absent agents, any of its options may
-        be drawn.
+        action_mask: bool (rows, num_options), True for allowed options; by default, all are allowed. Options that are
+        not allowed are never drawn, whatever their logits. If a part has no allowed option, as in the rows of absent
+        agents, any of its options may be drawn.
         """
         logits, mean, std = self._split(outputs)
         if action_mask is not None and self.nvec:
@@ -103,7 +103,7 @@ class Distribution:
     def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw (discrete_actions, continuous_actions) without gradients.
 
-        generator: a generator on the device of the logits; None for torch's global one.
+        generator: a generator on the device of the logits; by default, torch's global one.
         """
         # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
         log_probs, mean = [part.detach() for part in self.log_probs], self.mean.detach()
@@ -144,7 +144,7 @@ class Distribution:
 
 
 def num_options(space: gymnasium.Space[Any] | None) -> list[int]:
-    """Return the number of options of each discrete part of a space; [] if it has none."""
+    """Return the number of options of each discrete part of a space other than a Tuple; [] if it has none."""
     if isinstance(space, Discrete):
         return [int(space.n)]
     if isinstance(space, MultiDiscrete):

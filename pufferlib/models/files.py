@@ -1,4 +1,4 @@
-"""Save policies to files and load them: weights, and the arguments of policy and environment, but no code."""
+"""Save and load policies: their weights, and the arguments of policy and environment, but no code."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ OURS = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "__main__"}  # a file 
 class Origin:
     """The arguments from which a policy and its environment are created.
 
-    policy, policy_kwargs, frame_stack: as for ``Actor``, with the policy given by name. env: the environment's name,
-    None if it has none. Raises PlanError if a file cannot hold policy_kwargs. If it cannot hold the environment's
-    arguments, they and the name are dropped, and ``load_policy`` needs the environment.
+    policy, policy_kwargs, frame_stack: as for ``Actor``, with the policy as a name. env: the environment's name, or
+    None if it has none. Raises PlanError if policy_kwargs cannot be saved to a file. If the environment's arguments
+    cannot be saved, they and the name are dropped, and ``load_policy`` must be given the environment.
     """
 
     policy: str = "default"
@@ -71,7 +71,7 @@ class Origin:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value consists only of None, numbers, strings, lists, tuples and dicts."""
+    """Return whether a value consists only of None, booleans, numbers, strings, lists, tuples and dicts."""
     if type(value) is dict:
         return all(map(is_plain, value)) and all(map(is_plain, value.values()))
     if type(value) in (list, tuple):
@@ -88,7 +88,7 @@ class SavedPolicy:
     weights: Mapping[str, Tensor]  # by name
 
     def actor(self, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Create the policy for a VecEnv's ``observation_layout`` and ``single_action_space``.
+        """Create an Actor with the saved weights for a VecEnv's ``observation_layout`` and ``single_action_space``.
 
         Raises CheckpointError if the saved weights do not fit, and the errors of ``Actor``.
         """
@@ -128,9 +128,10 @@ def save_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor], or
 def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = False) -> SavedPolicy:
     """Read a policy file, or the one in a run's folder. Raises CheckpointError if it is missing, incomplete or invalid.
 
-    A file has no code, but may name some: the environment and the policy may be given as module:name. That code will be
-    imported and called, so CheckpointError is raised unless it is in the current folder or ``trust`` is True. env: an
-    environment that the caller uses in place of the file's, whose name then needs no trust.
+    A file contains no code but may refer to some, because environment and policy may be given as module:name. As that
+    code will be imported and called, CheckpointError is also raised unless it belongs to pufferlib, is in the current
+    folder, or ``trust`` is True. env: an environment that the caller uses in place of the file's, whose name then needs
+    no trust.
     """
     if Path(path).is_dir():
         path = Path(path) / POLICY_FILE
@@ -150,9 +151,9 @@ def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = 
 
 
 def require_trust(path: str | os.PathLike[str], named: Any, trust: bool) -> None:
-    """Raise CheckpointError if a file names code outside the current folder, unless ``trust`` is True.
+    """Raise CheckpointError if a file refers to code outside pufferlib and the current folder, unless trust is True.
 
-    named: the file's values that may contain such names, "module:name".
+    named: the file's values that may contain such references, "module:name".
     """
     for name in () if trust else _names(named):
         module = name.partition(":")[0]
@@ -203,9 +204,9 @@ def load_policy(
     """Load the policy in a file, or in a run's folder, as a Player.
 
     env: a raw environment like the one in training, which the caller has to close; or a callable or name that creates
-    one. By default the file's environment is created. greedy, seed: as for ``BatchPlayer``. trust: as for
-    ``read_policy``. Raises CheckpointError for an invalid file, for a policy that does not fit env, and if neither env
-    nor the file names an environment; also the errors of creating the environment.
+    one. By default, the file's environment is created. greedy, seed: as for ``BatchPlayer``. trust: as for
+    ``read_policy``. Raises CheckpointError for an invalid file, for weights that do not fit env, and if there is no env
+    and the file has no name of one; also raises the errors of ``Actor`` and of creating the environment.
     """
     saved = read_policy(path, env=env, trust=trust)
     origin = saved.origin
@@ -226,7 +227,7 @@ def load_policy(
 def save_checkpoint(path: str | os.PathLike[str], kind: str, content: Mapping[str, Any]) -> None:
     """Write plain values and tensors atomically to a file that ``read_checkpoint`` can read.
 
-    kind: the kind of file, which ``read_checkpoint`` checks.
+    kind: the kind of file, such as "pufferlib policy", which ``read_checkpoint`` checks.
     """
     with written_whole(path) as part:
         torch.save({"format": kind, "version": VERSION, "pufferlib": __version__, **content}, part)
@@ -235,9 +236,9 @@ def save_checkpoint(path: str | os.PathLike[str], kind: str, content: Mapping[st
 def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[str, Any]:
     """Read a file written by ``save_checkpoint``, without running any code in it.
 
-    Tensors are on the CPU, and memory-mapped, so that they are read on use. name: the name of such files in a run's
-    folder, for error messages. Raises CheckpointError if the file is missing, incomplete, of another kind, or of
-    another version.
+    Tensors are on the CPU and memory-mapped, so that they are read on use. name: the name of such files in a run's
+    folder, for error messages. Raises CheckpointError if the file is missing, is incomplete, contains code, or is of
+    another kind or version.
     """
     if not Path(path).is_file():
         raise CheckpointError(f"there is no file {path}; a trainer's run folder has {name}")

@@ -1,4 +1,4 @@
-"""Inference with policies: distributions of actions, actions for batches, and actions for one raw environment."""
+"""Inference with policies: action distributions, actions for batches, and actions for one raw environment."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["Actor", "BatchPlayer", "Player"]
 
 
 class Actor:
-    """A policy that returns the distribution of the actions that masks allow.
+    """A policy that applies action masks and returns distributions of actions.
 
-    policy, kwargs: as for ``make_policy``. layout, action_space: the environments' own. frame_stack: the number of
-    frames that ``FrameStack`` puts into each of the ``observations``. Raises the errors of ``make_policy`` and
-    ``FrameStack``.
+    policy, kwargs: as for ``make_policy``. layout, action_space: the layout of the environments' observations and their
+    action space. frame_stack: how many frames ``FrameStack`` joins in each row of ``observations``. Raises the errors
+    of ``make_policy``, ``FrameStack`` and ``action_mask_reader``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Actor:
 
     @property
     def recurrent(self) -> bool:
-        """Whether the policy is recurrent, that is, has a state."""
+        """Whether the policy has a state."""
         return hasattr(self.policy, "initial_state")
 
     @property
@@ -60,7 +60,7 @@ class Actor:
         return self._num_places is not None
 
     def require_places(self, agents_per_env: int) -> None:
-        """Raise SpaceError if the policy depends on agents' indices and its number of agents is not agents_per_env."""
+        """Raise SpaceError if the policy depends on agents' indices and was made for another number of agents."""
         if self._num_places is not None and self._num_places != agents_per_env:
             raise SpaceError(
                 f"the policy goes by the places of {self._num_places} agents, and these environments have "
@@ -73,7 +73,7 @@ class Actor:
         return None if first is None else first(num_rows)
 
     def mask(self, observations: Tensor) -> Tensor | None:
-        """Return the allowed options, bool (rows, num_options); None if the environment has no masks."""
+        """Return the mask of allowed options, bool (rows, num_options); None if the environment has no masks."""
         if self._read_mask is None:
             return None
         return self._read_mask(newest(self.layout, self.frame_stack, observations))
@@ -84,8 +84,8 @@ class Actor:
         """Return the distribution of allowed actions, the values, (rows,) float32, and the next state.
 
         observations: flat rows of ``seen_layout``. state: the state returned with these agents' previous rows.
-        agent_ids: the rows' agents, for policies that depend on agents' indices; None if the rows are those of complete
-        environments, in order.
+        agent_ids: each row's agent, for policies that depend on agents' indices; may be omitted if the rows are those
+        of complete environments, in order. Raises SpaceError if the policy's first result is invalid.
         """
         mask = self.mask(observations)
         outputs, values, state = self.outputs(observations, state, mask, agent_ids)
@@ -98,9 +98,9 @@ class Actor:
         mask: Tensor | None = None,
         agent_ids: Tensor | None = None,
     ) -> tuple[Outputs, Tensor, State | None]:
-        """Return the checked result of the policy's ``forward``, as float32.
+        """Return the result of the policy's ``forward``, computed in ``precision``, as float32.
 
-        mask: the result of ``mask`` for these observations.
+        mask: the result of ``mask`` for these observations. Raises SpaceError if the policy's first result is invalid.
         """
         places = () if self._num_places is None or agent_ids is None else (agent_ids % self._num_places,)
         result = self._computed(self.policy, observations, state, mask, *places)
@@ -111,7 +111,7 @@ class Actor:
         return outputs, values, state
 
     def _check(self, result: Any, num_rows: int) -> None:
-        """Raise SpaceError unless result is valid for ``forward``: a wrong number of logits might go unnoticed."""
+        """Raise SpaceError if ``forward`` returned an invalid result; a wrong number of logits might go unnoticed."""
         name = f"{type(self.policy).__name__}.forward"
         if not isinstance(result, tuple) or len(result) != 3:
             raise SpaceError(f"{name} returned {_shape(result)}; it has to return (outputs, values, state)")
@@ -132,10 +132,10 @@ class Actor:
             raise SpaceError(f"{name} returned values {wrong}; they have to be {(num_rows,)}: values.squeeze(1)")
 
     def unroll(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Distribution, Tensor]:
-        """Return the distributions and values of many steps, (steps * rows, …), equal to those of successive calls.
+        """Return the distribution and values that successive calls would return for many steps, with steps * rows rows.
 
         observations: (steps, rows, *seen_layout.shape). state: the state before the first step. starts: bool (steps,
-        rows), True where an episode begins, which resets the state.
+        rows), True where an episode begins, which resets the state. Only for policies with a state.
         """
         mask = self.mask(observations.flatten(0, 1))
         at_once = getattr(self.policy, "unroll", None)
@@ -160,7 +160,7 @@ class Actor:
         return (tuple(joined) if isinstance(outputs, tuple) else joined[0]), values
 
     def _computed(self, network: Callable[..., Any], observations: Tensor, *others: Any) -> Any:
-        """Call a network in ``self.precision`` and return its results as float32."""
+        """Call a network in ``self.precision``, if set, and return its results as float32."""
         if self.precision is None:
             return network(observations, *others)
         with torch.autocast(observations.device.type, self.precision):
@@ -169,7 +169,7 @@ class Actor:
 
 
 def _as_float(results: Any, precision: torch.dtype) -> Any:
-    """Convert tensors of this precision to float32; others, such as counts in a state, stay unchanged."""
+    """Convert tensors of this precision to float32; leave others, such as counts in a state, unchanged."""
     if isinstance(results, tuple):
         return tuple(_as_float(part, precision) for part in results)
     return results.float() if isinstance(results, Tensor) and results.dtype == precision else results
@@ -180,10 +180,11 @@ def _shape(value: Any) -> Any:
 
 
 class BatchPlayer:
-    """A player for a VecEnv: it returns flat actions for batches of any of its agents.
+    """A policy that plays a VecEnv: it returns flat actions for batches with any of the agents.
 
-    actor: the policy. The player stores the frames and the state of each of ``num_agents`` agents from batch to batch.
-    greedy: take the most likely actions instead of sampling. seed: the seed for sampling; None for a random one.
+    actor: the policy. From batch to batch, the player stores the frames and the state of each of ``num_agents`` agents.
+    greedy: whether to take the most likely actions instead of sampling. seed: the seed for sampling; by default, a
+    random one.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class BatchPlayer:
         greedy: bool = False,
         seed: int | None = None,
     ) -> None:
-        """Prepare to play num_agents agents. agents_per_env: by default num_agents.
+        """Prepare to play num_agents agents. agents_per_env: by default, num_agents.
 
         Raises SpaceError if the policy depends on agents' indices and needs another number of agents per environment.
         """
@@ -254,7 +255,8 @@ class Player:
     ) -> None:
         """Prepare to play an environment like that of rows.
 
-        rows: an emulated environment, used for its spaces and never stepped. owned: whether ``close`` closes it.
+        rows: an emulated environment, which is used for its spaces and never stepped. owned: whether ``close`` closes
+        it.
         """
         self.policy, self._owned, self._rows = actor.policy, owned, rows
         self._alone = rows.num_agents == 1 and not rows.multi_agent
@@ -264,11 +266,11 @@ class Player:
     def act(self, observations: Any, infos: Any = None) -> Any:
         """Return the action for an observation; with several agents, a dict of actions for a dict of observations.
 
-        infos: those returned with the observations, needed if they hold action masks. A policy that was trained with
-        the environment's state reads it from an agent's info["state"] if you put it there, else it reads zeros; the
-        actors of "central" policies do not use it. Raises SpaceError for an observation outside the environment's
-        space. With several agents, raises CallError if observations are not a dict, or are more than the environment's
-        agents.
+        infos: the infos returned with the observations, needed if they contain action masks. A policy that was trained
+        with the environment's state reads it from an agent's info["state"] if you put it there, else it reads zeros;
+        the actors of "central" policies do not use it. Raises SpaceError for an observation that does not fit the
+        environment's space. With several agents, raises CallError if observations are not a dict or are of more agents
+        than the environment has.
         """
         if self._alone:
             return self._act({None: observations}, {None: infos})[None]
@@ -299,7 +301,7 @@ class Player:
         return {agent: self._rows.action_of(row, agent) for agent, row in zip(agents, pairs, strict=True)}
 
     def close(self) -> None:
-        """Close the environment if the Player owns it. Safe to call again."""
+        """Close the environment if the Player owns it. May be called more than once."""
         if self._owned:
             self._rows.close()
 

@@ -32,7 +32,8 @@ def _separate(
 ) -> Separate:
     """Create a Separate: one policy per agent type.
 
-    policy: a name, or a list with one name per type. kwargs: arguments of every policy.
+    policy: a name for all types, or a list with one name per type. kwargs: arguments of every policy. Raises PlanError
+    if a list has another length, SpaceError if the policies' states differ in shape, and the errors of ``make_policy``.
     """
     count = num_types(observation_layout)
     names: Sequence[Any] = policy if isinstance(policy, (list, tuple)) else [policy] * count
@@ -54,8 +55,8 @@ def _teams(
 ) -> Teams:
     """Create a Teams: one policy per team.
 
-    places: the indices of each team's agents, by the team's name. policy, kwargs: as for ``make_policy``, for every
-    team.
+    places: the indices of each team's agents, keyed by the team's name. policy, kwargs: as for ``make_policy``, for
+    every team.
     """
     return Teams({team: make_policy(policy, observation_layout, action_space, **kwargs) for team in places}, places)
 
@@ -87,10 +88,11 @@ def make_policy(
         one per type, and the arguments of these policies), "teams" (one policy per team; its argument ``places`` maps a
         team's name to the indices of its agents in an environment), the name of your class as "module:Class", or the
         class itself.
-    kwargs: further arguments of the policy; "default" accepts those of both CNN and MLP, and ignores those that its
-        choice does not have.
+    kwargs: further arguments of the policy; "default" accepts those of both CNN and MLP, and ignores those that only
+        the other one has.
 
-    Raises PlanError for an unknown name or argument, SpaceError for spaces that the policy does not support.
+    Raises PlanError for an unknown name or argument, RegistryError if a "module:Class" does not exist, SpaceError for
+    spaces that the policy does not support.
     """
     if policy == "default":
         policy_class: Callable[..., Any] = CNN if has_images(observation_layout) else MLP
@@ -115,9 +117,9 @@ def make_policy(
 
 
 def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> None:
-    """Raise PlanError if ``make_policy(name, …, **kwargs)`` is known to create a policy unlike this one.
+    """Raise PlanError if ``make_policy(name, …, **kwargs)`` would create another kind of policy than this one.
 
-    This compares the class and, if the policy stores its layout and action space, the names and shapes of the weights;
+    Compares the classes and, if the policy stores its layout and action space, the names and shapes of the weights;
     policies from ``make_policy`` and those of this package store them. Also raises the errors of ``make_policy``.
     """
     factories: Any = (CNN, MLP) if name == "default" else (_class_of(name),)
@@ -165,13 +167,16 @@ def _made_for(policy: nn.Module) -> tuple[Layout, gymnasium.Space[Any]] | None:
 
 
 def require_known(name: str) -> None:
-    """Raise PlanError for an unknown policy name. Any module:Class is accepted without being imported."""
+    """Raise PlanError for an unknown policy name. Accepts any "module:Class" without importing it."""
     if name != "default" and ":" not in name:
         _class_of(name)
 
 
 def _class_of(policy: str | Callable[..., nn.Module]) -> Callable[..., Any]:
-    """Return the class or function that a policy name other than "default" stands for. Raises PlanError if unknown."""
+    """Return the class or function for a policy name other than "default"; return a callable unchanged.
+
+    Raises PlanError for an unknown name, RegistryError if a "module:Class" does not exist.
+    """
     if not isinstance(policy, str):
         return policy
     if policy in POLICIES:

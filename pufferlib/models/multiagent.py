@@ -1,4 +1,4 @@
-"""Multi-agent policies: a critic that sees the environment's state, and one policy per agent type or team.
+"""Multi-agent policies: a critic that sees the environment's state, and separate policies per agent type or team.
 
 ``Central`` and ``Separate`` read the leaves that ``wrap(state=True)`` and ``wrap(agent_type=True)`` add to
 observations, so they are trained, saved and played like any other policy. ``Teams`` uses the agents' indices, for
@@ -30,7 +30,7 @@ class Central(ActorCritic):
 
     The critic thus learns from information that no agent has, and each agent still acts on its own observation. Both
     have two tanh layers, as in ``MLP``, which also explains the arguments. Raises SpaceError if there is no leaf
-    "state".
+    "state" at the top of the observation.
 
     Source: Lowe et al., arXiv:1706.02275; with PPO, Yu et al., arXiv:2103.01955.
     """
@@ -66,11 +66,11 @@ class Columns(nn.Module):
 
 
 class Separate(nn.Module):
-    """One policy per agent type: each row goes to the policy of its leaf "agent_type", and trains only that policy.
+    """One policy per agent type: the leaf "agent_type" decides which policy handles a row and is trained on it.
 
     policies: one per type, in the order in which ``wrap(agent_type=True)`` numbers the types, all for the same layout
-    and actions. Rows of absent agents, which are zeros, go to the first. On a GPU each call synchronizes once, to count
-    the rows of each type.
+    and actions. Rows of absent agents, which are zeros, go to the first policy. On a GPU, each call synchronizes once,
+    to count the rows of each type.
     """
 
     def __init__(self, observation_layout: Layout, policies: Sequence[nn.Module]) -> None:
@@ -110,9 +110,9 @@ class RecurrentSeparate(Separate):
 class Teams(nn.Module):
     """One policy per team: an agent's index in its environment determines its team.
 
-    policies: one per team, by the team's name, without a state, all for the same layout and actions. places: the
-    indices of each team's agents, by the team's name. Raises PlanError if an index belongs to no team or to two, if a
-    team has no agent, if policies and places name different teams, and for a policy with a state.
+    policies: one policy per team, keyed by the team's name; all are for the same layout and actions, and have no state.
+    places: the indices of each team's agents, with the same keys. Raises PlanError if an index belongs to no team or to
+    two, if a team has no agent, if policies and places have different keys, and for a policy with a state.
     """
 
     def __init__(self, policies: Mapping[str, nn.Module], places: Mapping[str, Sequence[int]]) -> None:
@@ -144,7 +144,8 @@ class Teams(nn.Module):
     ) -> tuple[Outputs, Tensor, State | None]:
         """Return (outputs, values, state), in the order of the rows.
 
-        places: int64 (rows,), the index of each row's agent. None: rows are those of complete environments, in order.
+        places: int64 (rows,), the index of each row's agent; may be omitted if the rows are those of complete
+        environments, in order.
         """
         if places is None:
             places = torch.arange(self.num_places, device=observations.device).repeat(
@@ -202,9 +203,9 @@ def _leaf(layout: Layout, name: str, policy: str, flag: str) -> gymnasium.Space[
 
 
 def _joined(parts: Sequence[Any], back: Tensor) -> Any:
-    """Concatenate tensors, or tuples of tensors, of all agent types in the order of the rows; None for None.
+    """Join the results of all agent types, tensors or tuples of tensors, in the order of the rows.
 
-    back: (rows,), the index of each row in the concatenation.
+    back: (rows,), the index of each row in the concatenation. Returns None if the results are None.
     """
     if parts[0] is None:
         return None

@@ -24,8 +24,8 @@ State = tuple[Tensor, ...]
 class ActorCritic(nn.Module):
     """An actor and a critic that share no weights, because with large returns the critic's gradients would dominate.
 
-    read: a function from observations to features. network: a function of (num_outputs, gain) that creates the actor or
-    the critic, a module from features to outputs.
+    read: a function that converts observations to features. network: a function of (num_outputs, gain) that creates the
+    actor or the critic, a module that converts features to outputs.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ActorCritic(nn.Module):
 
 
 class MLP(ActorCritic):
-    """An actor and a critic with two tanh layers each, for observations of any structure, read as numbers.
+    """An actor and a critic with two tanh layers each; observations of any structure are read as numbers.
 
     hidden_size: the size of each layer. normalize: as for ``Features``.
     """
@@ -92,10 +92,10 @@ class CNN(ActorCritic):
 
 
 class Nature(nn.Module):
-    """An actor and a critic that share an encoder of images: half of a CNN's work, and usual for Atari.
+    """An actor and a critic that share an encoder of images, which halves a CNN's work and is usual for Atari.
 
     hidden_size: the size of the encoder's last layer. normalize: as for ``Features``, for the numbers that are not
-    images.
+    images. Raises SpaceError if there are no images.
 
     Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015.
     """
@@ -126,7 +126,7 @@ class Nature(nn.Module):
 class LSTM(nn.Module):
     """A recurrent policy: an LSTM on the features of any encoder, with an actor and a critic that read its output.
 
-    encoder: a module from observations to features, (rows, num_features); by default the default policy's first layers.
+    encoder: a module that converts observations to features, (rows, num_features); by default, ``default_encoder``.
     hidden_size: the size of the LSTM's output. normalize: as for ``Features``, in the default encoder.
     """
 
@@ -166,7 +166,7 @@ class LSTM(nn.Module):
     def unroll(
         self, observations: Tensor, state: State, starts: Tensor, action_mask: Tensor | None = None
     ) -> tuple[Outputs, Tensor]:
-        """Return (outputs, values) of many steps; all layers except the LSTM process the steps at once."""
+        """Return the (outputs, values) of many steps; all layers except the LSTM process the steps at once."""
         num_steps, rows = starts.shape
         features = self.encoder(observations.flatten(0, 1)).unflatten(0, (num_steps, rows))
         hidden, cell = state
@@ -212,9 +212,9 @@ def image_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> 
 
 
 class Perceptron(nn.Sequential):
-    """A sequence of linear and tanh layers that computes what ``nn.Sequential`` would, without a call per layer.
+    """A sequence of linear and tanh layers that computes the same as ``nn.Sequential``, without a call per layer.
 
-    For the few rows of a batch, calling five modules took almost half of the time (26 us; 15 us without). Layers with
+    For the few rows of a batch, calling five modules took almost half of the time (26 µs; 15 µs without). Layers with
     hooks and layers of other types are still called.
     """
 
@@ -238,7 +238,7 @@ def _hooked(layer: Any) -> bool:
 
 
 def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float) -> Perceptron:
-    """Return a Perceptron of two tanh layers and an output layer, whose weights have this gain."""
+    """Return a Perceptron of two tanh layers and an output layer; the output layer's weights have this gain."""
     return Perceptron(
         orthogonal(nn.Linear(num_inputs, hidden_size)),
         nn.Tanh(),
@@ -249,7 +249,7 @@ def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float)
 
 
 class Sight(nn.Module):
-    """An encoder of the tensors of ``Images``: convolutions for each size of image, with the numbers appended.
+    """An encoder of the tensors that ``Images`` returns: convolutions for each image size, with the numbers appended.
 
     shapes: the shapes of the images, each (channels, height, width).
     """
@@ -273,7 +273,7 @@ def vision(layout: Layout, read: Frames | Images, channels: tuple[int, int, int]
 
 
 def convolutions(num_channels: int, channels: tuple[int, int, int]) -> nn.Sequential:
-    """Return an encoder from images to (rows, num_features): the convolutions of Mnih et al., 2015."""
+    """Return an encoder that converts images to (rows, num_features) with the convolutions of Mnih et al., 2015."""
     first, second, third = channels
     return nn.Sequential(
         orthogonal(nn.Conv2d(num_channels, first, 8, stride=4)),
@@ -287,7 +287,7 @@ def convolutions(num_channels: int, channels: tuple[int, int, int]) -> nn.Sequen
 
 
 def orthogonal(layer: Any, gain: float = math.sqrt(2)) -> Any:
-    """Initialize a layer with orthogonal weights of this gain and a bias of zeros, and return it."""
+    """Initialize a layer with orthogonal weights of this gain and a bias of zeros; return the layer."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

@@ -1,7 +1,6 @@
-"""Per-agent data that lasts from row to row, by agent id: recent frames, and the state of a recurrent policy.
+"""Data that is stored for each agent id from row to row: recent frames, and the state of a recurrent policy.
 
-A row whose mask is False begins an episode, an agent's life, or the rows of another agent with this id, and resets the
-data.
+A row whose mask is False is the first one of an episode, or of a new agent with this id, and resets the data.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["FrameStack", "Memory"]
 class Memory:
     """The states of a recurrent policy, one per agent.
 
-    initial: the state at the beginning of an episode, with a row per agent; it is stored and not changed.
+    initial: the state at the beginning of an episode, with one row per agent; it is stored, and never changed.
     """
 
     def __init__(self, initial: State) -> None:
@@ -32,7 +31,7 @@ class Memory:
         self._states = tuple(part.clone() for part in initial)
 
     def of(self, agent_ids: Tensor, masks: Tensor) -> State:
-        """Return these agents' states as new tensors, (rows, …); the initial state where a mask is False.
+        """Return these agents' states as new tensors, (rows, …), with the initial state where a mask is False.
 
         agent_ids: (rows,) int64; masks: (rows,) bool. Both are on the device of the states.
         """
@@ -54,9 +53,10 @@ class Memory:
 class FrameStack:
     """A stack of each agent's last ``num_frames`` observations; when an episode begins, its first observation fills it.
 
-    layout: the layout of one observation; the attribute is the layout of the stack. num_agents: the number of agents.
-    Images get more channels, other 2-D Boxes a new first axis, and other Boxes a longer first axis, with the oldest
-    frames first; other observations become a Tuple. Raises PlanError if num_frames is less than 1.
+    layout: the layout of one observation; the attribute of this name is the layout of the stack. num_agents: the number
+    of agents. 3-D Boxes whose first two axes are as long as an image's get more channels, 2-D Boxes a new first axis,
+    and other Boxes a longer first axis; other observations become a Tuple. The oldest frames come first. Raises
+    PlanError if num_frames is less than 1.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FrameStack:
 
 
 def stacked_layout(layout: Layout, num_frames: int) -> Layout:
-    """Return the layout of stacked observations: ``layout`` itself for one frame.
+    """Return the layout of stacked observations; for one frame, ``layout`` itself.
 
     Raises PlanError if num_frames is less than 1.
     """

@@ -1,4 +1,4 @@
-"""Readers of observations, which convert rows of any layout to images for convolutions, and to numbers."""
+"""Readers of observations: they convert rows of any layout to images for convolutions, and to numbers."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:
 
 
 class Frames:
-    """A reader that converts one leaf, uint8 images, to (rows, channels, height, width) float32.
+    """A reader that converts a leaf of uint8 images to (rows, channels, height, width) float32.
 
-    Values range from 0 to 1, which stands for the space's maximum. space: (height, width), or with channels last or
-    first.
+    Results range from 0 to 1, where 1 stands for the space's maximum. space: the Box of one image, (height, width), or
+    with channels last or first.
     """
 
     def __init__(self, space: Box) -> None:
@@ -110,10 +110,11 @@ class Images(nn.Module):
 
 
 class Features(nn.Module):
-    """A reader that converts rows of any layout to (rows, size) float32: discrete leaves one-hot, others as numbers.
+    """A reader that converts rows of any layout to (rows, size) float32.
 
-    normalize: whether to standardize the numbers of Boxes by running statistics; see ``observe``. without: the paths of
-    leaves to leave out.
+    Discrete and MultiDiscrete leaves become one-hot vectors, other leaves numbers: unchanged for Boxes within -1 to 1,
+    else on a logarithmic scale. normalize: whether to standardize leaves other than Discrete, MultiDiscrete and
+    MultiBinary by running statistics instead; see ``observe``. without: the paths of leaves to leave out.
     """
 
     def __init__(self, layout: Layout, normalize: bool = False, without: Collection[Path] = ()) -> None:
@@ -146,7 +147,7 @@ class Features(nn.Module):
         return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
 
     def columns_without(self, name: str) -> list[int]:
-        """Return the indices of the features that do not come from the top-level leaf of this name."""
+        """Return the indices of the features that come from anything but the top-level part of this name."""
         pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
         column_flags: list[bool] = []
         for (path, _), piece in zip(self.readers, pieces, strict=True):
@@ -172,7 +173,8 @@ class OneHot(nn.Module):
     def forward(self, leaf: Tensor) -> Tensor:
         """Return the one-hot vectors of a leaf.
 
-        It compares rather than indexes, because the zeros in an absent agent's row may not be a valid option.
+        The values are compared rather than used as indices, because zero, as in an absent agent's row, may be no valid
+        option.
         """
         return (leaf[:, self._elements] == self._options).float()
 
@@ -187,7 +189,7 @@ def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
 
 
 def _tame(leaf: Tensor) -> Tensor:
-    """Convert unbounded values, such as counts, letters and positions, to a logarithmic scale that suits networks."""
+    """Convert values such as counts, letters and positions to a signed logarithmic scale, which suits networks."""
     numbers = leaf.float()
     return numbers.abs().log1p().copysign(numbers)
 

@@ -18,7 +18,7 @@ class RunningNorm(nn.Module):
     """A layer that standardizes numbers by the statistics of all rows passed to ``observe`` so far.
 
     Numbers are (rows, size) float32. which: (size,) bool, the columns to standardize; the others are only clipped.
-    bound: results are clipped to -bound to bound.
+    bound: the absolute value to which results are clipped.
     """
 
     _which: Tensor
@@ -42,7 +42,7 @@ class RunningNorm(nn.Module):
         return ((numbers - self.mean) / std).clamp(-self.bound, self.bound)
 
     def _update(self, numbers: Tensor) -> None:
-        """Update the mean and the variance with these rows. Source: Chan, Golub, LeVeque, 1983."""
+        """Update the mean and the variance with these rows. Source: Chan, Golub and LeVeque, 1983."""
         if not len(numbers):
             return
         variance, mean = torch.var_mean(numbers, 0, correction=0)

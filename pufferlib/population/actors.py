@@ -1,4 +1,4 @@
-"""A coordinator's workers as Ray actors, which are replaced if they die."""
+"""A coordinator's workers as Ray actors, which are replaced when they die."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SLICE_S = 0.5  # longest wait between two checks of the cluster's head
 
 
 class RemoteTaskRunner:
-    """The class of the Ray actors: a ``TaskRunner`` that ``start`` creates."""
+    """The class of the Ray actors, which wraps a ``TaskRunner`` that ``start`` creates."""
 
     def start(self, payload: bytes, path: Sequence[str]) -> str:
-        """Make the environments, and return the actor's location as text.
+        """Create the environments, and return the actor's location as text.
 
         path: the coordinator's ``sys.path``; its folders that exist on this machine are appended to the actor's.
         """
@@ -50,9 +50,9 @@ class RemoteTaskRunner:
         return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
 
     def work(self, payload: bytes, order: Order, *contents: Content) -> Any:
-        """Run a task, and return its result or FailedTask.
+        """Run a task; return its result, or a FailedTask if it raised.
 
-        contents: of ``order.new``, which Ray has fetched.
+        contents: the contents with the digests ``order.new``, which Ray has fetched.
         """
         import cloudpickle
 
@@ -62,18 +62,19 @@ class RemoteTaskRunner:
         return result._replace(cause=None) if isinstance(result, FailedTask) else result
 
     def close(self) -> None:
-        """Close the environments."""
+        """Close the environments, if they were created."""
         if hasattr(self, "_task_runner"):
             self._task_runner.close()
 
 
 @dataclass
 class RemoteWorker:
-    """A worker, and its current actor.
+    """A worker and its current actor.
 
-    handle, call: Ray's references to the actor and to its running call. number: of the running task; None during
-    another call, or if the task's result is no longer wanted. location: of the actor, as text; "" until it has made its
-    environments. digests: of the contents that it has been sent. since_s: when the call started, as ``time.monotonic``.
+    handle, call: Ray's references to the actor and to its running call. number: the number of the running task; None
+    during another call, or if the task's result is no longer needed. location: the actor's location as text; "" until
+    it has created its environments. digests: the digests of the contents sent to it. since_s: the time at which the
+    call started, a reading of ``time.monotonic``.
     """
 
     index: int
@@ -183,7 +184,7 @@ class RayWorkers:
         return results
 
     def _fetch_result(self, worker: RemoteWorker) -> Any:
-        """Return the result of a finished call, and replace the actor if it has died."""
+        """Return the result of a finished call; if the actor has died, replace it and return a LostTask."""
         call, number, worker.call, worker.number = worker.call, worker.number, None, None
         try:
             result = self._ray.get(call)
@@ -222,7 +223,7 @@ class RayWorkers:
         self._start(worker)
 
     def _require_placed(self) -> None:
-        """Raise PlatformError if no actor has been ready for longer than start_timeout."""
+        """Raise PlatformError if there has been no ready actor for more than start_timeout."""
         if any(worker.location for worker in self._workers):
             self._waited_s = 0.0
         elif self._waited_s > self._start_s:

@@ -1,4 +1,4 @@
-"""Coordinator: hands tasks to idle workers, in this process or over Ray, and returns each result exactly once."""
+"""Coordinator: assigns tasks to idle workers, in this process or over Ray, and returns each result exactly once."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ class Coordinator:
         with Coordinator(pool, GameEnv, num_actors=4, num_envs=64, env_kwargs={"game": "leduc_poker"}) as coordinator:
             Evaluator(coordinator, pool, min_episodes=1000)(table)
 
-    Idle workers are given the next task. A task that is lost with its worker goes to another one, with a warning, and a
-    new worker replaces the lost one. A policy's weights are sent to a worker once, a learner's once per version.
-    pool: holds the tasks' policies. env, make_kwargs: arguments of ``pufferlib.make`` in each worker. num_actors: of
-    Ray; 0: this process is the only worker, and Ray is not needed. max_retries: how often a task may be lost before
-    WorkerError is raised. task_timeout: seconds after which a task counts as lost, since a hanging task never ends. Its
-    actor is then killed; without actors, tasks run in a thread, which is then abandoned. None: no limit. torch_threads:
-    the number of torch's threads during a task; with the same number, a task has the same result on every machine of
-    one kind.
-    address, resources, placement: of the actors, as for backend "ray". start_timeout: seconds within which the first
-    actor must have made its environments.
-    Raises PlanError for invalid counts and seconds, and the errors of ``pufferlib.make`` and of Ray.
+    Each idle worker gets the next task. If a task is lost with its worker, a warning is issued, a new worker replaces
+    the lost one, and the task is run again. A policy's weights are sent to a worker once, a learner's once per version.
+
+    pool: the pool of the tasks' policies. env, make_kwargs: arguments of ``pufferlib.make`` in each worker. num_actors:
+        the number of Ray actors; with 0, this process is the only worker, and Ray is not needed.
+    max_retries: how often a task may be lost before WorkerError is raised.
+    task_timeout: the time in seconds after which a task counts as lost, since a hanging task never ends; by default, no
+        limit. Its actor is then killed; without actors, tasks run in a thread, which is then abandoned.
+    torch_threads: the number of torch's threads during a task; with the same number, a task has the same result on all
+        machines of the same kind.
+    address, resources, placement: arguments of the backend "ray", for the actors. start_timeout: the time in seconds
+        within which the first actor must have created its environments.
+
+    Raises PlanError for invalid counts and times, and the errors of ``pufferlib.make`` and of Ray.
     """
 
     def __init__(
@@ -79,11 +82,12 @@ class Coordinator:
             )
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Run tasks on idle workers; yield each with its result, once, in the order of the tasks.
+        """Run tasks on idle workers; yield each task once, with its result, in the order of the tasks.
 
-        tasks: the next one is requested when a worker is idle. If the caller stops early, the results of running tasks
-        are discarded. Raises WorkerError with the name of a task that raised, or was lost more than ``max_retries``
-        times, and CallError if another ``run`` has not ended.
+        tasks: an iterable, from which the next task is taken when a worker is idle. If the caller stops early, the
+        results of running tasks are discarded. Raises WorkerError, with the task's name, if a task raises or is lost
+        more than ``max_retries`` times; PlanError if a task refers to an unknown policy or cannot be pickled for an
+        actor; CallError if another ``run`` has not ended; ClosedError after ``close``; and the errors of Ray.
         """
         self._require_open()
         if self._running:
@@ -146,7 +150,7 @@ class Coordinator:
                 lost_numbers.append(number)
 
     def close(self) -> None:
-        """End all workers and their environments. Running tasks are lost."""
+        """End all workers and close their environments. Running tasks are lost."""
         if not self._closed:
             self._closed = True
             self._workers.close()

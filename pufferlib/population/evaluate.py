@@ -1,4 +1,4 @@
-"""Evaluator: fills the cells of a payoff table by playing in VecEnvs, whose environments may finish in any order."""
+"""Evaluator: fills the cells of a payoff table by playing episodes, which may finish in any order, in VecEnvs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROUND_TASKS = 8  # planned together from the intervals, although one may be enou
 
 
 class Lot(NamedTuple):
-    """Episodes of one cell that are counted together. batch_id: unique in the cell."""
+    """Episodes of one cell that are counted together. batch_id: an id that is unique in the cell."""
 
     matchup: Matchup
     batch_id: str
@@ -41,16 +41,20 @@ class Lot(NamedTuple):
 class Evaluator:
     """A callable that plays the episodes that a payoff table lacks.
 
-    First each cell gets ``min_episodes``. Then, with ``half_width``, the cell with the widest interval gets more, until
-    no half width exceeds it or each cell has ``max_episodes``.
-    Episodes are counted when they start, and each episode started for a cell is awaited: stopping at a number of
-    finished ones would favour short episodes. Blocks of adjacent environments play the same cell, so that each policy
-    has adjacent rows in a batch, and little has to be gathered.
-    vec: is reset by each call; or a coordinator of the same pool, whose workers play a few cells at a time. The results
-    then depend on ``seed`` and the table, but not on the number of workers or their failures, if the environments keep
-    the laws of ``VecEnv`` and its batches hold all of them (``batch_size == num_envs``). pool: holds the policies.
-    seats, greedy, seed: see ``Router``. task_episodes: the number of a cell's episodes that are counted together, and
-    of the environments in a block. confidence: of the intervals.
+    First, each cell gets ``min_episodes``. Then, if ``half_width`` is passed, the cell with the widest confidence
+    interval gets more, until no interval's half width exceeds it or each cell has ``max_episodes``.
+    The episodes to count are chosen when they start, and each of them is awaited: stopping after a number of finished
+    ones would favour short episodes. Blocks of adjacent environments play the same cell, so that each policy has
+    adjacent rows in a batch, and little has to be gathered.
+
+    vec: a VecEnv, which each call resets; or a coordinator with the same pool, whose workers play a few cells at a
+        time. The results then depend on ``seed`` and the table, but not on the number of workers or their failures, if
+        the environments keep the laws of ``VecEnv`` and batches hold all of them (``batch_size == num_envs``).
+    pool: the pool of the table's policies. seats, greedy, seed: see ``Router``. task_episodes: how many of a cell's
+        episodes are counted together, and how many environments form a block. confidence: the confidence level.
+
+    Raises PlanError for invalid counts, for ``half_width`` without ``max_episodes``, and for a coordinator with another
+    pool.
     """
 
     def __init__(
@@ -80,10 +84,11 @@ class Evaluator:
         self._seeds = np.random.SeedSequence(seed)
 
     def __call__(self, table: PayoffTable, weights: Array | None = None) -> int:
-        """Play until the table is complete; return the number of episodes counted.
+        """Play until the table is complete; return the number of newly counted episodes.
 
-        weights: factors for the cells' half widths, (n_0, n_1, …); cells with larger factors become more precise, such
-        as those in a mixture's support.
+        weights: factors for the cells' half widths, (n_0, n_1, …); cells with larger factors, such as those in a
+        mixture's support, become more precise. Raises PlanError if the environments have another number of seats than
+        the table.
         """
         num_before = int(table.counts.sum())
         if isinstance(self._vec, Coordinator):
@@ -93,7 +98,7 @@ class Evaluator:
         return int(table.counts.sum()) - num_before
 
     def _play(self, vec: VecEnv, table: PayoffTable, weights: Array | None) -> None:
-        """Play in the Evaluator's VecEnv; a block that is free continues with the cell that needs episodes most."""
+        """Play in the Evaluator's VecEnv; a free block continues with the cell that needs episodes most."""
         planned: Counter[Matchup] = Counter()
 
         def count(lot: Lot, returns: Array) -> None:
@@ -104,7 +109,7 @@ class Evaluator:
         _play_out(vec, self._pool, schedule, table.num_seats, self._seats, self._greedy, seed)
 
     def _coordinate(self, coordinator: Coordinator, table: PayoffTable, weights: Array | None) -> None:
-        """Play on workers. A task's lots and seed must not depend on which results have already arrived."""
+        """Play on workers. A task's lots and seed must not depend on which results have arrived so far."""
         lots_per_task = max(1, round(FILL * coordinator.num_envs / self._lot_episodes))
         planned: Counter[Matchup] = Counter()
 
@@ -189,9 +194,9 @@ def play_lots(
     greedy: bool,
     seed: int,
 ) -> list[tuple[Lot, Array]]:
-    """Play each lot in a block of environments, and return it with its returns, (episodes, num_seats).
+    """Play each lot in a block of environments; return the lots with their returns, (episodes, num_seats).
 
-    All randomness comes from the seed.
+    All of the players' and the environments' randomness comes from the seed.
     """
     returns_by_lot: dict[Lot, Array] = {}
     source = iter(lots)
@@ -210,7 +215,11 @@ def _play_out(
     seed: int,
     reset_seed: int | None = None,
 ) -> None:
-    """Play until a schedule is over. reset_seed: for the environments; None: their random streams continue."""
+    """Play until a schedule is over.
+
+    reset_seed: the environments' seed; by default, their random streams continue. Raises PlanError if the environments
+    have another number of seats.
+    """
     seats = seats or seats_of(vec)
     if num_seats != len(seats):
         raise PlanError(f"the table has {num_seats} seats, the environments {len(seats)}")
@@ -236,8 +245,8 @@ class _OpenLot:
 class _Schedule:
     """The matchmaker of an evaluation, which assigns lots to blocks of environments.
 
-    next_lot: returns the next lot, or None if none is needed for now. count: called with each complete lot and its
-    returns.
+    next_lot: a function that returns the next lot, or None if none is needed for now. count: a function that is called
+    with each complete lot and its returns.
     """
 
     def __init__(
@@ -251,7 +260,7 @@ class _Schedule:
         self._by_block: dict[int, _OpenLot | None] = {}  # by block of environments
 
     def is_over(self) -> bool:
-        """Return whether no lot is open and no other is needed."""
+        """Return whether no lot is open and no other lot is needed; open the next one if it is needed."""
         if not self._num_open and (lot := self._open()) is not None:
             self._retries.append(lot)
         return not self._num_open

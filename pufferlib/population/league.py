@@ -1,4 +1,4 @@
-"""League: a population that grows by PSRO in a folder, and can be resumed exactly where it stopped.
+"""League: a population that grows by PSRO, is stored in a folder, and can be resumed exactly where it stopped.
 
 league.toml           its settings
 pool/                 its policies
@@ -47,12 +47,13 @@ FORMAT = "pufferlib league 1"
 
 @dataclass(frozen=True)
 class Setup:
-    """The argument of functions that make an oracle, passed before the ``oracle_kwargs``.
+    """The argument of functions that create an oracle, passed before the ``oracle_kwargs``.
 
-    settings: of the league. pool: receives the new policies. seats: the oracle's methods take their indices. make_env:
-    makes a VecEnv of the league's environments from ``pufferlib.make``'s arguments. seed: randomness should depend only
-    on it and on ``len(pool)``, so that an interrupted league resumes with the same results. coordinator: returns the
-    league's coordinator; None if it has no workers.
+    settings: the league's settings. pool: the pool for the new policies. seats: the league's seats, whose indices the
+    oracle's methods take. make_env: a function that creates a VecEnv of the league's environments from arguments of
+    ``pufferlib.make``. seed: the seed of the oracle; all randomness should depend only on it and on ``len(pool)``, so
+    that an interrupted league resumes with the same results. coordinator: a function that returns the league's
+    coordinator; None if the league has no workers.
     """
 
     settings: Settings
@@ -64,14 +65,14 @@ class Setup:
 
 
 def exact_oracle(setup: Setup, max_nodes: int = MAX_NODES) -> Oracle:
-    """Return an oracle that computes best responses. Raises PlanError if there is no game, or its tree is too large."""
+    """Return an oracle that computes best responses. Raises PlanError if the league has no game or it is too large."""
     if setup.settings.game is None:
         raise PlanError(f'oracle="exact" needs a game, and env={setup.settings.env!r} is none; name another oracle')
     return ExactOracle(setup.settings.game, setup.pool, max_nodes=max_nodes)
 
 
 class League:
-    """The state of a league, as stored in its folder. Iterating over it continues the league until it stops.
+    """A league, as stored in its folder. Iterating over it continues the league until it stops.
 
     ::
 
@@ -79,12 +80,13 @@ class League:
             for iteration in league:
                 print(iteration.number, iteration.nash_conv)
 
-    After an iteration is yielded, all of it is on disk. Whatever ends the program, ``League.resume(folder)`` continues
+    An iteration is yielded once all of it is on disk. Whatever ends the program, ``League.resume(folder)`` continues
     with the same results as without the interruption, if oracle and environments are deterministic: the exact oracle
     always is, as are payoffs sampled on the backends serial and multiprocessing.
 
-    settings, folder, pool, table, seats: of the league. rows: the lines of metrics.jsonl, one dict per iteration.
-    state: the content of state.json, or None for a new league. trust: see ``resume``.
+    settings, folder, pool, table, seats: the league's settings, folder, policies, payoffs and seats. rows: the lines of
+    metrics.jsonl, one dict per iteration. state: the content of state.json, or None for a new league. trust: see
+    ``resume``.
     """
 
     def __init__(
@@ -115,10 +117,10 @@ class League:
 
     @classmethod
     def begin(cls, settings: Settings, folder: str | os.PathLike[str]) -> League:
-        """Create a folder for a new league.
+        """Create the folder of a new league, and return the league.
 
-        Raises CallError if the folder has a league with a complete iteration, PlanError if it is a file or in one, and
-        the errors of ``Settings.check``.
+        Raises CallError if the folder has a league with a complete iteration, PlanError if its path leads to or through
+        a file, and the errors of ``Settings.check``.
         """
         folder = Path(folder)
         if (folder / STATE).exists():
@@ -137,9 +139,10 @@ class League:
     ) -> League:
         """Return the league in a folder, ready to continue.
 
-        actors: a new number of Ray actors. stop: new values for fields of ``Stop``. Both are saved; None keeps the old
-        value. trust: see ``read_policy``; needed if policies are of a module outside the current folder.
-        Raises PlanError if there is no league, CheckpointError if it is damaged.
+        actors: a new number of Ray actors. stop: new values for fields of ``Stop``. Both are saved; None leaves a value
+        unchanged. trust: see ``read_policy``; must be True if policies come from a module outside the current folder.
+        Raises PlanError if there is no league, if a new value is invalid, or for actors of a league without workers;
+        raises CheckpointError if the league is damaged.
         """
         folder = Path(folder)
         if not (folder / SETTINGS).is_file():
@@ -176,7 +179,7 @@ class League:
         return product(self.table.populations, self.rows[-1]["mixture"])
 
     def stopped(self) -> str | None:
-        """Return why the league has stopped, as a clause, or None if it has not."""
+        """Return the reason why the league has stopped, as a clause; None if it has not."""
         if not self.rows:
             return None
         row, stop = self.rows[-1], self.settings.stop
@@ -191,7 +194,7 @@ class League:
         return None
 
     def vec(self) -> pufferlib.VecEnv:
-        """Return the VecEnv in which the league plays; made at the first call, closed by ``close``."""
+        """Return the VecEnv in which the league plays, created at the first call and closed by ``close``."""
         if self._vec is None:
             evaluation = self.settings.evaluation
             self._vec = make_env(
@@ -205,9 +208,9 @@ class League:
         return self._vec
 
     def coordinator(self) -> Coordinator:
-        """Return the league's workers; made at the first call, closed by ``close``.
+        """Return the coordinator of the league's workers, created at the first call and closed by ``close``.
 
-        Raises CallError if the league has none.
+        Raises CallError if the league has no workers.
         """
         workers, evaluation = self.settings.workers, self.settings.evaluation
         if workers is None:
@@ -230,7 +233,7 @@ class League:
         return self._coordinator
 
     def who(self) -> str | None:
-        """Describe the workers, their kinds of tasks, and the number of tasks done since they were started.
+        """Describe the workers, what they compute, and how many tasks they have done since they were started.
 
         Returns None for a league without workers.
         """
@@ -250,8 +253,8 @@ class League:
     def __iter__(self) -> Iterator[Iteration]:
         """Continue the league, and yield each iteration once it is on disk.
 
-        Raises CallError if an earlier iteration of this object was interrupted, because its pool and table contain half
-        of it; PlanError if the oracle cannot compute what the settings need.
+        Raises CallError if an iteration of this object was interrupted, because its pool and table then contain half of
+        it; PlanError if the oracle cannot compute what the settings require.
         """
         if self._is_running:
             raise CallError(f"an iteration was broken off here; League.resume({str(self.folder)!r}) goes on")
@@ -292,7 +295,7 @@ class League:
             self._is_running = True
 
     def oracle(self) -> Any:
-        """Return the oracle; made at the first call, and closed by ``close`` if it has a method of that name."""
+        """Return the oracle, created at the first call and closed by ``close`` if it has a method of that name."""
         if self._oracle is None:
             settings = self.settings
             coordinator = None if settings.workers is None else self.coordinator
@@ -322,7 +325,7 @@ class League:
         )(table)
 
     def _save(self, iteration: Iteration) -> None:
-        """Write an iteration to disk. Replacing state.json, which comes last, makes the iteration count."""
+        """Write an iteration to disk; it becomes valid when state.json is replaced at the end."""
         assert self.table is not None
         row = {
             "iteration": iteration.number,
@@ -350,7 +353,7 @@ class League:
                 path.unlink()
 
     def close(self) -> None:
-        """Close the VecEnv, the workers and the oracle, if they were made."""
+        """Close the VecEnv, the workers and the oracle, if they were created."""
         if self._vec is not None:
             self._vec.close()
             self._vec = None
@@ -369,10 +372,11 @@ class League:
 
 
 def make_env(settings: Settings, env_kwargs: Mapping[str, Any] | None = None, **arguments: Any) -> pufferlib.VecEnv:
-    """Return a VecEnv of a league's environments. env_kwargs: added to the settings'. arguments: of ``pufferlib.make``.
+    """Create a VecEnv of a league's environments.
 
-    If the league has a game and the exact oracle, whose policies read numbers of information states, these numbers are
-    the observations by default.
+    env_kwargs: arguments of the environments, in addition to those in the settings. arguments: arguments of
+    ``pufferlib.make``. If the league has a game and the exact oracle, whose policies read numbers of information
+    states, these numbers are the observations by default.
     """
     env, env_kwargs = _env(settings, env_kwargs or {})
     return pufferlib.make(env, env_kwargs=env_kwargs, **arguments)

@@ -33,10 +33,10 @@ ORACLES = {
 
 @dataclass(frozen=True)
 class Stop:
-    """The stopping conditions of a league: the first that holds ends it. None disables a condition.
+    """The stopping conditions of a league, which ends when one of them holds. None disables a condition.
 
-    nash_conv: at most this value. iterations: completed; 0: only the first policies are made. policies: of one seat.
-    seconds: of work.
+    nash_conv: NashConv is at most this value. iterations: so many iterations are complete; with 0, only the first
+    policies are created. policies: a seat has so many policies. seconds: the league has worked for so long.
     """
 
     nash_conv: float | None = None
@@ -47,7 +47,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The source of payoffs: "exact", computed by the oracle, or "sampled", played by an ``Evaluator``.
+    """How a league gets its payoffs. payoffs: "exact" if the oracle computes them, "sampled" if an ``Evaluator`` plays.
 
     The other fields are arguments of the Evaluator and of the VecEnv in which it plays; exact payoffs need neither.
     """
@@ -65,10 +65,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Workers:
-    """The workers that evaluate and learn; the fields are arguments of a ``Coordinator``.
+    """The workers that evaluate and train policies; the fields are arguments of a ``Coordinator``.
 
-    actors: of Ray; 0: this process. A league's results do not depend on their number. Each has a VecEnv with the
-    settings of ``Evaluation``.
+    actors: the number of Ray actors, which does not affect a league's results; with 0, this process is the only worker.
+    Each worker has a VecEnv with the settings in ``Evaluation``.
     """
 
     actors: int = 0
@@ -79,13 +79,15 @@ class Workers:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a league. Raises PlanError, with the value and a way out, if they do not fit together.
+    """The settings of a league. Raises PlanError if a value is invalid, or values do not fit together.
 
-    game: a name for ``load_game``; or env: a registered name, or module:function. seats: maps each seat to its agents'
-    names or to patterns of them (``tagger_*``); if empty, each agent has its own seat. oracle: one of ``ORACLES``, or
-    module:function. solver: one of ``SOLVERS``. env_kwargs, oracle_kwargs, solver_kwargs: arguments. stop: when to end.
-    evaluation: the source of payoffs. workers: run evaluations and trainings as tasks; None: they run one after another
-    in this process.
+    game: a name for ``load_game``. env: instead of a game, the name of an environment, or "module:function". seats:
+    maps each seat to a list of its agents' names or patterns of names (``tagger_*``); if empty, each agent has its own
+    seat.
+    oracle: one of ``ORACLES``, or "module:function". solver: one of ``SOLVERS``. env_kwargs, oracle_kwargs,
+    solver_kwargs: further arguments of these. seed: the seed of all randomness. stop: the stopping conditions.
+    evaluation: how payoffs are computed. workers: the workers that run evaluation and training as tasks; if None, both
+    run one after another in this process.
     """
 
     game: str | None = None
@@ -133,7 +135,7 @@ class Settings:
             self._check_workers(self.workers)
 
     def _try_solver(self) -> None:
-        """Raise PlanError for an argument that the solver refuses, before any episode is played."""
+        """Raise PlanError if the solver does not accept its arguments, before any episode is played."""
         arguments = dict(self.solver_kwargs)
         if isinstance(arguments.get("num_iterations"), int):
             arguments["num_iterations"] = min(arguments["num_iterations"], 1)
@@ -168,12 +170,15 @@ class Settings:
 
     @classmethod
     def read(cls, path: str | Path) -> Settings:
-        """Read settings from a TOML file. Raises PlanError; for an unknown key, with the nearest known one."""
+        """Read settings from a TOML file. Raises PlanError if it cannot be read, or for an invalid key or value."""
         return cls.of(read_toml(path, HINT), str(path))
 
     @classmethod
     def of(cls, values: Mapping[str, Any], source: str) -> Settings:
-        """Return the settings for values read from TOML. source: where they come from, for error messages."""
+        """Return the settings for values read from TOML. Raises PlanError if they are invalid.
+
+        source: the origin of the values, for error messages.
+        """
         fields = checked(values, cls, source)
         for name, table_type in (("stop", Stop), ("evaluation", Evaluation), ("workers", Workers)):
             if name in fields:
@@ -183,14 +188,14 @@ class Settings:
         return cls(**fields)
 
     def stopping(self, **changes: Any) -> Settings:
-        """Return a copy with other stopping conditions; None leaves a condition unchanged."""
+        """Return a copy with other stopping conditions; None changes nothing. Raises PlanError for negative values."""
         values = {name: value for name, value in changes.items() if value is not None}
         return replace(self, stop=replace(self.stop, **values))
 
     def with_actors(self, actors: int | None) -> Settings:
-        """Return a copy with another number of actors, which changes no result; None leaves it unchanged.
+        """Return a copy with another number of actors, which does not affect results; None leaves it unchanged.
 
-        Raises PlanError if the league has no workers.
+        Raises PlanError if the league has no workers, or for a number below 0.
         """
         if actors is None:
             return self
@@ -218,11 +223,14 @@ class Settings:
         return partial(solver, **self.solver_kwargs) if self.solver_kwargs else solver
 
     def targets(self) -> Targets | None:
-        """Return the targets that belong to the solver, or None if policies respond to its mixture."""
+        """Return the targets for the solver; None if policies respond to its mixture."""
         return targets_of(self.solver)
 
     def make_oracle(self) -> Callable[..., Any]:
-        """Return the function that makes the oracle. Raises PlanError for an argument that it does not take."""
+        """Return the function that creates the oracle.
+
+        Raises RegistryError if it does not exist, PlanError for an argument that it does not take.
+        """
         make = registry.load(ORACLES.get(self.oracle, self.oracle))
         parameters = inspect.signature(make).parameters.values()
         names = [

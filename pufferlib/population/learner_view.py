@@ -1,4 +1,4 @@
-"""LearnerView: a VecEnv reduced to one learner of a population, so that a trainer need not handle the others."""
+"""LearnerView: a VecEnv reduced to one learner of a population, so that a trainer need not handle other policies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 class LearnerView:
-    """A VecEnv with only the rows in which one learner acts or its episode ends; a router plays all others.
+    """A VecEnv with only the rows in which one learner acts or its episode ends; a router plays the other policies.
 
     ::
 
@@ -31,9 +31,9 @@ class LearnerView:
             batch = view.recv()     # the learner's rows, from one up to vec.agents_per_batch
             view.send(actions)      # one per row
 
-    The reward in an agent's row is the sum of those since its previous row, including any received while others acted;
-    they are not discounted. If an agent had nothing to do at the beginning of its episode, its first row has its mask
-    unset, as that beginning would have had. All other attributes are the VecEnv's. learner: its id in the router's
+    The reward in an agent's row is the undiscounted sum of its rewards since its previous row, including any received
+    while others acted. If an agent could not act when its episode began, its mask is False in its first row, as it
+    would have been at the beginning. All other attributes are the VecEnv's. learner: the learner's id in the router's
     pool.
     """
 
@@ -54,9 +54,9 @@ class LearnerView:
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the learner's rows in the next batch that has any, waiting up to ``timeout`` seconds.
 
-        Batches without any are answered in the meantime; their infos come with this one. timeout=None: no limit.
-        Raises RecvTimeout if none came in time; PlanError if none can come, because the matchmaker does not seat the
-        learner. After either, recv may be called again.
+        By default, there is no limit. The router answers batches without such rows; their infos come with the returned
+        batch. Raises RecvTimeout if no such row arrived in time; PlanError if none can arrive, because the matchmaker
+        does not seat the learner. After either, recv may be called again.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         num_batches = 0
@@ -83,7 +83,10 @@ class LearnerView:
         return Batch.of(tuple(column.to(batch.observations.device) for column in columns), infos)
 
     def _require_rows(self, num_batches: int, timeout: float | None, deadline: float | None) -> None:
-        """Raise PlanError if no learner's row can come, RecvTimeout if time is up. num_batches: so far, without one."""
+        """Raise PlanError if no row of the learner can arrive, RecvTimeout if the time is up.
+
+        num_batches: how many batches without such a row have been received.
+        """
         seated = None if self._router.plays(self._learner) else policies_of(self._router.matchmaker)
         if seated is not None and self._learner not in seated:
             raise PlanError(
@@ -100,7 +103,7 @@ class LearnerView:
         )
 
     def send(self, actions: Any) -> None:
-        """Send the actions for the rows of the last view, (rows, …); for a Tuple space, a pair of such arrays."""
+        """Send the actions for the rows that ``recv`` last returned, (rows, …); for a Tuple space, a pair of arrays."""
         pairs = isinstance(self._actions, tuple)
         for column, learner_column in zip(self._actions, actions, strict=True) if pairs else [(self._actions, actions)]:
             column[self._rows] = as_numpy(learner_column)

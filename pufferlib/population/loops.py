@@ -22,10 +22,11 @@ Targets = Callable[[Array, Mixture, int], Sequence[Mixture]]  # (payoffs, mixtur
 
 
 class Iteration(NamedTuple):
-    """The state of a loop before its next responses are made.
+    """The state of a loop before its next responses are computed.
 
-    number: of completed iterations, 0 at first. mixture: over the current populations. nash_conv: of the mixture, as
-    returned by ``measure``; None without one. seconds: since the loop started.
+    number: how many iterations have been completed, 0 at first. mixture: the mixture over the current populations.
+    nash_conv: the mixture's NashConv, as returned by ``measure``; None if there is no ``measure``. seconds: the time
+    since the loop started.
     """
 
     number: int
@@ -48,14 +49,19 @@ def psro(
     measure: Measure | None = None,
     targets: Targets | None = None,
 ) -> Iterator[Iteration]:
-    """Return an iterator over iterations, without end: evaluate, solve for a mixture, respond to it in each seat.
+    """Return an endless iterator over iterations: evaluate, solve for a mixture, respond to it in each seat.
 
-    oracle: makes the responses. table: of the populations; an empty one starts with the oracle's initial policies, any
-    other is continued. solver: computes the mixture: a function, or its name in a league's file, such as "lp_nash";
-    "rectified_nash" also sets its targets, as in a league. evaluate: fills the table's missing cells, such as an
-    ``Evaluator`` or ``ExactOracle.evaluate``; None if the solver reads no payoffs. measure: computes ``nash_conv``,
-    such as ``ExactOracle.nash_conv``. targets: returns the mixtures to which a seat's new policies respond, one policy
-    per mixture; None: only the solver's mixture. Raises PlanError for an unknown solver name.
+    oracle: the oracle that computes the responses. table: the payoff table of the populations; seats without policies
+        start with the oracle's initial ones.
+    solver: the function that computes the mixture, or its name in a league's file, such as "lp_nash"; the name
+        "rectified_nash" also sets its targets, as in a league.
+    evaluate: a function that fills the table's missing cells, such as an ``Evaluator`` or ``ExactOracle.evaluate``; may
+        be omitted if the solver reads no payoffs. measure: a function that computes ``nash_conv``, such as
+        ``ExactOracle.nash_conv``.
+    targets: a function that returns the mixtures to which a seat's new policies respond, one policy per mixture; by
+        default, only the solver's mixture.
+
+    Raises PlanError for an unknown solver name.
     Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
     """
     solve = solver_of(solver)
@@ -107,9 +113,10 @@ def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure
 
 
 def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
-    """Return the targets of a seat in PSRO with rectified Nash, one for each policy that the seat plays.
+    """Return the targets of a seat in PSRO with rectified Nash, one for each policy that ``rectified`` returns.
 
-    Each is the mixture restricted to the opponents that the policy beats or draws with. payoffs: (2, n_0, n_1).
+    In a policy's target, the seat's opponents have the probabilities that ``rectified`` returns for that policy.
+    payoffs: (2, n_0, n_1). Raises PlanError unless they sum to a constant.
     """
     weights_by_policy = rectified(payoffs, mixture.marginals, seat)
     other = 1 - seat
@@ -120,5 +127,5 @@ def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixtu
 
 
 def targets_of(solver: str | Solver) -> Targets | None:
-    """Return the targets that belong to a solver's name, or None if policies respond to its mixture."""
+    """Return the targets for a solver's name; None if policies respond to the solver's mixture."""
     return rectified_targets if solver == "rectified_nash" else None

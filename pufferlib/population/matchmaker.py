@@ -1,4 +1,4 @@
-"""Matchmakers assign a matchup to an environment's next episode. Routers call them only where an episode begins."""
+"""Matchmakers, which assign matchups to environments' next episodes. Routers call them when episodes begin."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class Matchmaker(Protocol):
     """The interface of a matchmaker."""
 
     def assign(self, env_ids: Sequence[int]) -> Sequence[Matchup]:
-        """Return a matchup for each of these environments, whose episodes begin now."""
+        """Return a matchup for each of these environments, in which episodes begin."""
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         """Receive the result of an episode that has ended, before the environment's next one is assigned.
 
-        returns: (num_seats,) float64, summed over each seat's agents; None if a failure or the user's reset cut the
-        episode off, so that it does not count.
+        returns: (num_seats,) float64, summed over each seat's agents; None if the episode does not count because a
+        failure or the user's reset cut it off.
         """
 
     # It may also have ``policies() -> set[int] | None``, all policies that it can seat, for ``LearnerView``.
 
 
 class Fixed(Matchmaker):
-    """A matchmaker with one matchup per environment, the same in all its episodes.
+    """A matchmaker that assigns the same matchup to all episodes of an environment.
 
-    matchups: of environments 0, 1, …; repeated cyclically if there are more environments. Raises PlanError if there are
-    no matchups.
+    matchups: the matchups of environments 0, 1, …; they are repeated cyclically if there are more environments. Raises
+    PlanError if there are no matchups.
     """
 
     def __init__(self, matchups: Sequence[Matchup]) -> None:
@@ -48,7 +48,7 @@ class Fixed(Matchmaker):
         return [self._matchups[env_id % len(self._matchups)] for env_id in env_ids]
 
     def policies(self) -> set[int]:
-        """Return the policies in the table."""
+        """Return the ids of all policies in the matchups."""
         return {policy for matchup in self._matchups for policy in matchup}
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
@@ -66,7 +66,7 @@ class Sampled(Matchmaker):
         return [self.mixture.sample(self._rng) for _ in env_ids]
 
     def policies(self) -> set[int]:
-        """Return the policies that the mixture plays with a probability above 0."""
+        """Return the ids of the policies that the mixture plays with a probability above 0."""
         return {policy for seat in range(len(self.mixture.populations)) for policy in self.mixture.support(seat)}
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
@@ -74,10 +74,11 @@ class Sampled(Matchmaker):
 
 
 def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None = None) -> Sampled:
-    """Return a matchmaker for population-based training, whose seats draw different policies with equal probability.
+    """Return a matchmaker for population-based training that draws a different policy for each seat, uniformly.
 
-    policies: ids, for all seats. num_seats: of an environment. Only if there are fewer policies than seats may a policy
-    play itself, which does not show which one is better.
+    policies: the ids of the policies, for all seats. num_seats: the number of seats of an environment. If there are
+    fewer policies than seats, policies may play themselves, which does not show which one is better. Raises PlanError
+    if there are no policies.
     """
     shape = (len(policies),) * num_seats
     joint = np.ones(shape)
@@ -89,13 +90,13 @@ def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None =
 
 
 def hard(win_rates: Array) -> Array:
-    """Weight opponents by how often the learner loses to them: (1 - x)². Source: see ``Prioritized``."""
+    """Return weights that favour opponents to which the learner loses: (1 - x)². Source: see ``Prioritized``."""
     weights: Array = (1 - win_rates) ** 2
     return weights
 
 
 def even(win_rates: Array) -> Array:
-    """Weight opponents of equal strength most: x (1 - x). Source: see ``Prioritized``."""
+    """Return weights that favour opponents of equal strength: x (1 - x). Source: see ``Prioritized``."""
     weights: Array = win_rates * (1 - win_rates)
     return weights
 
@@ -104,9 +105,11 @@ class Prioritized(Matchmaker):
     """A matchmaker for prioritised fictitious self-play, which draws a learner's opponents by its win rates.
 
     seat, learner: the learner's seat and id. opponents: policy ids, one sequence per other seat, in the order of the
-    seats. weight: maps win rates in [0, 1] to weights, such as ``hard`` or ``even``. memory: episodes after which a
-    result's weight has fallen to 1/e. A win is a return above the mean of the others', a draw counts as half a win, and
-    an opponent that was never met has a win rate of 1/2.
+    seats. weight: a function that maps win rates in [0, 1] to weights, such as ``hard`` or ``even``. memory: the number
+    of further episodes with an opponent after which a result's weight has fallen to 1/e.
+
+    A win is a return above the mean of the others' returns, and a draw counts as half a win. Each win rate includes one
+    fictitious draw, so that of an opponent never met is 1/2. Raises PlanError if a seat has no opponents.
     Source: Vinyals et al., "Grandmaster level in StarCraft II", Nature 575, 2019.
     """
 
@@ -129,11 +132,14 @@ class Prioritized(Matchmaker):
         self._rng = np.random.default_rng(seed)
 
     def add(self, other_seat: int, policy: int) -> None:
-        """Add an opponent. other_seat: the index among the other seats."""
+        """Add an opponent. other_seat: its seat's index among the other seats."""
         self._opponents[other_seat].append(policy)
 
     def win_rates(self, other_seat: int = 0) -> Mapping[int, float]:
-        """Return the learner's win rate against each opponent. other_seat: the index among the other seats."""
+        """Return the learner's win rate against each opponent in a seat, by policy id.
+
+        other_seat: the seat's index among the other seats.
+        """
         return {policy: self._rate(other_seat, policy) for policy in self._opponents[other_seat]}
 
     def _rate(self, other_seat: int, policy: int) -> float:
@@ -150,7 +156,7 @@ class Prioritized(Matchmaker):
         return [(*others[: self._seat], self._learner, *others[self._seat :]) for others in samples]
 
     def policies(self) -> set[int]:
-        """Return the learner and all of its opponents."""
+        """Return the ids of the learner and all of its opponents."""
         return {self._learner, *(policy for ids in self._opponents for policy in ids)}
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
@@ -165,13 +171,13 @@ class Prioritized(Matchmaker):
 
 
 class Capped(Matchmaker):
-    """A matchmaker that limits how many matchups of another one run at once, as each policy costs a forward pass.
+    """A matchmaker that limits how many of another one's matchups run at once, as each policy costs a forward pass.
 
-    maker: the other matchmaker. most: the limit. Each matchup drawn from it is due for ``episodes`` episodes, in any
-    environments. Once it has had them and no environment plays it, it ends, and the next one is drawn. In the meantime,
-    environments play the other matchups; episodes beyond those due count when the matchup is drawn again, so in the
-    long run the length of episodes does not change how often each matchup is played.
-    Raises PlanError for episodes=0 and for most=1, which would leave environments without a matchup to begin.
+    maker: the other matchmaker. most: the limit. Each matchup drawn from the other matchmaker is due for ``episodes``
+    episodes, in any environments. Once all of these have begun and no environment plays the matchup any more, the next
+    one is drawn. In the meantime, environments play the other matchups; episodes beyond those due count when a matchup
+    is drawn again, so that in the long run the length of episodes does not affect how often each matchup is played.
+    Raises PlanError if episodes is below 1, or most below 2, which would leave environments without a matchup to begin.
     """
 
     def __init__(self, maker: Matchmaker, most: int, episodes: int) -> None:
@@ -187,7 +193,7 @@ class Capped(Matchmaker):
         return [self._assign(env_id) for env_id in env_ids]
 
     def policies(self) -> set[int] | None:
-        """Return the other matchmaker's policies and those of the current matchups; None if the former are unknown."""
+        """Return the ids of the other matchmaker's policies and those now playing; None if the former are unknown."""
         policies: set[int] | None = policies_of(self._maker)
         if policies is None:
             return None
@@ -217,11 +223,11 @@ class Capped(Matchmaker):
         return {*self._open, *self._num_running}
 
     def _has_enough(self) -> bool:
-        """Return whether enough episodes are due; otherwise a mixture of one matchup would be drawn from endlessly."""
+        """Return whether enough episodes are due; without a limit, a single matchup would be drawn endlessly."""
         return sum(self._remaining[matchup] for matchup in self._open) >= self._most * self._episodes
 
     def _running_matchup(self) -> Matchup:
-        """Return the running matchup with the fewest episodes, except the oldest, which should end next."""
+        """Return the matchup with the fewest running episodes, except the oldest matchup, which should end next."""
         _, *others = self._num_running
         return min(others, key=lambda matchup: self._num_running[matchup])
 
@@ -230,6 +236,6 @@ class Capped(Matchmaker):
 
 
 def policies_of(maker: Matchmaker) -> set[int] | None:
-    """Return the policies that a matchmaker can seat from now on, or None if it does not list them."""
+    """Return the ids of the policies that a matchmaker can seat from now on; None if it does not list them."""
     policies: Callable[[], set[int] | None] | None = getattr(maker, "policies", None)
     return None if policies is None else policies()

@@ -1,4 +1,4 @@
-"""Matchups, the policies that play an episode, and mixtures, distributions over matchups."""
+"""Matchups (the policies that play an episode, one per seat) and mixtures (distributions over matchups)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TOLERANCE = 1e-6  # of the sum of probabilities
 class Mixture:
     """A distribution over matchups: each seat draws a policy from its population.
 
-    populations: policy ids, one tuple per seat. marginals: each seat's probabilities, one per policy. joint:
+    populations: policy ids, one tuple per seat. marginals: each seat's probabilities, one per policy. joint: the
     probabilities of all combinations, (n_0, n_1, …), if the seats do not draw independently, else None.
-    Raises PlanError if shapes do not fit the populations, or if values are not probabilities.
+    Raises PlanError if shapes do not fit the populations, or if values are negative or do not sum to 1; NaN passes.
     """
 
     populations: tuple[tuple[int, ...], ...]
@@ -50,7 +50,7 @@ class Mixture:
         return cls(tuple(map(tuple, populations)), tuple(marginals), joint)
 
     def sample(self, rng: np.random.Generator) -> Matchup:
-        """Draw a matchup with rng."""
+        """Draw a matchup. rng: the source of randomness."""
         if self.joint is None:
             indices = [_draw(marginal, rng) for marginal in self.marginals]
         else:
@@ -58,13 +58,13 @@ class Mixture:
         return tuple(ids[index] for ids, index in zip(self.populations, indices, strict=True))
 
     def support(self, seat: int) -> dict[int, float]:
-        """Return the policies that a seat plays with a probability above 0, and these probabilities."""
+        """Return the probabilities of the policies that a seat plays with a probability above 0, by policy id."""
         ids, marginal = self.populations[seat], self.marginals[seat]
         return {policy: float(share) for policy, share in zip(ids, marginal, strict=True) if share > 0}
 
 
 def product(populations: Sequence[Sequence[int]], marginals: Sequence[Any]) -> Mixture:
-    """Return the mixture in which seats draw independently. marginals: one (n_seat,) per seat; each sums to 1."""
+    """Return the mixture in which seats draw independently. marginals: (n_seat,) per seat. Raises like ``Mixture``."""
     return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(marginal, np.float64) for marginal in marginals))
 
 

@@ -1,4 +1,4 @@
-"""PayoffTable: the payoffs of each matchup for each seat, with their variances and numbers of episodes."""
+"""PayoffTable: each seat's payoffs in each matchup, with their variances and numbers of episodes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ FORMAT = "pufferlib payoff table 2"
 
 
 class PayoffTable:
-    """The mean and variance of returns, and the number of episodes, of each combination of policies (a cell).
+    """A table of the mean and variance of returns and the number of episodes of each combination of policies (a cell).
 
-    populations: policy ids, one list per seat; ``add`` extends them, and new cells are empty.
-    means: (num_seats, n_0, n_1, …) float64, NaN in empty cells. counts: (n_0, n_1, …) int64, episodes.
-    wins: (num_seats, num_seats, n_0, n_1, …) float64, how often the first seat got more than the second, a draw counted
-    as half; NaN if unknown. exact: (n_0, n_1, …) bool, cells that were computed rather than sampled.
+    populations: policy ids, one list per seat; ``add`` extends them, and new cells are empty. means: (num_seats, n_0,
+    n_1, …) float64, NaN in empty cells. counts: (n_0, n_1, …) int64, the numbers of episodes. wins: (num_seats,
+    num_seats, n_0, n_1, …) float64, the share of episodes in which the first seat got more than the second, with draws
+    counted as half; NaN if unknown. exact: (n_0, n_1, …) bool, True for cells that were computed rather than sampled.
+    Raises PlanError if populations has another length than num_seats, or a seat has a policy twice.
     """
 
     def __init__(self, num_seats: int, populations: Sequence[Sequence[int]] = ()) -> None:
@@ -67,9 +68,9 @@ class PayoffTable:
         self.exact = np.pad(self.exact, padding)
 
     def replace(self, seat: int, policy: int, other: int) -> None:
-        """Replace a policy by another, such as a learner by its frozen copy; its cells keep their values.
+        """Replace a policy with another, such as a learner with its frozen copy; its cells keep their values.
 
-        Raises PlanError if the first is not in the seat's population, or the second already is.
+        Raises PlanError if ``policy`` is not in the seat's population, or ``other`` already is.
         """
         if policy not in self._index[seat]:
             raise PlanError(f"policy {policy} is not in the population of seat {seat}")
@@ -79,7 +80,7 @@ class PayoffTable:
         self.populations[seat][index] = other
 
     def clear(self, seat: int, policy: int) -> None:
-        """Empty a policy's cells, for instance because a learner's weights have changed.
+        """Empty a policy's cells, for example because a learner's weights have changed.
 
         Raises PlanError if the policy is not in the seat's population.
         """
@@ -93,7 +94,7 @@ class PayoffTable:
         self.exact[cells] = False
 
     def cell(self, matchup: Matchup) -> tuple[int, ...]:
-        """Return a matchup's indices. Raises PlanError if a policy is not in its seat's population."""
+        """Return the indices of a matchup's cell. Raises PlanError if a policy is not in its seat's population."""
         try:
             return tuple(index[policy] for index, policy in zip(self._index, matchup, strict=True))
         except (KeyError, ValueError):
@@ -104,15 +105,15 @@ class PayoffTable:
         return tuple(ids[index] for ids, index in zip(self.populations, cell, strict=True))
 
     def missing(self, min_episodes: int = 1) -> list[Matchup]:
-        """Return the matchups whose cells are not exact and have fewer than ``min_episodes``, in order."""
+        """Return the matchups whose cells are not exact and have fewer than ``min_episodes``, in the table's order."""
         return [self.matchup(cell) for cell in np.argwhere(~self.exact & (self.counts < min_episodes)).tolist()]
 
     def update(self, matchup: Matchup, batch_id: str, returns: Any) -> bool:
-        """Count the episodes of a batch; return False if this cell has counted the batch before.
+        """Add a batch of episodes to a matchup's cell; return False if the cell has counted the batch before.
 
-        batch_id: a string unique to the batch in this cell. returns: (episodes, num_seats). An exact cell keeps its
-        values.
-        Raises PlanError for another shape or values that are not finite.
+        batch_id: a string that identifies the batch in this cell. returns: an array (episodes, num_seats). An exact
+        cell keeps its values. Raises PlanError for an array of another shape, for values that are not finite, and for a
+        matchup that is not in the table.
         """
         values = np.asarray(returns, np.float64)
         if values.ndim != 2 or values.shape[1] != self.num_seats or not np.isfinite(values).all():
@@ -138,7 +139,7 @@ class PayoffTable:
         return True
 
     def fill(self, means: Array, wins: Array | None = None) -> None:
-        """Set all cells to computed values. means, wins: as the table's attributes; wins=None: unknown.
+        """Set all cells to computed values. means, wins: shaped like the table's; without wins, these are unknown.
 
         Raises PlanError for other shapes.
         """
@@ -151,22 +152,26 @@ class PayoffTable:
         self.exact[:] = True
 
     def variances(self) -> Array:
-        """Return the variances of returns, (num_seats, n_0, n_1, …): 0 in exact cells, NaN below two episodes."""
+        """Return the variances of returns, (num_seats, n_0, n_1, …).
+
+        They are 0 in exact cells, and NaN in others with fewer than two episodes.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             sampled = np.where(self.counts > 1, self._squares / (self.counts - 1), np.nan)
         return np.where(self.exact, 0.0, sampled)
 
     def half_widths(self, confidence: float = 0.95) -> Array:
-        """Return half the width of each mean's confidence interval, the largest of all seats, (n_0, n_1, …).
+        """Return half the width of the means' confidence intervals, (n_0, n_1, …), the largest of all seats.
 
-        confidence: of the intervals, which assume normal means. Infinite below two episodes, 0 in exact cells.
+        confidence: the confidence level; the intervals assume that means are normally distributed. The result is
+        infinite for fewer than two episodes, and 0 in exact cells.
         """
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         widths = z * np.sqrt(self.variances() / np.maximum(self.counts, 1)).max(0)
         return np.where(np.isnan(widths), np.inf, widths)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to a file (.npz, without pickles), which is replaced atomically."""
+        """Write the table to a file (.npz, without pickles), replacing an existing file atomically."""
         header = {"format": FORMAT, "populations": self.populations, "seen": sorted(self._counted_batches)}
         with written_whole(path) as part, open(part, "wb") as file:
             np.savez(
@@ -181,7 +186,7 @@ class PayoffTable:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PayoffTable:
-        """Read a table that ``save`` wrote. Raises CheckpointError if the file is missing, damaged or no such table."""
+        """Read a table from a file. Raises CheckpointError unless the file is one that ``save`` wrote."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 header = json.loads(str(arrays["told"]))
@@ -200,9 +205,9 @@ class PayoffTable:
 
 
 def pairwise_wins(returns: Array) -> Array:
-    """Return 1 where a seat got more than another, 0.5 where it got the same, else 0: (episodes, seat, other seat).
+    """Compare seats' returns: 1 if the seat got more than the other seat, 0.5 if it got the same, else 0.
 
-    returns: (episodes, num_seats).
+    returns: (episodes, num_seats). The result is (episodes, seat, other seat).
     """
     first, second = returns[:, :, None], returns[:, None, :]
     wins: Array = (first > second) + 0.5 * (first == second)

@@ -1,4 +1,4 @@
-"""Population-based training: bad learners copy the weights of good ones, and continue with changed settings."""
+"""Population-based training: bad learners copy the weights of good ones and continue with changed settings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ MemberSettings = Mapping[str, float]
 class Member:
     """A learner of a population.
 
-    learner: its id in the pool. settings: arguments of its training, such as a learning rate. score: after its last
-    training; NaN before the first. parent: the learner whose weights it has just copied; None if it kept its own.
+    learner: the learner's id in the pool. settings: the settings of its training, such as a learning rate. score: its
+    score after its last training; NaN before the first. parent: the id of the learner whose weights it has just copied;
+    None if it kept its own.
     """
 
     learner: int
@@ -38,16 +39,17 @@ def population_based_training(
     factors: Sequence[float] = (0.8, 1.2),
     seed: int | None = None,
 ) -> Iterator[list[Member]]:
-    """Yield the members after each generation, best first, without end.
+    """Yield the members after each generation, best first, endlessly.
 
-    pool: holds the learners. settings: the initial settings of each learner. train: trains a member's learner for a
-    while, and returns its score. A state that it publishes for the learner, such as an optimiser's, is available at the
-    next call. Anything else that it keeps for a learner is outdated if the member has a parent. If ``train`` has a
-    method ``train_all``, as ``RemoteTraining`` does, that is called with all members of a generation and returns their
-    scores.
-    After each generation the worst ``share`` of all members copy the weights, state and settings of members drawn from
-    the best ``share`` (exploit), and multiply each setting by one of ``factors`` (explore). seed: of these draws.
-    Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
+    pool: the pool with the learners. settings: the initial settings of each learner, by id.
+    train: a function that trains a member's learner for a while, and returns its score. A state that it publishes for
+        the learner, such as an optimiser's, is available at the next call. Anything else that it stores for a learner
+        is outdated if the member has a parent. If ``train`` has a method ``train_all``, as ``RemoteTraining`` does,
+        that is called instead, with all members of a generation, and returns their scores.
+
+    After each generation, the worst ``share`` of all members copy the weights, state and settings of members drawn from
+    the best ``share`` (exploit), and multiply each setting by one of ``factors`` (explore). seed: the seed of these
+    draws. Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
     Source: Jaderberg et al., "Population based training of neural networks", 2017.
     """
     count = max(1, min(round(share * len(settings)), len(settings) // 2))

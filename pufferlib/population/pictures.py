@@ -1,4 +1,4 @@
-"""Draw a league: a heat map of payoffs, a curve of NashConv, and the mixture over iterations.
+"""Draw pictures of a league: a heat map of payoffs, a curve of NashConv, and the mixtures over iterations.
 
 Each picture is a PNG file, narrow enough to be read on a phone. Drawing needs matplotlib.
 """
@@ -29,7 +29,8 @@ DARK = 0.6  # share of the colour range above which the numbers are white
 def draw_payoffs(table: PayoffTable, path: str | Path, names: Sequence[str] = ()) -> Path:
     """Draw the first seat's payoffs against the second seat, averaged over all other seats; return the path.
 
-    names: of the seats. Empty cells stay white. Raises MissingExtra if matplotlib is not installed.
+    names: the seats' names; by default, "seat 0", "seat 1", …. Empty cells stay white. Raises MissingExtra if
+    matplotlib is not installed.
     """
     names = names or _seat_names(table)
     rows, columns = [*map(len, table.populations), 1][:2]
@@ -51,7 +52,7 @@ def draw_payoffs(table: PayoffTable, path: str | Path, names: Sequence[str] = ()
 
 
 def draw_nash_conv(rows: Sequence[Row], path: str | Path) -> Path | None:
-    """Draw NashConv over the iterations that have it; return the path, or None if none has it.
+    """Draw NashConv over the iterations that have it; return the path, or None if there are no such iterations.
 
     Raises MissingExtra if matplotlib is not installed.
     """
@@ -76,10 +77,10 @@ def draw_nash_conv(rows: Sequence[Row], path: str | Path) -> Path | None:
 
 
 def draw_mixtures(rows: Sequence[Row], table: PayoffTable, path: str | Path, names: Sequence[str] = ()) -> Path:
-    """Draw each seat's mixture over iterations, one band per policy, as wide as its share; return the path.
+    """Draw each seat's mixture over iterations as bands, one per policy and as wide as its share; return the path.
 
-    The oldest policy's band is lowest and darkest. names: of the seats. Raises MissingExtra if matplotlib is not
-    installed.
+    The oldest policy's band is lowest and darkest. rows: a league's rows, at least one. names: as for ``draw_payoffs``.
+    Raises MissingExtra if matplotlib is not installed.
     """
     names, populations = names or _seat_names(table), table.populations
     figure, ticker = _new_figure(0.8 + 2.4 * len(populations), len(populations)), _ticker()
@@ -110,7 +111,7 @@ def _seat_names(table: PayoffTable) -> list[str]:
 
 
 def _new_figure(height: float, num_panels: int = 1) -> Any:
-    """Return a figure of panels, one above the other. height: inches."""
+    """Return a figure of panels, one above the other. height: the figure's height in inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Play episodes of a mixture, for their returns or to watch them."""
+"""Play episodes with policies drawn from a mixture, to measure returns or to watch them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Estimate(NamedTuple):
-    """A mean and its confidence interval, which is infinite for a single episode."""
+    """A mean and the bounds of its confidence interval, which are infinite for a single episode."""
 
     mean: float
     low: float
@@ -31,17 +31,20 @@ class Estimate(NamedTuple):
 
 
 class PlayedEpisodes(NamedTuple):
-    """Episodes that were played. matchups: one per episode. returns: (episodes, num_seats)."""
+    """The result of ``play``. matchups: the matchup of each episode. returns: (episodes, num_seats)."""
 
     matchups: list[Matchup]
     returns: Array
 
     def mean_returns(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return each seat's mean return."""
+        """Return each seat's mean return. confidence: the level of the confidence intervals."""
         return [_estimate(values, confidence) for values in self.returns.T]
 
     def win_rates(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return how often each seat gets more than another, averaged over the other seats; a draw counts as half."""
+        """Return how often each seat gets more than another, averaged over the other seats; a draw counts as half.
+
+        confidence: the level of the confidence intervals.
+        """
         num_seats = self.returns.shape[1]
         wins = (pairwise_wins(self.returns).sum(2) - 0.5) / max(1, num_seats - 1)  # 0.5: a seat draws with itself
         return [_estimate(values, confidence) for values in wins.T]
@@ -59,9 +62,10 @@ def play(
 ) -> PlayedEpisodes:
     """Play episodes, each with policies drawn from a mixture at its beginning.
 
-    The first ``num_episodes`` to begin are counted, and are waited for: counting the first to end would favour short
-    ones. An episode that fails is played again by the same policies. seats, greedy: see ``Router``. vec: is reset.
-    Raises PlanError if num_episodes is below 1.
+    The first ``num_episodes`` to begin are counted, and awaited: counting the first to end would favour short ones. An
+    episode that fails is played again by the same policies. vec: a VecEnv, which is reset. seats, greedy: see
+    ``Router``. seed: the seed of the draws, the actions and the environments. Raises PlanError if num_episodes is below
+    1, and the errors of ``Router``.
     """
     tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     while len(tally.returns) < num_episodes:
@@ -81,10 +85,10 @@ def watch(
     greedy: bool = False,
     seed: int | None = None,
 ) -> Iterator[str]:
-    """Play episodes in one environment; yield as text the policies, the rendered steps and the returns of each.
+    """Play episodes in one environment; yield each one's policies, rendered steps and returns as text.
 
-    vec: has one environment, made with ``render_mode="ansi"``. Other arguments: see ``play``. Raises PlanError if the
-    environment renders no text.
+    vec: a VecEnv of one environment with ``render_mode="ansi"``. Other arguments and errors: see ``play``. Also raises
+    PlanError if the environment renders no text.
     """
     tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     num_done, num_begun = 0, -1
@@ -121,7 +125,7 @@ def _current_matchup(router: Router) -> Matchup:
 def _start(
     vec: VecEnv, pool: PolicyPool, mixture: Mixture, num_episodes: int, seed: int | None, **settings: Any
 ) -> tuple[_Tally, Router]:
-    """Reset a VecEnv; return its tally and its router. settings: of the router. Raises PlanError as ``play`` does."""
+    """Reset a VecEnv; return its tally and its router. settings: arguments of the router. Raises like ``play``."""
     if num_episodes < 1:
         raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
     tally_seed, router_seed, env_seed = np.random.SeedSequence(seed).generate_state(3).tolist()
@@ -132,7 +136,11 @@ def _start(
 
 
 class _Tally(Sampled):
-    """A matchmaker that samples a mixture, and counts the first episodes to begin."""
+    """A matchmaker that samples matchups from a mixture, and records the first ``num_episodes`` episodes to begin.
+
+    matchups, returns: the matchup and the returns of each recorded episode. Matchups whose episodes fail are played
+    again.
+    """
 
     def __init__(self, mixture: Mixture, num_episodes: int, seed: int) -> None:
         super().__init__(mixture, seed)

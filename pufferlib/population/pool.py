@@ -1,4 +1,4 @@
-"""PolicyPool: frozen policies with permanent ids, and the learners from which they are copied."""
+"""PolicyPool: frozen policies with permanent ids, and learners, of which frozen copies can be added."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ Content = tuple[Origin, Mapping[str, Tensor]]  # a policy's origin and weights
 class Entry:
     """A pool's record of a policy, without its weights.
 
-    id: from 0 up; of learners from -1 down. seat: the seat that it plays; None if it can play any. digest: of its
-    origin and weights, SHA-256 in hexadecimal; "" for a learner that is an actor, whose weights may change at any time.
+    id: the policy's id: 0, 1, … for frozen policies, -1, -2, … for learners. seat: the seat that it plays; None if it
+    can play any. digest: the SHA-256 of its origin and weights in hexadecimal; "" for a learner that is an actor, whose
+    weights may change at any time.
     """
 
     id: int
@@ -47,7 +48,7 @@ class Entry:
 
 @dataclass
 class LearnerRecord:
-    """A pool's record of a learner. actor: None if the pool stores its weights by digest. state: see ``publish``."""
+    """A pool's record of a learner. actor: None if the pool itself stores the weights. state: see ``publish``."""
 
     entry: Entry
     origin: Origin
@@ -59,11 +60,12 @@ class LearnerRecord:
 class PolicyPool:
     """A collection of policies by id. A frozen policy keeps its id and its weights, and is never removed.
 
-    Policies of equal origin and weights share storage, in memory and on disk. A learner has one live version and an id
-    below 0 until it is dropped; ``freeze`` appends a copy of its weights. Its weights are an actor's, or change
-    only by ``publish``.
-    folder: each frozen policy is written there when it is added, and ``open`` reads them again; None: memory only.
-    Raises CallError if the folder already holds a pool.
+    Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0 and one
+    current version of its weights, until it is dropped; ``freeze`` appends a frozen copy. The weights are those of an
+    actor, or change only by ``publish``.
+
+    folder: the folder to which each frozen policy is written when it is added, and from which ``open`` reads them; by
+    default, policies are only in memory. Raises CallError if the folder already contains a pool.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -81,10 +83,10 @@ class PolicyPool:
 
     @classmethod
     def copied(cls, entries: Sequence[Entry], learners: Sequence[Entry], kept: Mapping[str, Content]) -> PolicyPool:
-        """Return a pool in memory that starts as a copy of another one, with its entries and some of its contents.
+        """Return a pool in memory that is a copy of another one, with its entries and some of its contents.
 
-        learners: each with the digest of its current content. kept: contents by digest; a policy without one cannot be
-        played.
+        entries: the entries of the frozen policies. learners: those of the learners, with the digests of their current
+        contents. kept: contents by digest; policies without one cannot be played.
         """
         pool = cls()
         pool._entries, pool._contents = list(entries), dict(kept)
@@ -97,9 +99,9 @@ class PolicyPool:
     def open(cls, folder: str | os.PathLike[str], *, trust: bool = False, num: int | None = None) -> PolicyPool:
         """Open the pool in a folder, to read its policies and add others; learners are not stored there.
 
-        num: keep only the first ``num`` policies; the ids of the others will be assigned again. None: all. trust: see
-        ``read_policy``. Weights are read, and compared with their digests, when they are first needed.
-        Raises CheckpointError if the folder holds no valid pool, or fewer than ``num`` policies.
+        num: how many policies to keep; the ids of later ones will be assigned again. By default, all are kept. trust:
+        see ``read_policy``. Weights are read, and compared with their digests, when they are first needed. Raises
+        CheckpointError if the folder contains no valid pool, or fewer than ``num`` policies.
         """
         pool = cls()
         pool._folder, pool._trust = Path(folder), trust
@@ -115,11 +117,11 @@ class PolicyPool:
         return pool
 
     def add(self, policy: nn.Module | Actor | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
-        """Append a copy of a policy, or of its weights, and return its id. origin: how it was made.
+        """Append a frozen copy of a policy, or of its weights, and return its id.
 
-        seat: the seat that it plays; None: any. Raises PlanError if origin would make another policy: of another class,
-        or with weights of other names or shapes, as far as the policy or an earlier one of the same origin and seat
-        shows.
+        origin: the arguments with which the policy was created. seat: the seat that it plays; by default, any. Raises
+        PlanError if origin would create another kind of policy, with another class or weights of other names or shapes,
+        as far as this can be inferred from the policy or an earlier one of the same origin and seat.
         """
         digest = self._store(self._checked(policy, origin, seat), origin)
         if self._folder is not None and not self._path(digest).exists():
@@ -133,7 +135,7 @@ class PolicyPool:
         """Add a policy that continues to learn, and return its id.
 
         policy: an actor, whose current weights are always used; or weights, which are copied, and used until others are
-        published. origin, seat: see ``add``. Raises PlanError as ``add`` does.
+        published. origin, seat: see ``add``. Raises PlanError like ``add``.
         """
         weights = self._checked(policy, origin, seat)
         self._last_learner -= 1
@@ -143,16 +145,16 @@ class PolicyPool:
         return self._last_learner
 
     def freeze(self, learner: int) -> int:
-        """Append a copy of a learner as it is now, and return the copy's id."""
+        """Append a frozen copy of a learner's current version, and return the copy's id."""
         record = self._learner(learner)
         return self.add(self._content(learner)[1], record.origin, record.entry.seat)
 
     def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = ...) -> int:
-        """Increment and return a learner's version, after setting its weights if they are passed.
+        """Set a learner's weights, if they are passed; increment and return its version.
 
-        state: what else its training needs to continue, such as an optimiser's state; the pool takes ownership. None:
-        nothing. If it is omitted, the previous state stays. Raises PlanError for weights of other names or shapes than
-        the learner's.
+        state: anything else that its training needs to continue, such as an optimiser's state, or None; the pool takes
+        ownership. If it is omitted, the previous state stays. Raises PlanError for an id that is not a learner's, and
+        for weights of other names or shapes than the learner's.
         """
         record = self._learner(learner)
         if weights is not None and (record.actor is not None or record.entry.digest in self._contents):
@@ -172,11 +174,11 @@ class PolicyPool:
         return self._learner(learner).version
 
     def state(self, learner: int) -> Any:
-        """Return a copy of the training state that was published for a learner, or None if there is none."""
+        """Return a copy of the training state that was last published for a learner; None if there is none."""
         return copy.deepcopy(self._learner(learner).state)
 
     def drop(self, learner: int) -> None:
-        """Remove a learner, and release its actor. Its id is not used again."""
+        """Remove a learner, and release its actor. Its id is never reused."""
         entry = self._learner(learner).entry
         del self._learners[learner]
         self._release(entry.digest)
@@ -206,11 +208,11 @@ class PolicyPool:
         return {name: value.detach().clone() for name, value in self._content(policy)[1].items()}
 
     def origin(self, policy: int) -> Origin:
-        """Return a copy of a policy's origin, which describes how it was made."""
+        """Return a copy of a policy's origin, the arguments with which it was created."""
         return copy.deepcopy(self._content(policy)[0])
 
     def actor(self, policy: int, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Return an actor for a policy: a new one with a copy of its weights, or a learner's own actor.
+        """Return an actor for a policy: the one added as a learner, or a new one with a copy of the weights.
 
         layout, action_space: a VecEnv's ``observation_layout`` and ``single_action_space``.
         Raises CheckpointError if the weights do not fit them.
@@ -235,14 +237,14 @@ class PolicyPool:
         return self._learners[policy].actor if policy in self._learners else None
 
     def _content(self, policy: int) -> Content:
-        """Return a policy's origin and weights, not copied, for reading only."""
+        """Return a policy's origin and weights without copying them; callers must not change them."""
         actor = self._actor(policy)
         if actor is not None:
             return self._learners[policy].origin, actor.policy.state_dict()
         return self._read(self[policy].digest)
 
     def _checked(self, policy: Any, origin: Origin, seat: str | None) -> Mapping[str, Tensor]:
-        """Return the weights of a policy to add. Raises PlanError if its type is wrong, or origin would make others."""
+        """Return the weights of a policy to add. Raises PlanError like ``add``, and if the policy has a wrong type."""
         module = policy.policy if isinstance(policy, Actor) else policy
         if isinstance(module, nn.Module):
             require_made_by(module, origin.policy, origin.policy_kwargs)
@@ -260,7 +262,7 @@ class PolicyPool:
         return weights
 
     def _matching_entry(self, origin: Origin, seat: str | None) -> Entry | None:
-        """Return the newest frozen policy of an origin and a seat whose weights are in memory, or None."""
+        """Return the newest frozen policy with this origin and seat whose weights are in memory, or None."""
         recipe = (origin.policy, origin.policy_kwargs, origin.frame_stack)
         for entry in reversed(self._entries):
             if entry.seat == seat and entry.digest in self._contents:
@@ -317,7 +319,7 @@ def digest_of(origin: Origin, weights: Mapping[str, Tensor]) -> str:
 
 
 def _entry(number: int, row: Any) -> Entry:
-    """Return an entry of the index. Raises ValueError for an invalid digest, which would become part of a path."""
+    """Parse an entry of the index. Raises ValueError for an invalid seat or digest, which becomes part of a path."""
     seat, digest = row
     if not (seat is None or isinstance(seat, str)) or not re.fullmatch("[0-9a-f]{64}", digest):
         raise ValueError(f"{row!r} is no policy's seat and digest")

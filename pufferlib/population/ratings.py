@@ -1,8 +1,8 @@
 """Ratings: the strength of each policy as one number with its uncertainty, from comparisons of returns.
 
 The scale is openskill's: an unknown policy has 25 ± 8.3, and one that wins two of three games against another is rated
-about 4 higher. Ratings suit games in which strength is an order; rock, paper and scissors, which beat each other in a
-circle, are all rated alike.
+about 4 higher. Ratings suit games in which policies can be ordered by strength; rock, paper and scissors, which beat
+each other in a circle, all get the same rating.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ MAX_STEPS, SMALL = 100, 1e-9  # of Newton's method, and the step size at which i
 
 
 class Rating(NamedTuple):
-    """The strength of a policy, as a normal distribution. mean, deviation: of that distribution."""
+    """The strength of a policy, as the mean and the standard deviation of a normal distribution."""
 
     mean: float
     deviation: float
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return (lowest, highest), the interval that contains the strength with probability ``confidence``."""
+        """Return (low, high), the bounds between which the strength lies with probability ``confidence``."""
         half = NormalDist().inv_cdf((1 + confidence) / 2) * self.deviation
         return self.mean - half, self.mean + half
 
 
 class Ratings:
-    """Ratings that are updated after each episode by openskill's Plackett-Luce model. Later episodes weigh more.
+    """A collection of ratings, which openskill's Plackett-Luce model updates after each episode.
 
-    teams: the seats that win and lose together; teams may differ in size. By default each seat is a team. Teams whose
-    mean returns are equal draw. A policy in several teams of an episode is updated by the mean of its updates.
+    Later episodes have more weight. teams: for each team, the seats that win and lose together; teams may differ in
+    size. By default, each seat is a team. Teams with equal mean returns draw. A policy in several teams of an episode
+    is updated by the mean of its updates.
     Raises MissingExtra if openskill is not installed.
     Source: Weng & Lin, "A Bayesian approximation method for online ranking", JMLR 12, 2011.
     """
@@ -54,7 +55,7 @@ class Ratings:
         self._games: dict[int, int] = {}
 
     def update(self, matchup: Matchup, returns: Any) -> None:
-        """Update the ratings after an episode. returns: (num_seats,).
+        """Update the ratings after an episode; do nothing if all teams have the same policies. returns: (num_seats,).
 
         Raises PlanError for another shape, values that are not finite, or teams that do not fit the matchup.
         """
@@ -86,12 +87,12 @@ class Ratings:
         return Rating(rating.mu, rating.sigma)
 
     def games(self, policy: int) -> int:
-        """Return the number of episodes that have updated a policy's rating."""
+        """Return how many episodes have updated a policy's rating."""
         return self._games.get(policy, 0)
 
 
 class Rated(Matchmaker):
-    """A matchmaker that passes calls to another one, ``maker``, and updates ``ratings`` after each episode."""
+    """A matchmaker that forwards calls to another one, ``maker``, and updates ``ratings`` after each episode."""
 
     def __init__(self, maker: Matchmaker, ratings: Ratings) -> None:
         self.ratings = ratings
@@ -106,17 +107,17 @@ class Rated(Matchmaker):
         self._maker.report(env_id, matchup, returns)
 
     def policies(self) -> set[int] | None:
-        """Return the policies that the other matchmaker can seat, or None if they are unknown."""
+        """Return the ids of the policies that the other matchmaker can seat; None if they are unknown."""
         return policies_of(self._maker)
 
 
 def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rating]:
-    """Return the ratings of all policies in a table, which do not depend on any order of episodes.
+    """Return the ratings of all policies in a table, by id; they do not depend on the order of episodes.
 
     A table does not store the order of its episodes, so they cannot be rated one after another. Instead, the means are
     the most likely strengths given all cells, under the prior and the win probabilities of openskill's model; repeated
-    single updates would converge to them. deviation: of a policy's strength relative to the mean of all, from the
-    curvature at the maximum. A computed cell counts as a thousand episodes, an empty one as none.
+    single updates would converge to them. The deviations are those of a policy's strength relative to the mean of all,
+    from the curvature at the maximum. A computed cell counts as a thousand episodes, an empty one as none.
     teams: see ``Ratings``; a team's strength is the sum of its policies' strengths, and its win rate against another
     team is the mean over pairs of their seats. With more than two teams, each pair counts as its share of an episode.
     Raises MissingExtra if openskill is not installed, PlanError if teams do not fit the table.
@@ -161,10 +162,11 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
 
 
 def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array, list[int]]:
-    """Return the comparisons of two teams each, and the ids of all policies.
+    """Return (signs, win rates, counts, policies) of all comparisons of two teams in a cell.
 
-    Comparisons are signs (comparisons, policies), 1 in the first team and -1 in the second, the first team's win rates,
-    and numbers of episodes.
+    signs: (comparisons, policies), 1 per seat of a policy in the first team and -1 per seat in the second. win rates:
+    the first team's, (comparisons,). counts: the numbers of episodes, (comparisons,). policies: the ids of all
+    policies.
     """
     policies = sorted({policy for ids in table.populations for policy in ids})
     column = {policy: number for number, policy in enumerate(policies)}
@@ -189,7 +191,10 @@ def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array,
 
 
 def _checked(teams: Teams | None, num_seats: int) -> Teams:
-    """Return the teams, by default one per seat. Raises PlanError unless each seat is in exactly one of two or more."""
+    """Return the teams; by default, one per seat.
+
+    Raises PlanError unless there are two or more teams and each seat is in exactly one.
+    """
     if teams is None:
         return [(seat,) for seat in range(num_seats)]
     if sorted(seat for team in teams for seat in team) != list(range(num_seats)) or len(teams) < 2 or not all(teams):

@@ -1,4 +1,4 @@
-"""Oracles and trainings that run on a coordinator's workers, several learners at a time."""
+"""Oracles and training that run on a coordinator's workers, several learners at a time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ TrainFunction = Callable[[VecEnv, PolicyPool, Member, int], float]
 
 
 class RemoteOracle(Oracle, ImprovingOracle):
-    """An oracle for loops that answers each request with a task of a coordinator.
+    """An oracle that computes each of its answers as a task on a coordinator's workers.
 
-    make: called on a worker with its VecEnv, its copy of the pool and a seed; returns an oracle that answers one
-    request there: an Oracle for ``psro``, an ImprovingOracle for ``pipeline_psro``. The copy holds the policies of the
-    mixture's populations. If all randomness comes from the seed, answers do not depend on the worker. The oracle is
-    discarded after its answer. Only the state that it publishes for a learner, such as an optimiser's, survives: it is
-    returned with the weights, and passed on when the learner improves again.
-    coordinator: its pool receives the policies. seed: of the tasks' seeds.
+    coordinator: the coordinator, whose pool receives the policies. make: a function that is called on a worker with its
+    VecEnv, its copy of the pool and a seed, and returns an oracle that answers one request there: an Oracle for
+    ``psro``, an ImprovingOracle for ``pipeline_psro``. seed: the seed from which the tasks' seeds are derived.
+
+    The copy of the pool holds the policies of the mixture's populations. If all randomness comes from the seed, answers
+    do not depend on the worker. The oracle on the worker is discarded after its answer. Only the state that it
+    publishes for a learner, such as an optimiser's, survives: it is returned with the weights, and passed on when the
+    learner improves again.
     """
 
     def __init__(self, coordinator: Coordinator, make: OracleCreator, *, seed: int | None = None) -> None:
@@ -48,7 +50,7 @@ class RemoteOracle(Oracle, ImprovingOracle):
         return self.respond_all([(seat, mixture)])[0]
 
     def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
-        """Return the ids of responses, computed in parallel. wanted: a seat and a mixture for each."""
+        """Compute responses in parallel and return their ids. wanted: a (seat, mixture) for each response."""
         requests: list[Request] = [
             (f"response of seat {seat}", partial(_new_policy, query=("respond", seat, mixture)), _policies(mixture))
             for seat, mixture in wanted
@@ -63,9 +65,9 @@ class RemoteOracle(Oracle, ImprovingOracle):
         self.improve_all([(seat, learner, mixture)])
 
     def improve_all(self, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
-        """Improve learners in parallel, all starting from their present weights.
+        """Improve learners in parallel, against other learners' weights as they are before this call.
 
-        wanted: a seat, a learner's id and a mixture for each.
+        wanted: a (seat, learner id, mixture) for each learner.
         """
         requests: list[Request] = [
             (
@@ -87,12 +89,13 @@ class RemoteOracle(Oracle, ImprovingOracle):
 
 
 class RemoteTraining:
-    """A function that trains members for ``population_based_training``, a whole generation in parallel.
+    """A callable that trains members for ``population_based_training``, a whole generation in parallel.
 
-    train: called on a worker with its VecEnv, its copy of the pool, a member and a seed; it trains the member's
-    learner, publishes the new weights and state in the copy, and returns the score. If all randomness comes from the
-    seed, scores do not depend on the worker. The copy holds all members of the generation as they were at its start,
-    and ``others``, such as opponents. coordinator: its pool holds the learners. seed: of the tasks' seeds.
+    coordinator: the coordinator, whose pool holds the learners. train: a function that is called on a worker with its
+    VecEnv, its copy of the pool, a member and a seed; it trains the member's learner, publishes the new weights and
+    state in the copy, and returns the score. If all randomness comes from the seed, scores do not depend on the worker.
+    others: the ids of further policies, such as opponents; the copy holds them, and all members of the generation as
+    they were at its start. seed: the seed from which the tasks' seeds are derived.
     """
 
     def __init__(
@@ -146,7 +149,7 @@ def _training_result(
 def _new_policy(
     vec: VecEnv, pool: PolicyPool, *, query: tuple[Any, ...], make: OracleCreator, seed: int
 ) -> tuple[Content, str | None]:
-    """Return the content and the seat of a policy made by an oracle. query: a method's name and arguments."""
+    """Return the content and the seat of an oracle's new policy. query: the name and the arguments of its method."""
     method, *arguments = query
     policy = getattr(make(vec, pool, seed), method)(*arguments)
     return (pool.origin(policy), _weights(pool, policy)), pool[policy].seat

@@ -31,7 +31,7 @@ WASTE = 2.0  # rows of a stack per needed row; above, computing one policy at a 
 
 
 class PolicyRows(NamedTuple):
-    """The rows of one policy in a batch. rows: indices, ascending."""
+    """The rows of one policy in a batch. policy: its id. rows: ascending indices in the batch."""
 
     policy: int
     rows: Array
@@ -48,14 +48,14 @@ class Router:
             batch = vec.recv()
             vec.send(router.act(batch))
 
-    ``act`` must see every batch. The matchmaker is asked only where an environment's episode begins, so a mixture is
-    drawn from once per episode. In turn-based environments with action masks, only the rows whose masks allow an action
-    are computed.
+    ``act`` must be called with every batch. The matchmaker is called only when an environment's episode begins, so that
+    a mixture is sampled once per episode. In turn-based environments with action masks, only the rows whose masks allow
+    an action are computed.
 
-    seats: of the environments, by default one per agent. stack: whether policies that differ only in their weights are
-    computed together. greedy: take the most likely actions instead of drawing them. seed: of the draws.
-    Raises PlanError if episodes begin in the step in which others end (``autoreset_mode="same_step"``), if each row is
-    an environment of its own, or unless each agent is in exactly one seat.
+    seats: the environments' seats; by default, one per agent. stack: whether to compute policies that differ only in
+    their weights together. greedy: whether to take the most likely actions instead of sampling. seed: the seed for
+    sampling. Raises PlanError if episodes begin in the step in which others end (``autoreset_mode="same_step"``) and
+    unless each agent is in exactly one seat; without seats, also the errors of ``seats_of``.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Router:
         self._num_agents = num_envs * agents_per_env
 
     def matchup(self, env_id: int) -> Matchup | None:
-        """Return the matchup of an environment's current episode, or None before its first."""
+        """Return the matchup of an environment's current episode; None before the first episode."""
         return self._matchups[env_id]
 
     def policies(self, agent_ids: Array) -> Array:
@@ -114,15 +114,16 @@ class Router:
         return self._policies.reshape(-1)[agent_ids]
 
     def plays(self, policy: int) -> bool:
-        """Return whether a policy has a seat in a current episode."""
+        """Return whether a policy has a seat in any current episode."""
         return bool((self._policies[self._assigned] == policy).any())
 
     @torch.inference_mode()
     def act(self, batch: Any, but: int | None = None) -> Any:
         """Return the flat actions for a batch of the VecEnv, and assign matchups where episodes begin in it.
 
-        but: a policy that the caller plays; it is not computed, and its rows' actions are only placeholders.
-        Raises CallError for episodes whose beginning it has not seen, PlanError for matchups that do not fit the seats.
+        but: a policy that the caller plays; it is not computed, and the actions in its rows are only placeholders.
+        Raises CallError for episodes whose first rows were not passed to ``act``, PlanError for matchups that do not
+        fit the seats, and the errors of ``PolicyPool.actor``.
         """
         env_ids, agent_ids, masks = _array(batch.env_ids), _array(batch.agent_ids), _array(batch.masks)
         self._follow(batch, env_ids, masks)
@@ -145,7 +146,7 @@ class Router:
     # -------------------------------------------------------------------------------------------------- episodes
 
     def _follow(self, batch: Any, env_ids: Array, masks: Array) -> None:
-        """Add up returns; where episodes begin, report the previous ones and assign matchups."""
+        """Add rewards to the returns; where episodes begin, report the previous ones and assign matchups."""
         shape = (len(env_ids), self._policies.shape[1])
         masks = masks.reshape(shape)
         ended = (_array(batch.terminations) | _array(batch.truncations)).reshape(shape)
@@ -199,7 +200,7 @@ class Router:
     # -------------------------------------------------------------------------------------------------- policies
 
     def _groups(self, agent_ids: Array, active: Array) -> list[PolicyRows]:
-        """Return the rows of each policy; inactive rows belong to none."""
+        """Group the active rows by policy; leave out inactive ones."""
         rows = np.flatnonzero(active)
         if not len(rows):
             return []
@@ -254,7 +255,7 @@ class Router:
         return outputs
 
     def _by_architecture(self, groups: list[PolicyRows]) -> dict[str | None, list[PolicyRows]]:
-        """Group policies that can be computed together; those under None are computed one at a time."""
+        """Group policies that can be computed together by architecture; those under None are computed one at a time."""
         groups_by_architecture: dict[str | None, list[PolicyRows]] = {}
         for group in groups:
             architecture = self._architectures[group.policy]
@@ -285,7 +286,7 @@ class Router:
         put(rows, outputs if isinstance(outputs, tuple) else (outputs,))
 
     def _state_of(self, actor: Actor, agents: Tensor) -> State | None:
-        """Return a policy's recurrent states for these agents, (rows, …) each; None if it has none.
+        """Return a policy's recurrent states for these agents, each (rows, …); None if the policy has no state.
 
         An agent that is new to its policy has the initial state.
         """
@@ -344,7 +345,7 @@ def _signature(state: State) -> Any:
 
 
 def _slice(rows: Array) -> Any:
-    """Return ascending indices as a slice if they are contiguous, because indexing by a slice gives a view."""
+    """Return indices as a slice, which gives views, if they are ascending and contiguous, else as a tensor."""
     first, last = int(rows[0]), int(rows[-1])
     # Rows of several groups may span as many indices without being in order.
     if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):
@@ -357,7 +358,7 @@ def _array(values: Any) -> Array:
 
 
 def _tensor(values: Any) -> Tensor:
-    """Return a tensor on the CPU; a read-only array, such as a batch's ids, is copied, or torch would warn."""
+    """Return values as a tensor on the CPU; copy read-only arrays, about which torch would warn."""
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(values if values.flags.writeable else values.copy())
     return cast(Tensor, values.cpu())

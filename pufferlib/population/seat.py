@@ -22,9 +22,9 @@ class Seat:
 def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Seat, ...]:
     """Return the seats of a VecEnv's environments: one per agent, or one per role.
 
-    vec: is not stepped. role: maps an agent's name to its seat's name; agents with the same seat name share a seat.
-    Seats are ordered by their first agent index. Raises PlanError if ``role`` is passed although an index may
-    change its agent, and if each row is an environment of its own.
+    vec: the VecEnv, which is not stepped. role: a function that maps an agent's name to its seat's name; agents with
+    the same seat name share a seat. Seats are ordered by their first agent index. Raises PlanError if ``role`` is
+    passed but agents may change their indices, and if each row is an environment of its own.
     """
     if vec.copies_per_env > 1:
         raise PlanError(

@@ -1,9 +1,9 @@
 """Meta-solvers: compute the probabilities with which each seat should play its policies from their payoffs.
 
 A solver takes payoffs, float64 (num_seats, n_0, n_1, …), and returns a list of each seat's probabilities, (n_seat,).
-All are deterministic. ``uniform``, ``last``, ``fictitious_play``, ``projected_replicator`` and ``alpha_rank`` take any
-number of seats and any payoffs; ``lp_nash`` and ``rectified_nash`` take two seats whose payoffs sum to a constant, and
-need SciPy.
+All solvers are deterministic. ``uniform`` and ``last`` ignore the payoffs; ``fictitious_play``,
+``projected_replicator`` and ``alpha_rank`` accept any number of seats and any finite payoffs; ``lp_nash`` and
+``rectified_nash`` accept two seats whose payoffs sum to a constant, and need SciPy.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def lp_nash(payoffs: Array) -> list[Array]:
 
 
 def _maximin(matrix: Array) -> Array:
-    """Return the strategy that guarantees the row player most: maximise v, with x · matrix ≥ v for each column."""
+    """Return the strategy x with the highest guaranteed payoff v to the row player: x · matrix ≥ v in each column."""
     try:
         from scipy.optimize import linprog
     except ImportError as error:
@@ -81,9 +81,10 @@ def _maximin(matrix: Array) -> Array:
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
-    """Return the frequencies of best responses to the others' play so far, if all seats play at once.
+    """Return how often each policy is a best response to the others' play so far, with all seats playing at once.
 
-    Ties go to the first policy. Source: Brown, "Iterative solution of games by fictitious play", 1951.
+    Ties go to the first policy. Raises PlanError for payoffs that are not finite or have a wrong shape, and if
+    num_iterations is below 1. Source: Brown, "Iterative solution of games by fictitious play", 1951.
     """
     payoffs = _checked(payoffs)
     _require_count("num_iterations", num_iterations)
@@ -114,7 +115,8 @@ def projected_replicator(
 ) -> list[Array]:
     """Return the time average of replicator dynamics in which no probability falls below ``gamma``.
 
-    dt: the step size; payoffs are not rescaled. start: each seat's initial probabilities, by default uniform.
+    dt: the step size; payoffs are not rescaled. start: each seat's initial probabilities; by default, uniform. Raises
+    PlanError for invalid payoffs, num_iterations, dt or gamma.
     Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
     """
     payoffs = _checked(payoffs)
@@ -138,7 +140,7 @@ def projected_replicator(
 
 
 def _project(point: Array, minimum: float) -> Array:
-    """Return the nearest probabilities of at least ``minimum``. Source: Duchi et al., 2008, for the simplex."""
+    """Return the nearest probabilities that are at least ``minimum``. Source: Duchi et al., 2008, for the simplex."""
     size = len(point)
     if point.min() >= minimum:
         # The dynamics keep the sum, except for rounding errors, which this corrects.
@@ -162,10 +164,11 @@ def alpha_rank_joint(
 ) -> Array:
     """Return the stationary distribution of a population's evolution over all combinations, (n_0, n_1, …).
 
-    In each step a mutant challenges one seat's policy, and takes over with a probability that grows with its advantage
-    in payoff. alpha: the intensity of selection; None: infinite, so that better mutants take over with probability 1 -
-    ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2. population_size: used only if alpha is finite.
-    Solves a dense system with one equation per combination: 0.1 s for 40 × 40.
+    In each step, a mutant challenges one seat's policy, and takes over with a probability that grows with its advantage
+    in payoff. alpha: the intensity of selection; by default infinite, so that better mutants take over with probability
+    1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2. population_size: used only if alpha is
+    finite. Solves a dense system with one equation per combination: 0.1 s for 40 × 40. Raises PlanError for invalid
+    arguments.
     Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for the limit Rowland et al., 2019.
     """
     payoffs = _checked(payoffs)
@@ -234,9 +237,9 @@ def solver_of(solver: str | Solver) -> Solver:
 def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int, Array]:
     """Return, for each policy that a seat plays, the probabilities of the opponents that its successor trains against.
 
-    Opponents that the policy beats or draws with are weighted as in the mixture, all others by 0. This amplifies
-    strengths and keeps the population diverse. A policy that beats or draws with none is omitted. For two seats,
-    constant-sum.
+    Opponents against which the policy gets at least the value of the mixtures (in a symmetric game, those that it beats
+    or draws with) are weighted as in the mixture, all others by 0. This amplifies strengths and keeps the population
+    diverse. A policy without such opponents is omitted. Raises PlanError unless two seats' payoffs sum to a constant.
     Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.
     """
     matrix = _constant_sum(payoffs)
@@ -257,7 +260,7 @@ def _value(matrix: Array, mixtures: Sequence[Array]) -> float:
 
 
 def expected(payoffs: Array, mixtures: Sequence[Array]) -> Array:
-    """Return each seat's expected payoff, (num_seats,), if all draw from these mixtures."""
+    """Return each seat's expected payoff, (num_seats,), if all seats draw from these mixtures."""
     seats = range(len(mixtures))
     return np.array([_values(payoffs, mixtures, seat) @ mixtures[seat] for seat in seats])
 
@@ -309,6 +312,6 @@ def _constant_sum(payoffs: Array) -> Array:
 
 
 def _normal(values: Array) -> Array:
-    """Normalize values to probabilities, after setting those that rounding made negative to 0."""
+    """Normalize values to probabilities, after setting values that rounding made negative to 0."""
     values = np.maximum(values, 0)
     return np.asarray(values / values.sum())

@@ -1,4 +1,4 @@
-"""Evaluate several policies of one architecture at once: with stacked weights, each layer is one batched product."""
+"""Evaluate several policies of one architecture at once: with stacked weights, a layer is one batched product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Stack"]
 
 
 class Stack:
-    """A stack of policies without memory that differ only in their weights, of which it holds copies."""
+    """A stack of policies that have no state and differ only in their weights, which are copied."""
 
     def __init__(self, policies: Sequence[nn.Module]) -> None:
         self._weights = stack_module_state(list(policies))

@@ -17,10 +17,10 @@ __all__ = ["Standing", "standings"]
 class Standing:
     """The standing of a policy in a seat.
 
-    rating: from ``rate_table``. games: episodes counted in the table; None if all of the policy's cells are computed.
-    win_rate: how often it gets more than another seat, averaged over cells and other seats, a draw counted as half; NaN
-    if unknown. payoff: the seat's mean payoff if the others play the mixture. weight: the policy's probability in the
-    seat's mixture.
+    rating: the rating from ``rate_table``. games: the number of its episodes in the table; None if all of its cells
+    were computed. win_rate: how often it gets more than another seat, averaged over cells and other seats, with draws
+    counted as half; NaN if unknown. payoff: its mean payoff if the others play the mixture; NaN if unknown. weight: its
+    probability in the seat's mixture.
     """
 
     policy: int
@@ -35,8 +35,8 @@ class Standing:
 def standings(table: PayoffTable, mixture: Mixture, teams: Teams | None = None) -> list[Standing]:
     """Return the standings of all policies in a table, highest rating first.
 
-    mixture: over the table's populations; of a joint one, only the marginals are used. teams: see ``rate_table``.
-    Raises MissingExtra if openskill is not installed.
+    mixture: a mixture over the table's populations; of a joint one, only the marginals are used. teams: see
+    ``rate_table``, which raises the same errors.
     """
     ratings = rate_table(table, teams)
     results = []

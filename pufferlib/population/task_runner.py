@@ -1,4 +1,4 @@
-"""Tasks, and ``TaskRunner``, which runs them with a VecEnv and a copy of the pool with the weights received so far."""
+"""Tasks, and ``TaskRunner``, which runs them with a VecEnv and a copy of the pool."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ CLOSE_S = 5.0  # for a running task to end and for its environments to close
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work with a VecEnv: a rollout, an evaluation or a training.
+    """A piece of work with a VecEnv, such as a rollout, an evaluation or training.
 
-    name: for messages. call: receives the worker's VecEnv, which it must reset first, and a copy of the pool, and
-    returns the task's result. Changes to the copy are not passed on. The call and its result must be
-    picklable. All its randomness should come from a seed of its own, so that the result does not depend on the worker.
-    policies: ids of the policies whose weights the copy has; learners as they were last published.
+    name: the task's name, for messages. call: a function of the worker's VecEnv, which it must reset first, and a copy
+    of the pool, which returns the task's result. Changes to the copy are not passed on. On Ray actors, the call and its
+    result must be picklable. All its randomness should come from a seed of its own, so that the result does not depend
+    on the worker. policies: the ids of the policies whose weights the copy needs; learners have the weights that they
+    had when last published.
     """
 
     name: str
@@ -58,8 +59,8 @@ def seed_of(sequence: np.random.SeedSequence) -> int:
 class Order(NamedTuple):
     """The information sent to a worker with a task.
 
-    entries, learners: of the pool. stale: digests of contents that are no longer in use. new: digests of the contents
-    that are sent with the task.
+    entries, learners: the entries of the pool's frozen policies and learners. stale: the digests of contents that are
+    no longer in use. new: the digests of the contents that are sent with the task.
     """
 
     entries: Sequence[Entry]
@@ -71,7 +72,8 @@ class Order(NamedTuple):
 class FailedTask(NamedTuple):
     """The result of a task that raised an exception.
 
-    where: the worker, as text. cause: the exception; None if it could not be transferred.
+    text: the exception's type and message. trace: its traceback as text. where: text that locates the worker in
+    messages; may be "". cause: the exception; None if it could not be transferred.
     """
 
     text: str
@@ -81,14 +83,18 @@ class FailedTask(NamedTuple):
 
 
 class LostTask(NamedTuple):
-    """The result of a task whose worker is gone. advice: a sentence for the error after too many losses."""
+    """The result of a task whose worker died or was ended because the task timed out.
+
+    reason: what happened, as text. advice: what the user can do, without a final period; ends the error that is raised
+    once the task has been lost too often.
+    """
 
     reason: str
     advice: str = "See what ends the process, such as a segfault or want of memory"
 
 
 def timeout_result(where: str, timeout_s: float) -> LostTask:
-    """Return the result of a task that exceeded task_timeout. where: the worker, as text."""
+    """Return the result of a task that exceeded task_timeout. where: text that identifies the worker."""
     return LostTask(
         f"{where}: it had not ended after task_timeout={timeout_s:g} s",
         "See what it waits for, such as an environment that hangs, or raise task_timeout",
@@ -102,10 +108,10 @@ class TaskWorkers(Protocol):
         """Yield the indices of idle workers."""
 
     def give(self, worker: int, number: int, task: Task) -> None:
-        """Give a task to an idle worker. number: identifies the task in ``collect``."""
+        """Start a task on an idle worker. number: the number that identifies the task in ``collect``."""
 
     def collect(self) -> list[tuple[int, Any]]:
-        """Wait briefly; return the number of each finished task with its result, FailedTask or LostTask."""
+        """Wait for results, and return them as (number, result); a result may be a FailedTask or a LostTask."""
 
     def abandon(self) -> None:
         """Discard the results of running tasks."""
@@ -115,7 +121,7 @@ class TaskWorkers(Protocol):
 
 
 class Supply:
-    """The contents of a pool, for sending to workers that lack them."""
+    """A supplier of a pool's contents, which determines what has to be sent to each worker."""
 
     def __init__(self, pool: PolicyPool) -> None:
         self._pool = pool
@@ -124,7 +130,8 @@ class Supply:
     def order(self, task: Task, digests: set[str]) -> tuple[Order, dict[str, Content]]:
         """Return the order for a task, and the contents to send with it, by digest.
 
-        digests: of the contents that the worker has; updated. Raises PlanError for an unknown policy.
+        digests: the digests of the contents that the worker has; this call updates them. Raises PlanError for an
+        unknown policy.
         """
         pool = self._pool
         entries = [pool[policy] for policy in range(len(pool))]
@@ -141,7 +148,7 @@ class Supply:
         return Order(entries, list(learners.values()), sorted(stale), list(new)), new
 
     def _learner(self, learner: int) -> tuple[Entry, Content]:
-        """Return a learner's entry, with a digest, and its content, which for an actor is copied once per version."""
+        """Return a learner's entry, with a digest, and its content; an actor's weights are copied once per version."""
         entry, version = self._pool[learner], self._pool.version(learner)
         if entry.digest:
             return entry, self._pool._content(learner)
@@ -153,7 +160,7 @@ class Supply:
 
 
 class TaskRunner:
-    """A VecEnv and the contents received so far; runs one task at a time. Raises the errors of ``make``."""
+    """A runner of tasks, one at a time, with a VecEnv and the contents received so far. Raises like ``make``."""
 
     def __init__(self, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
         self._threads = torch_threads
@@ -161,13 +168,13 @@ class TaskRunner:
         self._vec = make(env, **make_kwargs)
 
     def take(self, order: Order, contents: Sequence[Content]) -> None:
-        """Store the contents sent with a task; they stay even if the task fails. contents: of ``order.new``."""
+        """Store the contents sent with a task, with the digests ``order.new``; they stay even if the task fails."""
         for digest in order.stale:
             self._contents.pop(digest, None)
         self._contents.update(zip(order.new, contents, strict=True))
 
     def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> Any:
-        """Run a task, and return its result or FailedTask."""
+        """Run a task; return its result, or a FailedTask if it raised."""
         pool = PolicyPool.copied(order.entries, order.learners, self._contents)
         with _torch_threads(self._threads):
             try:
@@ -181,9 +188,10 @@ class TaskRunner:
 
 
 class LocalWorkers:
-    """A single worker, which is this process.
+    """A coordinator's only worker, in this process.
 
-    timeout_s: with None, tasks run in the calling thread, else each in its own thread.
+    timeout_s: the time limit of a task in seconds. Without one, tasks run in the calling thread, else each in its own
+    thread.
     """
 
     def __init__(
@@ -247,7 +255,7 @@ class LocalWorkers:
 
 
 class Attempt(threading.Thread):
-    """A thread that runs a task, and can be abandoned. result: the task's, once the thread has ended."""
+    """A thread that runs a task, and can be abandoned. result: the task's result, once the thread has ended."""
 
     def __init__(self, task_runner: TaskRunner, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> None:
         super().__init__(name="pufferlib task", daemon=True)  # a task that hangs must not keep the process alive
@@ -260,9 +268,9 @@ class Attempt(threading.Thread):
         self.result = self._task_runner.work(self._call, self._order)
 
     def leave(self) -> threading.Thread:
-        """Close the environments as soon as possible, and kill worker processes that hang.
+        """Close the environments as soon as possible, killing worker processes that hang, in a new thread.
 
-        Return the thread that does so.
+        Returns the thread.
         """
         thread = threading.Thread(target=self._clear, name="pufferlib task's end", daemon=True)
         thread.start()

@@ -1,4 +1,4 @@
-"""Recordings of environments that can be replayed on any machine and compared step by step.
+"""Record environments, replay the recordings on any machine, and compare them step by step.
 
     record("ocean/squared", "squared.npz")
     print(replay("squared.npz", backend="pool", num_workers=2, batch_size=2))

@@ -1,13 +1,13 @@
 """Recordings and their files.
 
-A file is an .npz, a zip of arrays in NumPy's format (numpy.lib.format): any version of NumPy opens it, nothing in it is
-pickled, and equal recordings give the same file, to the byte. ``header`` is a JSON string:
+A file is an .npz, a zip of arrays in NumPy's format (numpy.lib.format): any version of NumPy can open it, nothing in it
+is pickled, and equal recordings produce identical files. ``header`` is a JSON string:
 
     {"format": "pufferlib recording", "version": 1, "env": "ocean/squared", "env_args": "()", …}
 
 The other arrays hold one environment after another, with ``lengths`` rows for each. Row 0 comes from the first reset,
-row n from the n-th step after it, in whichever batch it arrived; ``actions_0`` (and ``actions_1`` if an action is a
-pair) is the action sent after that row. Later versions of pufferlib read earlier files.
+row n from the n-th step after it, whichever batch it arrived in; ``actions_0`` (and ``actions_1`` if an action is a
+pair) is the action sent after that row. Later versions of pufferlib can read earlier files.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ MISSING = object()  # stands for an argument that is not a Python literal, which
 
 
 class Origin(NamedTuple):
-    """The arguments of ``pufferlib.make`` for a recording.
+    """The arguments of ``pufferlib.make`` for a recording's environments, and the versions at the time.
 
     env: a name, or a list of names, one per environment; None if any environment has no name. env_args, env_kwargs,
-    wrap_kwargs: MISSING if they are not Python literals. seeds: the seed of each environment's first reset. versions:
-    by name, the versions of everything that may affect the result.
+    wrap_kwargs: MISSING, in a recording loaded from a file, if they were not Python literals. seeds: the seed of each
+    environment's first reset. versions: by name, the versions of Python and packages, and the type of machine.
     """
 
     env: Any
@@ -67,8 +67,8 @@ class Origin(NamedTuple):
 class Failure(NamedTuple):
     """The step at which a recording ended early, and the reason.
 
-    text: the reason, such as "raised in step: ValueError: …". traceback: the exception's traceback in a new recording;
-    files omit it because it names folders of the machine.
+    text: the reason, such as "raised in step: ValueError: …". traceback: the exception's traceback; "" for a dead
+    worker, and in a recording loaded from a file, because files omit it: it contains local paths.
     """
 
     env_id: int
@@ -113,7 +113,7 @@ class Tape:
         )
 
     def cut(self, num_rows: int) -> Tape:
-        """Return the tape's first ``num_rows`` rows."""
+        """Return a tape of the first ``num_rows`` rows, as views."""
         return Tape(
             actions=tuple(array[:num_rows] for array in self.actions),
             **{name: getattr(self, name)[:num_rows] for name in ROWS},
@@ -141,7 +141,7 @@ class Recording:
 
     @property
     def face(self) -> RowSpec:
-        """The old name of ``row_spec``, kept for one release."""
+        """The old name of ``row_spec``, which works for one more release, with a DeprecationWarning."""
         warnings.warn("Recording.face is now Recording.row_spec", DeprecationWarning, stacklevel=2)
         return self.row_spec
 

@@ -1,4 +1,4 @@
-"""Play the environments of a VecEnv by a script, in whatever order their batches arrive."""
+"""Play a VecEnv's environments by a script, in whatever order their batches arrive."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ After = Callable[[int, int], None] | None
 
 
 class Arrival(NamedTuple):
-    """One environment's rows that have just arrived.
+    """One environment's newly arrived rows.
 
-    batch_index: the environment's index in the batch. is_last: the episode is over, and the environment will be reset
-    without an action.
+    batch_index: the environment's index in the batch. is_last: whether the episode is over and the environment will be
+    reset without an action.
     """
 
     env_id: int
@@ -38,21 +38,24 @@ class Part(Protocol):
         """Return whether this environment needs no further steps."""
 
     def take(self, arrival: Arrival) -> None:
-        """Take the next rows of an environment that is not done."""
+        """Receive the next rows of an environment that is not done."""
 
     def action(self, env_id: int) -> Action:
         """Return the action that follows the last rows of an environment that is not done."""
 
     def progress(self) -> tuple[int, int]:
-        """Return the number of rows taken so far and the total number."""
+        """Return the number of rows received so far and the total number."""
 
 
 def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after: After) -> None:
     """Reset all environments and play them until all are done.
 
-    vec: a VecEnv with on_error="restart", so that every action and reset yields rows. If a batch needs an environment
-    that is done, that environment is reset, which is always allowed and takes no action. after: called with the number
-    of steps so far and the total number.
+    vec: a VecEnv with on_error="restart", so that every action and reset yields rows. seeds: the seed of each
+    environment's first reset. after: if not None, called after each batch with the number of steps so far and the total
+    number.
+
+    If environments that are done are needed to fill a batch, they are reset, which is always allowed and takes no
+    action.
     """
     batch_size = vec.agents_per_batch // vec.agents_per_env
     disabled = vec.autoreset_mode == "disabled"

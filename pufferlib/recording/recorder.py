@@ -56,19 +56,19 @@ def record(
 
     env, env_args, env_kwargs, wrap_kwargs, autoreset_mode: as for ``pufferlib.make``. The file cannot hold an env
         without a name, or arguments that are not Python literals; pass these to ``replay`` again.
-    path: the path of the file, an .npz; None saves nothing.
-    num_steps: the number of steps of each environment, including those in which it resets itself. num_envs: 4 unless
-        env is a list.
+    path: the path of the file, an .npz; by default, nothing is saved.
+    num_steps: the number of steps of each environment, including those in which it resets itself. num_envs: by default
+        4, or the length of env if it is a list.
     seed: the seed of the environments, as for ``make``, and of the actions, which obey action masks.
-    keep: also store the observations, so that ``replay`` can show both values of a difference.
-    backend, num_workers, batch_size, context: as for ``make``. A deterministic environment gives the same recording
-        with any of them, to the bit.
-    after: called from time to time with the number of steps so far and the total number.
+    keep: whether to store the observations as well, so that ``replay`` can show both values of a difference.
+    backend, num_workers, batch_size, context: as for ``make``. With a deterministic environment, they do not change the
+        recording.
+    after: called after each batch with the number of steps so far and the total number.
 
     If an environment raises or ends its worker, the recording ends there, with all earlier steps and the error as its
     ``failure``; a replay should end in the same way. Raises PlanError if num_steps is below 1, RecordingError if the
-    file's folder does not exist, WorkerError if a worker failed for a reason that names no environment, and the errors
-    of ``make``.
+    file's folder does not exist, WorkerError if a worker failed and it is unknown which environment caused it, and the
+    errors of ``make``.
     """
     if num_steps < 1:
         raise PlanError(f"num_steps={num_steps} leaves nothing to record; use 1 or more")
@@ -161,7 +161,7 @@ class _Recorder:
         return sum(self._num_rows), sum(self._targets)
 
     def _fail(self, env_id: int, step: int, crash: Crash) -> None:
-        """End the recording at the first step at which an environment failed."""
+        """Shorten the recording to end at the first step at which an environment failed."""
         self._targets[env_id] = 0
         if crash.env_id is None:
             raise WorkerError(f"nothing was recorded: {crash.text}", env_id=env_id)
@@ -192,7 +192,7 @@ def _name(env: Any) -> str | None:
 
 
 def versions_of(env: Any) -> dict[str, str]:
-    """Return the versions of everything that trajectories may depend on: interpreter, machine, packages."""
+    """Return, by name, the versions of Python, pufferlib and the environments' packages, and the type of machine."""
     versions = {
         "Python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -210,7 +210,7 @@ def versions_of(env: Any) -> dict[str, str]:
 
 
 def _package(env: Any) -> str:
-    """Return the top-level module of an environment's code."""
+    """Return the name of the top-level module that contains an environment's code."""
     if not isinstance(env, str):
         return str(getattr(env, "__module__", "")).partition(".")[0]
     entry = registry.find(env)

@@ -28,8 +28,9 @@ Array = np.ndarray[Any, Any]
 class Replay:
     """The result of a replay; print it to see the report.
 
-    recording: the replayed recording. difference: the first one, by step and then by environment; None if there is
-    none. versions: the versions that have changed, as (recorded, now). backend, num_workers, batch_size: the replay's.
+    recording: the replayed recording. difference: the first difference, by step and then by environment, or None.
+    versions: the versions that have changed, as (recorded, now), by name. backend, num_workers, batch_size: the plan of
+    the replay.
     """
 
     recording: Recording
@@ -55,7 +56,7 @@ class Replay:
 
     @property
     def shows_values(self) -> bool:
-        """Whether both values of the difference are known, rather than only a hash of the recorded one."""
+        """Whether there is a difference with both values, rather than with only a hash of the recorded one."""
         return self.difference is not None and self.difference.recorded != UNKNOWN
 
     def __str__(self) -> str:
@@ -89,14 +90,14 @@ def replay(
     backend, num_workers, batch_size, context: as for ``pufferlib.make``. They may differ from the recording's, because
         environments are compared one by one, step by step.
     env, env_args, env_kwargs, wrap_kwargs: replacements for those in the file, such as a new version of an environment.
-    after: called from time to time with the number of steps so far and the total number.
+    after: called after each batch with the number of steps so far and the total number.
 
     All values are compared by their bytes: 0.0 differs from -0.0, and a NaN equals only the same NaN. Nothing in a file
-    is unpickled, but a replay runs the environment that the file names, which may be any function that can be imported.
+    is unpickled, but a replay runs the environment that the file refers to, which may be any importable function.
     Replay only files that you would also run as programs.
 
     Raises RecordingError if the file is not a recording, or if it lacks the environment or its arguments and they are
-    not passed; WorkerError if a worker lost rows that had to be compared; and the errors of ``make``.
+    not passed; WorkerError if a worker failed before its rows had been compared; and the errors of ``make``.
     """
     stored = recording if isinstance(recording, Recording) else Recording.load(recording)
     origin = stored.origin
@@ -139,7 +140,7 @@ def replay(
 
 
 def _spec_difference(recorded: RowSpec, now: RowSpec) -> Difference | None:
-    """Return a difference between the recorded and the current spaces, if any."""
+    """Return the first difference between the recorded and the current numbers of agents and spaces, if any."""
     if recorded.agents_per_env != now.agents_per_env:
         return Difference(None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env))
     for agent_index in range(now.agents_per_env):
@@ -199,7 +200,7 @@ class _Replayer:
         return sum(self._num_rows), sum(self._targets)
 
     def _compared(self, env_id: int, step: int, tape: Tape, row: Row) -> Difference | None:
-        """Compare an environment's rows of a step with the recorded ones; return the first difference, if any."""
+        """Compare an environment's rows in a step with the recorded ones; return the first difference, if any."""
         failure, crash = self._recording.failure, row.crash
         if step == tape.num_rows:
             assert failure is not None
@@ -246,7 +247,7 @@ class _Replayer:
         )
 
     def _differing(self, env_id: int, step: int, tape: Tape, row: Row) -> Iterator[tuple[int | None, str, str, str]]:
-        """Yield the agent, the field and both values, as text, of each difference."""
+        """Yield each difference as (agent index, field, recorded text, current text)."""
         for agent_index, index in np.argwhere(tape.hashes[step] != row.hashes).tolist():
             leaf = self._recording.row_spec.leaves_of(agent_index)[index]
             now_leaf = self._layouts[agent_index].leaves[index]

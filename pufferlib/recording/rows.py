@@ -34,7 +34,7 @@ class Leaf(NamedTuple):
 
 
 class RowSpec(NamedTuple):
-    """The arrays of a row. leaves: those of each agent's observation, or of only one if all agents' are equal."""
+    """The arrays of a row. leaves: the leaves of each agent's observation; one entry if all agents have equal ones."""
 
     agents_per_env: int
     leaves: tuple[tuple[Leaf, ...], ...]  # one per agent, or one for all
@@ -155,7 +155,7 @@ class Reader:
 
 
 def _episode(agent_index: int, episode: Any) -> Episode | None:
-    """Parse the "episode" of an info; return None if the environment itself has put another value there."""
+    """Parse the "episode" of an info; return None if the environment itself stores something else under that key."""
     try:
         return Episode(agent_index, float(np.asarray(episode["r"]).item()), int(np.asarray(episode["l"]).item()))
     except (TypeError, KeyError, ValueError, IndexError):

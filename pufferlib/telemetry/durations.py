@@ -1,4 +1,4 @@
-"""Durations: compute statistics from the sums and histograms of telemetry, and format them as text."""
+"""Compute statistics of durations from the sums and histograms of telemetry, and format durations as text."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ALL, SOME = 1.25, 3.0
 
 
 class Times(NamedTuple):
-    """Statistics of durations in seconds; NaN if there were none.
+    """Statistics of durations; those in seconds are NaN if there were no durations.
 
     Each is a float, or an array (num_envs,) with one value per environment. num: the number of durations. p50_s, p99_s:
-    from the histogram, whose buckets are a quarter of an octave wide, and limited to what mean_s, std_s and max_s
-    allow.
+    percentiles from the histogram, whose buckets are a quarter of an octave wide, limited to what mean_s, std_s and
+    max_s allow.
     """
 
     num: Any
@@ -49,8 +49,8 @@ class Times(NamedTuple):
 def times_of(sums: Array, histogram: Array | None = None) -> Times:
     """Return the statistics of each row of sums.
 
-    sums: (rows, 4), laid out like ``times`` in timeline. histogram: (rows, NUM_BUCKETS); without it, p50_s and p99_s
-    are NaN.
+    sums: (rows, 4), whose columns are the last axis of ``times`` in timeline. histogram: (rows, NUM_BUCKETS); without
+    it, p50_s and p99_s are NaN.
     """
     num = sums[:, WEIGHT]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -68,16 +68,16 @@ def times_of(sums: Array, histogram: Array | None = None) -> Times:
 
 
 def pooled(sums: Array) -> Array:
-    """Merge the rows of sums, (rows, 4), laid out like ``times`` in timeline, into one row, (1, 4)."""
+    """Merge rows of sums, (rows, 4), whose columns are the last axis of ``times`` in timeline, into one, (1, 4)."""
     together = sums.sum(0, keepdims=True)
     together[0, MAX] = sums[:, MAX].max(initial=0.0)
     return np.asarray(together)
 
 
 def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
-    """Limit percentiles to what the mean and deviation allow for any distribution (Cantelli's inequality).
+    """Limit percentiles to what the mean and standard deviation allow for any distribution (Cantelli's inequality).
 
-    A bucket locates its steps only roughly, and the last one has no upper bound.
+    Buckets locate durations only roughly, and the last one has no upper bound.
     """
     odds = math.sqrt(share / (1 - share))
     return np.asarray(np.clip(values, mean - std / odds, mean + std * odds))
@@ -86,7 +86,8 @@ def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
 class UnpreemptedTimes(NamedTuple):
     """Step times, (num_envs, …), without the steps during which other programs used the core.
 
-    share: the share of steps left out. waited_s: the seconds by which these steps exceeded their environment's median.
+    share: the share of steps left out. waited_s: the total time, in seconds, by which these exceeded their
+    environments' medians.
     """
 
     histogram: Array
@@ -100,11 +101,12 @@ class UnpreemptedTimes(NamedTuple):
 def unpreempted_times(times: Times, histogram: Array, queued_s: float) -> UnpreemptedTimes:
     """Estimate step times without preempted steps, from the seconds that the stepping threads waited for a core.
 
-    times, histogram: one row per environment. queued_s: the seconds of waiting; NaN or 0 leaves out no step.
+    times, histogram: one row per environment. queued_s: the total waiting time in seconds; if NaN or 0, no step is left
+    out.
 
-    A step is long if it takes more than four times the median of its environment. If the wait can explain the excess of
-    all long steps, all of them are left out; otherwise, if long steps are rare, the longest ones, as far as the wait
-    can explain them. Steps that are long for another reason remain.
+    A step is long if it takes more than four times its environment's median. If the waiting time can explain the excess
+    of all long steps, all of them are left out. Otherwise, if long steps are rare, as many of the longest are left out
+    as the waiting time can explain. Steps that are long for another reason remain.
     """
     edges = bucket_edges()
     middles = (edges[:-1] + edges[1:]) / 2
@@ -153,22 +155,22 @@ def percentile(counts: Array, share: float) -> float:
 
 
 def share_of(part: float, total: float) -> float:
-    """Return part / total, at least 0 and at most 1; NaN unless total is positive."""
+    """Return part / total, limited to 0 to 1; NaN if part is NaN or total is not positive."""
     if not total > 0:
         return math.nan
     return min(1.0, max(0.0, part / total)) if not math.isnan(part) else math.nan
 
 
 def percent(share: float) -> str:
-    """Format a share, 0 to 1, in whole percent; "–" for NaN."""
+    """Format a share, 0 to 1, as a whole percentage; "–" for NaN."""
     return "–" if math.isnan(share) else f"{100 * share:.0f} %"
 
 
 def seconds_text(seconds: float) -> str:
-    """Format a duration with three digits: 873 ns, 30.4 µs, 1.21 s; "–" for NaN."""
+    """Format a duration with up to three digits, or in whole seconds: 873 ns, 30.4 µs, 1,234 s; "–" for NaN."""
     if math.isnan(seconds):
         return "–"
-    if seconds >= 1000:
+    if seconds >= 999.5:
         return f"{seconds:,.0f} s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= 0.9995 * scale:

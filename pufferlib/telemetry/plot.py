@@ -1,4 +1,4 @@
-"""Plot the stats of a VecEnv: step times, overall and by environment, shares of the time, and other plans."""
+"""Plot a VecEnv's stats: step times, overall and by environment, shares of the time, and forecasts for other plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["plot"]
 
 
 def plot(stats: Any, path: str | Path) -> Path:
-    """Draw Stats to an image file and return its path. Raises MissingExtra without matplotlib."""
+    """Draw Stats to an image file and return its path. Raises MissingExtra if matplotlib is not installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

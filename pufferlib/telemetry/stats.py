@@ -1,4 +1,4 @@
-"""Stats: telemetry's records as figures, a table, a plot, and a verdict that names a better plan."""
+"""Stats: telemetry's records as figures, a table, a plot, and a verdict that may name a better plan."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Forecast(NamedTuple):
-    """A plan and its throughput according to the model. gain: the ratio to the measured throughput."""
+    """A plan and its throughput according to the model. gain: this throughput divided by the measured one."""
 
     backend: str
     num_envs: int
@@ -82,21 +82,23 @@ class Forecast(NamedTuple):
 class Stats:
     """Statistics on where a VecEnv's time went in one period.
 
-    seconds: from the first ``recv`` to the end of the last one. steps_per_s: environment steps (not agent steps)
-        received per second, including the first rows of episodes.
-    step, reset: pooled over environments. env_step, env_reset: one value per environment. Steps and resets include
-        emulation; the percentiles of resets are NaN.
-    histogram: uint64 (num_envs, 128), of step times; ``edges``, (129,), are its buckets' bounds in seconds.
+    seconds: the time from the start of the first ``recv`` to the end of the last one, plus that of earlier sends and
+        resets. steps_per_s: environment steps (not agent steps) received per second, including the first rows of
+        episodes.
+    step, reset: statistics pooled over environments. env_step, env_reset: one value per environment. Steps and resets
+        include emulation; the percentiles of resets are NaN.
+    histogram: uint64 (num_envs, 128), each environment's histogram of step times, with bucket edges ``edges``.
     spread: the standard deviation of step times divided by their mean. spread_within, spread_between: its parts within
         environments and between them; their squares add up to its square. All three leave out the steps during which
-        other programs used the core. preempted: the share of these steps. own: the times of the other steps, one value
-        per environment.
-    busy: (num_workers,), the share of the time in which each worker had work.
-    cpu, queued: the shares of workers' busy time spent on a core, and waiting for one; NaN if the system does not
-        report them.
-    waits, thinks: the shares of time that the thread that calls ``recv`` spends inside ``recv`` or ``send``, and
+        other programs used the core. preempted: the share of steps left out. own: the times of the remaining steps, one
+        value per environment.
+    busy: (num_workers,), the share of the time during which each worker had work.
+    cpu, queued: the shares of the workers' busy time (on serial, of the whole time) spent on a core, and waiting for
+        one; NaN if the system does not report them.
+    waits, thinks: the shares of its time that the thread that calls ``recv`` spends inside ``recv`` or ``send``, and
         outside. think_cpu: the share of its thinking time spent on a core.
-    fill_mean_s, fill_max_s: seconds from a batch's first departure to its completion; NaN on the portable path.
+    fill_mean_s, fill_max_s: the mean and the longest time, in seconds, from a batch's first departure to its
+        completion; NaN on the portable path.
     """
 
     backend: str
@@ -139,7 +141,7 @@ class Stats:
         agents_per_env: int = 1,
         cores: int,
     ) -> Stats:
-        """Compute the stats of a recording under a plan. cores: the number of CPU cores that the workers could use."""
+        """Compute the stats of a recording of this plan. cores: the number of CPU cores available to the workers."""
         times, histogram = recorded.times, recorded.histogram
         env_step, env_reset = times_of(times[:, STEP], histogram), times_of(times[:, RESET])
         step = scalars(times_of(pooled(times[:, STEP]), histogram.sum(0, keepdims=True)))
@@ -209,18 +211,18 @@ class Stats:
 
     @property
     def edges(self) -> Array:
-        """The bounds of the histogram's buckets in seconds, (129,)."""
+        """The edges of the histogram's buckets in seconds, (129,); the last is nominal, as its bucket is unbounded."""
         return bucket_edges()
 
     # --------------------------------------------------------------------------------------------- forecasts
 
     @cached_property
     def load(self) -> Load:
-        """The step and reset times of the environments, in the form that the model takes.
+        """The step and reset times of the environments, as input of the model.
 
-        If the system does not report CPU time, or a step is shorter than SLEEPLESS_S, a step is assumed to need a core
-        throughout. Workers wait for each other's cores only if there are more workers than cores; any longer wait,
-        which other programs cause, counts as step time.
+        If the system does not report CPU time, or the mean step is shorter than SLEEPLESS_S, steps are assumed to need
+        a core throughout. Workers wait for one another only if there are more workers than cores; the rest of the
+        waiting time, which other programs cause, counts as step time.
         """
         cpu, queued = self.cpu, self.queued
         if math.isnan(cpu) or self.step.mean_s < SLEEPLESS_S:
@@ -260,11 +262,12 @@ class Stats:
     ) -> Forecast:
         """Forecast the throughput of another plan with the same environments and learner, according to the model.
 
-        think_s: the seconds that the learner thinks about a batch; by default the measured time per row.
+        think_s: the time in seconds that the learner thinks about a batch; by default, the measured time, scaled with
+        the batch size.
 
-        The overhead of a batch is the measured one, scaled with the batch size: all of it for a serial plan, half of it
-        for others. If only one of the two plans is serial, rough constants replace it. Raises CallError if no batch was
-        received in the period.
+        The overhead of a batch is the measured one; all of it scales with the batch size for a serial plan, half of it
+        for other plans. If only one of the two plans is serial, rough constants replace it. Raises CallError if the
+        period has no batch, or no timed step.
         """
         if not self.num_batches or not self.step.num:
             raise CallError("nothing was measured in this period; play some batches first")
@@ -309,7 +312,7 @@ class Stats:
         return tuple(plans)
 
     def _best_workers(self, num_envs: int) -> int:
-        """Return the number of workers, at least the current one, that keeps all cores busy while some steps sleep."""
+        """Return how many workers, at least as many as now, keep all cores busy while some steps sleep."""
         needed = math.ceil(self.cores / max(self.load.cpu, self.cores / num_envs) - 0.25)  # rounds up above a quarter
         return max(self.num_workers if self.backend != "serial" else 1, min(num_envs, needed))
 
@@ -317,7 +320,7 @@ class Stats:
 
     @cached_property
     def verdict(self) -> str:
-        """A sentence on what limits throughput and which plan would raise it by how much, according to the model."""
+        """A sentence on what limits throughput and, by the model, which plan would raise it and by how much."""
         if not self.num_batches or not self.step.num:
             return "nothing to judge yet: play some batches first"
         if self.thinks >= LEARNER_BOUND:
@@ -325,10 +328,10 @@ class Stats:
         return self._judged(self.forecasts)
 
     def verdict_beside(self, fastest: str, times: float, measured: Collection[str]) -> str:
-        """Return the verdict for one of several backends that were measured in the same run and need no forecast.
+        """Return the verdict if several backends were measured in the same run, so that these need no forecast.
 
-        measured: the names of these backends. fastest: the name of the one to use. times: its throughput divided by
-        that of this backend.
+        measured: the names of these backends, with this one. fastest: the name of the recommended one. times: its
+        throughput divided by this one's.
         """
         if not self.num_batches or not self.step.num:
             return self.verdict
@@ -442,14 +445,14 @@ class Stats:
         return "\n".join(lines)
 
     def plot(self, path: str | Path) -> Path:
-        """Draw the figures to an image file and return its path. Raises MissingExtra without matplotlib."""
+        """Draw the figures to an image file and return its path. Raises MissingExtra if matplotlib is not installed."""
         return plot(self, path)
 
 
 def _spreads(times: UnpreemptedTimes) -> tuple[float, float]:
-    """Return the standard deviation of step times within environments, and that of the environments' mean step times.
+    """Return the standard deviations of step times within environments and of the environments' mean step times.
 
-    Both are divided by the mean of all step times; NaN if there are none.
+    Both are divided by the mean of all step times, and NaN if there are none.
     """
     known = times.num > 0
     if not known.any():

@@ -37,10 +37,10 @@ class Load:
     """The step and reset times of environments.
 
     histogram: (num_envs, NUM_BUCKETS), step times as in ``timeline``; a plan with more environments repeats its rows.
-    means_s, stds_s: (num_envs,), the means and deviations of these times; draws are scaled to them, because a bucket
-    locates its samples only roughly. cpu: the share of a step that needs a core, 0 to 1. net_share: the share of the
-    measured time that was not spent waiting for a core. reset_share: the share of rows that are resets. reset_s: the
-    mean time of a reset.
+    means_s, stds_s: (num_envs,), the means and standard deviations of these times; draws are scaled to them, because a
+    bucket locates its samples only roughly. cpu: the share of a step that needs a core, 0 to 1. net_share: the share of
+    the measured time that was not spent waiting for a core. reset_share: the share of rows that are resets. reset_s:
+    the mean time of a reset, in seconds.
     """
 
     histogram: Array
@@ -53,7 +53,7 @@ class Load:
 
     @property
     def row_s(self) -> float:
-        """The mean time of a row, step or reset, in seconds, without waits for a core."""
+        """The mean time of a row (a step or a reset) in seconds, without waits for a core."""
         mean_s, _ = self._pooled
         return self.net_share * ((1 - self.reset_share) * mean_s + self.reset_share * self.reset_s)
 
@@ -98,10 +98,11 @@ def _fitting(generator: np.random.Generator, num: int, counts: Array, mean_s: fl
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The plan and the learner of a simulation.
+    """The plan and the learner to simulate.
 
-    think_s: the learner's seconds per batch. overhead_s: the seconds that a batch costs on top of steps and thinking.
-    first_finished: whether a batch holds the first environments to finish.
+    think_s: the time that the learner thinks about a batch, in seconds. overhead_s: the time that a batch costs on top
+    of steps and thinking. first_finished: whether a batch holds the first environments to finish, rather than the first
+    to depart.
     """
 
     num_envs: int

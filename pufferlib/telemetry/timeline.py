@@ -1,15 +1,16 @@
-"""Telemetry: record where the time of a VecEnv goes, at a cost of about 1 % of it. ``stats`` reads these arrays.
+"""Telemetry: record where a VecEnv's time goes, at a cost of about 1 % of it, in arrays that ``stats`` reads.
 
 Workers and the parent write to the arrays; each cell has only one writer, so that none needs a lock. Except for the
-maxima, values only grow: a reader copies them at the beginning of a period, and subtracts the copy later.
+maxima and [RETURNED], values are running totals: a reader copies them when a period begins, and later subtracts the
+copy.
 
 ``times``: float64 (num_envs, 2, 4), one cache line per environment: [STEP or RESET] × [WEIGHT, SUM, SQUARES, MAX]:
     the number of calls that the samples represent, their seconds, their seconds squared (both weighted), and the
-    longest sample in seconds. A step lasts from when a worker begins with the environment until its rows are written;
+    longest sample in seconds. A step lasts from when a worker turns to the environment until its rows are written;
     resets after an episode's end count as resets in every autoreset mode.
-``histogram``: uint64 (num_envs, 128), of step times. An octave has four buckets: for e = floor(log2(ns)), the bucket
-    is 4·e plus the two bits below the highest one. Times below 1 ns count as 1 ns, and the last bucket (from 3.76 s)
-    has no upper bound. Each sample adds its weight.
+``histogram``: uint64 (num_envs, 128), histograms of step times. An octave has four buckets: for e = floor(log2(ns)),
+    the bucket is 4·e plus the two bits below the highest one. Times below 1 ns count as 1 ns, and the last bucket (from
+    3.76 s) has no upper bound. Each sample adds its weight.
 ``worker_times``: float64 (num_workers, 8), one cache line per worker, so that workers do not share one: [BUSY] seconds
     with work, [WAITED] seconds without. The rest is unused.
 ``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received, [RECV] seconds inside recv,
@@ -19,12 +20,12 @@ maxima, values only grow: a reader copies them at the beginning of a period, and
     last returned in this period, in seconds of a monotonic clock, or 0 before that: thinking counts only after it.
 
 **Which steps are timed.** After a timed step, a random number of steps, from 0 to 2k, is not timed, where
-k = floor(100 · cost / duration), at most 1,000, and cost is the cost of timing one step. So timing takes a hundredth of
-the time, and steps longer than a hundred times the cost are all timed. The weight of a sample is one more than the
-number of steps left out *before* it: that number must not depend on the sample itself, or a mixture of fast and slow
-steps would seem faster than it is (a step of 1 µs would represent a hundred steps, one of 1 ms only itself). The number
-is random, so that an environment with a special event at every tenth step is not always sampled in the same phase.
-Every reset is timed, with weight 1.
+k = floor(100 · cost / duration), at most 1,000, and cost is the time that timing one step takes. Timing thus takes
+about 1 % of the time, and steps of at least a hundred times the cost are all timed. The weight of a sample is one more
+than the number of steps left out *before* it: that number must not depend on the sample itself, or a mixture of fast
+and slow steps would seem faster than it is (a step of 1 µs would represent a hundred steps, one of 1 ms only itself).
+The number is random, so that an environment with a special event at every tenth step is not always sampled in the same
+phase. Every reset is timed, with weight 1.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ def bucket_of(ns: int) -> int:
 
 
 def bucket_edges() -> Array:
-    """Return the lower edges of the histogram's buckets and the upper edge of the last, in seconds: (129,)."""
+    """Return the edges of the histogram's buckets in seconds, (129,).
+
+    The last is nominal: the last bucket has no upper bound.
+    """
     octave, quarter = np.divmod(np.arange(NUM_BUCKETS + 1), 4)
     return np.asarray(2.0**octave * (1 + quarter / 4) * 1e-9)
 
@@ -86,8 +90,8 @@ class Stopwatch:
         if timed:
             stopwatch.record(env_id, perf_counter() - start_s)
 
-    left_out: for each environment, the number of its next steps that are not timed. ``due`` counts it down; a loop that
-    cannot afford the call may do that itself.
+    left_out: how many of each environment's next steps are not timed. ``due`` counts it down; a loop that cannot afford
+    the call may do so itself.
     """
 
     def __init__(self, times: Array, histogram: Array, cost_s: float = PORTABLE_COST_S) -> None:
@@ -99,14 +103,14 @@ class Stopwatch:
         self._state = 1
 
     def due(self, env_id: int) -> bool:
-        """Return whether to time the next step."""
+        """Return whether to time an environment's next step; call it once per step, because it counts steps."""
         if self.left_out[env_id]:
             self.left_out[env_id] -= 1
             return False
         return True
 
     def record(self, env_id: int, seconds: float) -> None:
-        """Record a step that was due, and choose the next one to time."""
+        """Record the duration of a step that was due, and choose the next step to time."""
         weight = self._weights[env_id]
         self._add(8 * env_id, seconds, weight)
         self._histogram[NUM_BUCKETS * env_id + bucket_of(int(seconds * 1e9))] += weight
@@ -119,7 +123,7 @@ class Stopwatch:
         self._weights[env_id] = left_out + 1
 
     def record_reset(self, env_id: int, seconds: float) -> None:
-        """Record a reset; callers time every reset."""
+        """Record the duration of a reset; callers time every reset."""
         self._add(8 * env_id + 4 * RESET, seconds, 1)
 
     def _add(self, offset: int, seconds: float, weight: int) -> None:
@@ -135,8 +139,8 @@ class Stopwatch:
 class Recorded(NamedTuple):
     """The records of one period: this module's arrays, minus their values at the beginning of the period.
 
-    worker_cpu_s, worker_queued_s: (num_workers,), the seconds in which each worker's main thread had a core, and in
-    which it waited for one; NaN if unknown. parent_cpu_s, parent_queued_s: the same for the calling thread.
+    worker_cpu_s, worker_queued_s: (num_workers,), the seconds that each worker's main thread spent on a core, and
+    waiting for one; NaN if unknown. parent_cpu_s, parent_queued_s: the same for the parent's calling thread.
     """
 
     times: Array
@@ -170,14 +174,14 @@ class Recording:
         self.parent_times[[FILL_MAX, RETURNED]] = 0.0
 
     def note_send(self, start_s: float) -> None:
-        """Record that send, or async_reset, lasted from start_s (of time.monotonic) until now."""
+        """Record that send or async_reset lasted from start_s, a reading of time.monotonic, until now."""
         times, seconds = self._cells, time.monotonic() - start_s
         times[SEND] += seconds
         if times[RETURNED]:
             times[THOUGHT] -= seconds
 
     def note_recv(self, start_s: float) -> None:
-        """Record that recv returned a batch, and lasted from start_s until now."""
+        """Record that recv returned a batch and lasted from start_s, a reading of time.monotonic, until now."""
         times, now_s = self._cells, time.monotonic()
         if times[RETURNED]:
             times[THOUGHT] += start_s - times[RETURNED]
@@ -232,9 +236,9 @@ class Recording:
 
 
 def cpu_times(pid: int | str) -> tuple[float, float]:
-    """Return the seconds in which a process's main thread had a core, and in which it waited for one; NaN if unknown.
+    """Return how long, in seconds, a process's main thread was on a core, and waited for one; NaN if unknown.
 
-    pid: "thread-self" stands for the calling thread.
+    pid: a process id, or "thread-self" for the calling thread.
     """
     with contextlib.suppress(OSError, ValueError):  # the process has ended, or this is not Linux
         had, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()

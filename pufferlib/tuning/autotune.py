@@ -1,4 +1,4 @@
-"""Autotune: measure an environment, try plans for it within a budget, and return the best with the reason.
+"""Autotune: measure an environment, try plans for it within a budget, and return the best one with the reason.
 
 All trials run in subprocesses (``trial``): first one environment alone, then a few in one worker, to measure start-up
 time, memory and step times. From these, the model behind ``VecEnv.stats()`` forecasts the throughput of each plan, and
@@ -64,16 +64,18 @@ def autotune(
     stay fixed. Without num_envs and batch_size, batches of different sizes compete, and the larger one usually wins:
     pass the batch size that your learner needs.
 
-    budget_s: the seconds that this may take. The environment and one plan are always measured.
-    max_memory: the additional memory that a plan may take, in bytes or as "500 MiB", "4 GB"; by default four fifths of
+    budget_s: the time that the search may take, in seconds. The environment and one plan are always measured, even if
+        that takes longer.
+    max_memory: the additional memory that a plan may take, in bytes or as "500 MiB", "4 GB"; by default, four fifths of
         the available memory. A plan with a higher estimate is not tried.
-    learner_s: the seconds that your learner takes for a batch, or a function that returns them for a batch size. The
-        learner is assumed to need a core.
+    learner_s: the time in seconds that your learner takes for a batch, or a function that returns it for a batch size.
+        The learner is assumed to need a core.
     env, seed, env_args, env_kwargs, wrap_kwargs, autoreset_mode, context: as for ``make``; pass them to ``make`` again.
-    after: called after each trial with the table of plans so far.
+    after: called after each trial of a plan with the table of plans so far.
 
-    Raises PlanError if no plan fits into the memory and for impossible arguments; WorkerError if the environment cannot
-    be created or played.
+    Raises PlanError if no plan fits into the memory and for invalid arguments; RegistryError or MissingExtra if the
+    environment is unknown or its package is missing; WorkerError if it cannot be created or played; PlatformError if
+    the system cannot start a process.
     """
     if not budget_s > 0:
         raise PlanError(f"budget_s={budget_s!r} leaves no time to measure; use 10 or more")
@@ -248,7 +250,7 @@ class _Search:
         return plans
 
     def _spinning(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the best plan with processes, with the other value of ``spin``, in a list.
+        """Return a list with the best plan that uses processes, changed to the other value of ``spin``.
 
         The list is empty if there is no such plan, if it runs on ray, or if serial is clearly faster.
         """
@@ -281,7 +283,7 @@ class _Search:
     # ------------------------------------------------------------------------------------------------- trials
 
     def _round(self, rows: Sequence[Row], until_s: float, seconds: float, *, last: bool) -> None:
-        """Try rows until the time is up; in the last round, up to three times each, in turns."""
+        """Try plans until the time is up; in the last round, up to three times each, in turns."""
         begun = False
         for _ in range(3 if last else 1):
             for row in rows:
@@ -333,14 +335,14 @@ class _Search:
             self._refuse_too_large()
 
     def _seconds(self, row: Row, least: float) -> float:
-        """Return the seconds to play a plan: longer for slow batches, if the budget allows."""
+        """Return for how many seconds to play a plan: longer for slow batches, if the budget allows."""
         return max(least, min(12 * self._batch_s(row), 0.1 * self._budget_s))
 
     def _batch_s(self, row: Row) -> float:
         return int(row.plan["batch_size"]) / max(row.median or row.expected, 1e-9)
 
     def _cost_s(self, row: Row, seconds: float) -> float:
-        """Return the estimated seconds of a trial, including start-up and shutdown."""
+        """Return the estimated duration of a trial in seconds, including start-up and shutdown."""
         per_worker = int(row.plan["num_envs"]) / min(int(row.plan.get("num_workers", 1)), self._cores)
         start_s = row.startup_s or self._process_start_s + per_worker * self._env_start_s
         return start_s + 0.2 + 1.3 * seconds + 6 * self._batch_s(row)  # every window ends with a batch

@@ -33,8 +33,8 @@ PROFILE_TURNS = 4
 class Speed:
     """The throughput of one backend.
 
-    steps_per_s: environment steps (not agent steps) per second, one value per repeat. stats: from one more measurement,
-    if ``profile`` was set.
+    steps_per_s: environment steps (not agent steps) per second, one value per repeat. stats: the stats of one more
+    measurement if ``profile`` was True, else None.
     """
 
     backend: str
@@ -46,7 +46,7 @@ class Speed:
     stats: Stats | KernelStats | None = None
 
     def ratios(self, base: Speed) -> list[float]:
-        """Return the ratios of this throughput to that of base, one value per repeat."""
+        """Return this throughput divided by that of base, one value per repeat."""
         return [rate / other for rate, other in zip(self.steps_per_s, base.steps_per_s, strict=True)]
 
 
@@ -70,9 +70,10 @@ def compare_backends(
 
     The backends take turns of ``seconds``, ``repeats`` times, so that other load on the machine affects all of them.
 
-    num_envs: by default four per CPU, at least 8. num_workers: as for ``pufferlib.make``. batch_size: for pool and ray,
-        by default half of the environments; the other backends return all. device: for the backend "cuda".
-    profile: whether each backend has one more turn, four times as long, for the ``stats`` of its Speed.
+    num_envs: by default, four per CPU, at least 8. num_workers: as for ``pufferlib.make``. batch_size: for pool and
+        ray; by default, half of the environments. Batches of the other backends hold all of them. device: for the
+        backend "cuda".
+    profile: whether each backend gets one more turn, four times as long, for the ``stats`` of its Speed.
     after: called after each turn with the number of the repeat and the name of the backend.
 
     Raises PlanError if nothing would be measured, and the errors of ``pufferlib.make`` and of the environments.
@@ -116,7 +117,7 @@ def compare_backends(
 
 
 def right_one(speeds: Sequence[Speed]) -> Speed:
-    """Return the Speed of the backend to use: serial, unless another is clearly faster."""
+    """Return the Speed of the backend to use: serial if it was measured and none is clearly faster; else the best."""
     serial = next((speed for speed in speeds if speed.backend == "serial"), None)
     others = [speed for speed in speeds if speed is not serial]
     if serial is None or not others:
@@ -135,7 +136,7 @@ def _is_clearly_faster(speed: Speed, base: Speed) -> bool:
 
 
 def verdict(speeds: Sequence[Speed]) -> str:
-    """Return a sentence that names the backend to use."""
+    """Return a sentence that recommends a backend."""
     right = right_one(speeds)
     serial = next((speed for speed in speeds if speed.backend == "serial"), None)
     if serial is None or len(speeds) == 1:
@@ -170,7 +171,7 @@ def overload() -> str:
 
 
 def machine() -> str:
-    """Describe this machine in one line: processor, CPUs that this process may use, system, versions."""
+    """Describe this machine in one line: the processor, the CPUs that this process may use, the system, versions."""
     system = f"{platform.system()} {platform.release()}"
     python = f"Python {platform.python_version()}"
     versions = f"numpy {np.__version__}, gymnasium {gymnasium.__version__}, pufferlib {__version__}"

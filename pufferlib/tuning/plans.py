@@ -1,4 +1,4 @@
-"""Plans that autotune chose: arguments for ``make``, the reason, and the table of all plans considered."""
+"""The plans that autotune chooses: arguments for ``make``, the reason, and a table of all plans considered."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ KEYS = ("backend", "num_envs", "num_workers", "batch_size", "context", "backend_
 class Row:
     """A plan that was considered.
 
-    plan: arguments for ``make``. expected: steps/s according to the model. steps_per_s: measured environment steps per
-    second, one value per window; empty if the plan was not tried, or failed. startup_s: seconds until the first batch.
-    memory_nbytes: the memory of all its processes, estimated before the trial and measured in it. untried: why the plan
-    was not tried, or "". failed: how its trial failed, or "".
+    plan: arguments for ``make``. expected: environment steps per second according to the model. steps_per_s: measured
+    ones, one value per window; empty if the plan was not tried or failed. startup_s: the time until the first batch, in
+    seconds. memory_nbytes: the memory of all its processes, estimated before the trial and measured during it. untried:
+    why the plan was not tried, or "". failed: how its trial failed, or "".
     """
 
     plan: dict[str, Any]
@@ -37,7 +37,7 @@ class Row:
 
     @property
     def median(self) -> float:
-        """The median of the windows; 0.0 if there are none."""
+        """The median of ``steps_per_s``; 0.0 if it is empty."""
         return median(self.steps_per_s) if self.steps_per_s else 0.0
 
     @property
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str, str]:
-        """The row's cells in a table: name, steps/s, their range, start-up, memory, failure."""
+        """The row's cells in a table: name, median of steps/s, their range, start-up time, memory, failure."""
         rates, measured = self.steps_per_s, bool(self.steps_per_s)
         return (
             self.name,
@@ -105,7 +105,7 @@ class TunedPlan(Mapping[str, Any]):
 def load_plan(path: str | Path) -> dict[str, Any]:
     """Read arguments for ``make`` from a TOML file, such as ``TunedPlan.save`` writes.
 
-    Raises PlanError for a file that is not TOML, or has keys that do not belong to a plan.
+    Raises PlanError for a file that cannot be read, is not TOML, or has keys that do not belong to a plan.
     """
     plan = read_toml(path, "TunedPlan.save writes such files")
     foreign = sorted(set(plan) - set(KEYS))
@@ -122,7 +122,7 @@ def untried_text(rows: Sequence[Row]) -> str:
 
 
 def table_text(rows: Sequence[Row]) -> str:
-    """Format the rows that were tried as an aligned table, followed by the ``untried_text`` of the others."""
+    """Format rows as an aligned table of those that were tried, followed by ``untried_text``."""
     cells = [HEADER, *(row.cells for row in rows if not row.untried)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
     lines = []
@@ -133,7 +133,7 @@ def table_text(rows: Sequence[Row]) -> str:
 
 
 def rate_text(steps_per_s: float) -> str:
-    """Format a rate with three digits: 873, 30.4k, 1.21M."""
+    """Format a rate below 1e9 with three digits: 873, 30.4k, 1.21M."""
     for unit, scale in (("M", 1e6), ("k", 1e3)):
         if steps_per_s >= 0.9995 * scale:
             return f"{steps_per_s / scale:#.3g}".rstrip(".") + unit

@@ -21,8 +21,8 @@ NUM_DRAWS = 16  # batches of actions drawn in advance, so that drawing is not me
 class Player:
     """A player of random actions that measures the speed of a VecEnv.
 
-    learner_s: the seconds that a simulated learner, an empty loop that needs a core, spends on each batch. timeout: the
-    seconds that one batch may take before RecvTimeout is raised.
+    learner_s: the time in seconds that a simulated learner, an empty loop that needs a core, spends on each batch.
+    timeout: the time in seconds that one batch may take before RecvTimeout is raised; by default, no limit.
     """
 
     def __init__(self, vec: VecEnv, *, learner_s: float = 0.0, timeout: float | None = None) -> None:
@@ -36,8 +36,8 @@ class Player:
     def play(self, seconds: float, *, alone: bool = False) -> float:
         """Play for about this many seconds; return environment steps per second.
 
-        Afterwards no batch is in progress, because it would slow the measurement of other players. alone: there are no
-        other players, so that all environments except those of the last batch stay in progress.
+        Afterwards no batch is in progress, because it would slow the measurements of other players. alone: whether
+        there are no other players, so that all environments except those of the last batch may stay in progress.
         """
         vec, batch_size, learner_s = self.vec, self.batch_size, self._learner_s
         start_s = perf_counter()
@@ -71,7 +71,8 @@ def _copied(observations: Any) -> Any:
 class Actor:
     """A source of random actions for batches.
 
-    They are drawn in advance, or for each batch if action masks apply: to Discrete and MultiDiscrete spaces.
+    Actions are drawn in advance or, if there are action masks and the space is Discrete or MultiDiscrete, for each
+    batch.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -86,7 +87,7 @@ class Actor:
             self._masks = None
 
     def actions(self, observations: Any) -> Any:
-        """Return random actions for the rows of a batch, only allowed ones if masks apply."""
+        """Return random actions for the rows of a batch; only allowed ones if they are drawn for each batch."""
         if self._masks is None:
             self._index = (self._index + 1) % NUM_DRAWS
             return self._drawn[self._index]

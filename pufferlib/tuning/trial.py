@@ -1,4 +1,4 @@
-"""Try plans in a subprocess: measure speed, start-up time and memory, or report a failure.
+"""Try plans in a subprocess: measure their speed, start-up time and memory, or report a failure.
 
 The caller's process is not affected: no environment is created in it, and an environment that hangs or kills its
 process ends only the trial.
@@ -44,8 +44,8 @@ WARM_UP = 0.25  # in multiples of a trial's seconds
 class Trial(NamedTuple):
     """The settings of one trial.
 
-    plan: arguments for ``make``. windows: the number of times to play for ``seconds`` and measure the speed. learner_s:
-    as for ``Player``. limit_s: the seconds after which the trial is killed.
+    plan: arguments for ``make``. windows: how many times, at most, to play for ``seconds`` and measure the speed.
+    learner_s: as for ``Player``. limit_s: the time in seconds after which the trial is killed.
     """
 
     plan: Mapping[str, Any]
@@ -56,11 +56,11 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a trial. error: "" if it succeeded; the other fields are valid only then.
+    """The result of a trial. error: what failed, or "" if it succeeded; the other fields are valid only then.
 
-    steps_per_s: environment steps per second, one value per window. startup_s: seconds until the first batch.
-    memory_nbytes: the additional memory of all processes, with shared memory counted once. stats: of all windows
-    together.
+    steps_per_s: environment steps per second, one value per window. startup_s: the time until the first batch, in
+    seconds. memory_nbytes: the additional memory of all processes, with shared memory counted once. stats: the stats of
+    all windows together.
     """
 
     error: str = ""
@@ -83,7 +83,7 @@ class TrialRunner:
         self._output: Any = None
 
     def try_out(self, trial: Trial) -> Outcome:
-        """Run a trial and return its outcome, which also reports failures of the environment.
+        """Run a trial and return its outcome, even if the environment fails.
 
         Raises PlatformError if the system cannot start a process.
         """
@@ -136,7 +136,7 @@ class TrialRunner:
         return f"the process died ({how})" + (f": {lines[-1]}" if lines else "")
 
     def close(self) -> None:
-        """End the process. The next trial starts a new one."""
+        """End the process, if any. The next trial starts a new one."""
         process, self._process = self._process, None
         if process is None:
             return

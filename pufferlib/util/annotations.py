@@ -1,4 +1,4 @@
-"""Types that annotations share.
+"""Types used in annotations across the package.
 
 A value that pufferlib only passes on, such as an info's value or the result of an environment's method, is an
 ``object``.
@@ -54,7 +54,7 @@ GymnasiumEnv = gymnasium.Env[Any, Any]
 
 
 class ParallelEnv(Protocol):
-    """An environment with PettingZoo's parallel interface, which has no types of its own."""
+    """The interface of a PettingZoo parallel environment; PettingZoo itself provides no types for it."""
 
     agents: list[Any]
 

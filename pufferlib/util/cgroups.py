@@ -1,4 +1,4 @@
-"""Find the control groups of this process, which may limit it to less than the machine has."""
+"""Find the control groups that may limit this process to part of the machine's resources."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def folders(controller: str, root: Path = ROOT, membership: Path = MEMBERSHIP) -> Iterator[Path]:
-    """Yield the folders of the control groups that limit this process: its own group and all groups above it.
+    """Yield the folders of the control groups that may limit this process: its own group and all groups above it.
 
     controller: the limited resource, "cpu" or "memory". root: the mounted hierarchy. membership: the file that lists
-    the process's groups. Supports versions 1 and 2; yields nothing if there are no groups. In a container, a folder may
-    be missing even though its root exists.
+    the process's groups. Supports versions 1 and 2; yields nothing if membership cannot be read. In a container, a
+    folder may be missing even though its root exists.
     """
     try:
         lines = membership.read_text().splitlines()

@@ -13,7 +13,7 @@ __all__ = ["alone_in", "written_whole"]
 
 @contextlib.contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path to write to; if the block raises nothing, move that file to ``path`` atomically.
+    """Yield a temporary path to write to; unless the block raises, move that file to ``path`` atomically.
 
     Also removes partial files for the same path that killed processes left behind.
     """
@@ -29,7 +29,10 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Lock a folder, so that only one process at a time reads and rewrites a file in it."""
+    """Lock a folder for the block, after waiting for other holders of the lock.
+
+    The lock is advisory: it excludes only other calls of this function. Raises ImportError on Windows.
+    """
     import fcntl  # Windows has none
 
     descriptor = os.open(folder, os.O_RDONLY)

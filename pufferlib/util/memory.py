@@ -15,7 +15,7 @@ __all__ = ["left_by", "memory_at_hand", "memory_nbytes", "memory_text", "memory_
 
 
 def memory_nbytes() -> int:
-    """Return the bytes used by this process and its descendants, with shared memory counted once; 0 if unknown."""
+    """Return the bytes used by this process and its descendants, counting memory that they share once; 0 if unknown."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
@@ -48,7 +48,10 @@ def memory_there() -> tuple[float, float]:
 
 
 def memory_at_hand() -> float:
-    """Return the number of bytes available on the machine and within this process's control groups; inf if unknown."""
+    """Return how many bytes are available on the machine or in this process's control groups, whichever is less.
+
+    Returns all of the machine's memory if neither is known, and inf if that is not known either.
+    """
     amounts = [float("inf")]
     with suppress(OSError, ValueError, AttributeError):
         match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
@@ -71,9 +74,9 @@ def left_by(folder: Path) -> Iterator[float]:
 
 
 def nbytes_of(amount: float | str) -> float:
-    """Convert a number of bytes, or a text such as "500 MiB" or "4 GB", to a number of bytes.
+    """Convert a number of bytes, or a string such as "500 MiB" or "4 GB", to a number of bytes.
 
-    Raises PlanError for any other text, and for a number that is not positive.
+    Raises PlanError for any other string, and for a number that is not positive.
     """
     if isinstance(amount, str):
         match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b?\s*", amount.lower())

@@ -1,4 +1,4 @@
-"""Parameters that a TypedDict declares once for all functions that take or forward them.
+"""Declare parameters once, in a TypedDict, for all functions that take or forward them.
 
     class Parameters(TypedDict, total=False):
         seed: int | None  # None by default
@@ -7,9 +7,9 @@
     @says_what_was_meant(parameters=Parameters)
     def f(env: str, **kwargs: Unpack[Parameters]) -> None: ...
 
-Editors and type checkers know the keywords of ``f``, ``inspect.signature`` lists them with their defaults, and ``f``
-gets all of them. The TypedDict's module has no ``from __future__ import annotations``, because a default is read from
-the evaluated annotation.
+Editors and type checkers offer the keywords of ``f``, ``inspect.signature`` lists them with their defaults, and ``f``
+receives a value for each. The TypedDict's module must not contain ``from __future__ import annotations``, because
+defaults are read from evaluated annotations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Unpack", "keywords_of"]
 
 
 def keywords_of(parameters: type[Any]) -> list[inspect.Parameter]:
-    """Return the parameters that a TypedDict declares, as keyword-only parameters of a signature."""
+    """Return the parameters that a TypedDict declares, as keyword-only ``inspect.Parameter`` objects."""
     keywords = []
     for name, annotation in parameters.__annotations__.items():
         annotated = hasattr(annotation, "__metadata__")

@@ -1,4 +1,4 @@
-"""Random words (Philox) as a function of the seed, the episode, the step, the agent and the purpose of the draw.
+"""Random words (Philox), computed from the seed, the episode, the step, the agent and the purpose of the draw.
 
 No state is kept between draws, so neither their order nor the number of threads matters, and a kernel draws the same
 words as its reference: ``cuda_ext/philox.cuh`` computes the same function, bit for bit.
@@ -27,8 +27,8 @@ def philox(seed: int, episode: int, step: int, agent: int, purpose: int, block: 
     """Return four random words, each uniform over 0 to 2**32 - 1.
 
     purpose: a number that identifies one use of random words in an environment, so that two uses never share words.
-    block: 0 for the first four words, 1, 2, … for four further words each. Raises ValueError for a number that is not a
-    uint32.
+    block: 0 for the first four words, 1 for the next four, and so on. Raises ValueError for an integer outside 0 to
+    2**32 - 1, and TypeError for anything but an integer.
     """
     numbers = tuple(map(index, (seed, episode, step, agent, purpose, block)))
     if min(numbers) < 0 or max(numbers) > LOW:
@@ -41,7 +41,8 @@ def philox_array(
 ) -> NDArray[np.uint32]:
     """Return the words of ``philox`` for arrays of integers, broadcast against each other: uint32 (4, *shape).
 
-    Raises ValueError for other dtypes, and for numbers outside 0 to 2**32 - 1.
+    Raises ValueError for dtypes other than integers, for numbers outside 0 to 2**32 - 1, and for shapes that do not
+    broadcast.
     """
     arrays = [np.asarray(array) for array in (seed, episode, step, agent, purpose, block)]
     for name, array in _named(arrays).items():
@@ -62,8 +63,8 @@ def below(word: NDArray[np.uint32], n: ArrayLike) -> NDArray[np.int64]: ...
 def below(word: Any, n: Any) -> Any:
     """Map each random word to an integer from 0 to n - 1, an int or an int64 array; 1 <= n <= 2**32.
 
-    Each integer results from 2**32 / n words, rounded up or down, so its probability has a relative error below n /
-    2**32.
+    Each integer results from 2**32 / n of the possible words, rounded up or down, so its probability has a relative
+    error below n / 2**32.
     """
     if isinstance(word, int):
         return (word * n) >> 32
@@ -83,9 +84,9 @@ def uniform(word: Any) -> Any:
 def episode_of(seed: int | None, last_seed: int | None, last_episode: int) -> tuple[int, int]:
     """Return the seed and the index of the episode that ``reset(seed)`` begins.
 
-    With a seed, that is episode 0. If seed is None, it is the episode after last_episode, with last_seed, or, if
-    last_seed is None (before the first reset), episode 0 of a random seed. Raises ValueError unless seed is None or a
-    uint32.
+    With a seed, it is episode 0 of that seed. If seed is None, it is the episode of last_seed that follows last_episode
+    or, if last_seed is None (before the first reset), episode 0 of a random seed. Raises ValueError for a seed outside
+    0 to 2**32 - 1.
     """
     if seed is not None and not 0 <= seed <= LOW:
         raise ValueError(f"seed={seed} is no uint32; use 0 to 2**32 - 1")

@@ -1,4 +1,4 @@
-"""Deprecated names that work for one more release, with a warning."""
+"""Keep deprecated names working for one more release, with a warning."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def moved_module(old: str, new: str) -> None:
 
 
 def renamed_arguments(**names: str) -> Callable[[Function], Function]:
-    """Return a decorator that also accepts arguments under their old names, with a DeprecationWarning.
+    """Return a decorator that lets a function take arguments under their old names, with a DeprecationWarning.
 
     names: the new name for each old name. Each call costs one extra function call. A call with both names of an
     argument raises TypeError.

@@ -23,9 +23,9 @@ LEAST_START, LEAST_END = 0.43, 0.5  # shares of a name: "nash" suffices for "nas
 def near(name: str, known: Iterable[str], most: int = 1, *, parts: bool = True) -> list[str]:
     """Return up to ``most`` known names that ``name`` may be a misspelling of, nearest first; often none.
 
-    A name is near if it differs only in case and separators, or in a few letters ("backnd"). With parts, it is also
-    near if it abbreviates words ("n_envs"), or is a large part of a known name at its beginning or end ("multiproc",
-    "workers"). Sharing one word is not enough.
+    A name is near a known one if it differs only in case and separators, or in a few letters ("backnd"). If parts is
+    True, it is also near if it abbreviates words ("n_envs"), or is a large part of the known name's beginning or end
+    ("multiproc", "workers"). Sharing one word is not enough.
     """
     ranks = ((_distance(name, other), index, other) for index, other in enumerate(known))
     ranked = sorted((rank, index, other) for rank, index, other in ranks if rank is not None and (parts or rank[0] < 2))
@@ -33,7 +33,7 @@ def near(name: str, known: Iterable[str], most: int = 1, *, parts: bool = True) 
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return a clause that suggests the nearest known name or, if none is near, lists all known names."""
+    """Return a clause that suggests the nearest known name or, if none is near, lists the known names, if any."""
     known = list(known)
     suggestions = near(name, known)
     if suggestions:
@@ -42,9 +42,9 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def not_one_of(argument: str, value: object, known: Iterable[str], otherwise: str = "") -> str:
-    """Return the error text for a value that an argument does not accept.
+    """Return the error text for a value that an argument does not accept; it suggests the nearest known value, if any.
 
-    otherwise: text about further accepted values, put after the list of known ones.
+    otherwise: text about further accepted values, which follows the list of known ones.
     """
     known = list(known)
     suggestions = near(value, known) if isinstance(value, str) else []
@@ -61,10 +61,10 @@ def says_what_was_meant(
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
     """Return a decorator that makes the TypeError for an unknown argument suggest the nearest argument.
 
-    nested: returns the names that belong in a dict argument, keyed by that argument. otherwise: the argument that takes
-    all further names. If no name is near and otherwise is "", the error lists the function's arguments.
-    parameters: the TypedDict that the function's ``**kwargs`` unpack (parameters.py). The decorated function lists its
-        parameters in its signature, and fills in the defaults of those that are not passed.
+    nested: a function that returns, for each dict argument, the names that belong in it. otherwise: the dict argument
+        that takes all other names. If no name is near and otherwise is "", the error lists the function's arguments.
+    parameters: a TypedDict, if the function's ``**kwargs`` unpack one (parameters.py). The decorated function's
+        signature lists its parameters, and those that are not passed get their defaults.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -138,10 +138,10 @@ def _abbreviates(one: str, other: str) -> bool:
 
 
 def _slips(one: str, other: str, least_most: int) -> int | None:
-    """Count the letters that differ, are missing, superfluous or swapped; return None if there are too many for a slip.
+    """Count the letters that differ or are missing, superfluous or swapped; return None if there are too many.
 
-    The limit is 1 in names of 3 or 4 letters, 2 in names of 5 to 9, else 3, and never below least_most. In names of up
-    to 3 letters, and from the second slip on, the first letter must be right.
+    The limit is 0 if the longer name has at most 2 letters, 1 for 3 or 4, 2 for 5 to 9, else 3, and never below
+    least_most. In names of up to 3 letters, and with more than one slip, the first letter must be right.
     """
     longest = max(len(one), len(other))
     most = max(least_most, 0 if longest < 3 else 1 if longest < 5 else 2 if longest < 10 else 3)

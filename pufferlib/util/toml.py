@@ -39,7 +39,7 @@ def read_toml(path: str | Path, hint: str) -> dict[str, Any]:
 
 
 def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> dict[str, Any]:
-    """Convert values to the types of a dataclass's fields: lists to tuples, whole numbers to floats.
+    """Convert values to the types of a dataclass's fields: lists to tuples, ints to floats, whole floats to ints.
 
     source: the origin of the values, for error messages. Raises PlanError for a key that is not a field, and for a
     value of a wrong type.
@@ -58,7 +58,7 @@ def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> d
 
 
 def _as(hint: Any, value: Any) -> Any:
-    """Convert a JSON or TOML value to a type; return it unchanged if the type is not a plain one.
+    """Convert a JSON or TOML value to a type; return it unchanged if the type is not one of those handled here.
 
     Raises TypeError if the value does not fit the type.
     """
@@ -109,7 +109,7 @@ def _description(hint: Any) -> str:
 
 
 def to_toml(values: Mapping[str, Any], table: str = "") -> str:
-    """Format str, bool, int and float values (NumPy's too), and lists and mappings of them, as TOML; omit None.
+    """Format str, bool, int and float values (also NumPy's), and lists and mappings of them, as TOML; omit None.
 
     table: the name of the table that contains the values, if any.
     """

@@ -232,7 +232,16 @@ def test_the_table_reads() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(2.5e-8, "25 ns"), (1e-6, "1.00 µs"), (0.0305, "30.5 ms"), (0.9996, "1.00 s"), (99.0, "99.0 s"), (math.nan, "–")],
+    [
+        (2.5e-8, "25 ns"),
+        (1e-6, "1.00 µs"),
+        (0.0305, "30.5 ms"),
+        (0.9996, "1.00 s"),
+        (99.0, "99.0 s"),
+        (999.4, "999 s"),
+        (999.6, "1,000 s"),
+        (math.nan, "–"),
+    ],
 )
 def test_durations_have_three_digits(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text

@@ -1,4 +1,4 @@
-"""Games: Kuhn and Leduc poker and OpenSpiel's games, as environments and as exactly solvable sequence forms.
+"""Games: Kuhn poker, Leduc poker and OpenSpiel's games, as environments and as sequence forms for exact solutions.
 
 ``GameEnv`` needs PettingZoo; ``Tabular`` and ``Logits`` need torch; games other than "kuhn_poker" and "leduc_poker"
 need OpenSpiel: ``pip install "pufferlib[games]"``.

@@ -19,14 +19,18 @@ __all__ = ["GameEnv"]
 class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PettingZoo environment that plays a game turn by turn. All players have a row in each step, but only one acts.
 
-    game: a name for ``load_game``, or a Game. observation: "tensor", OpenSpiel's information state tensor, or its
-    observation tensor if it has none; or "index", the number of the information state
-    (``SequenceForm.index``; 0 for players who do not act), which ``Tabular`` reads. The default is "tensor" if the game
-    has one, else "index".
+    game: a name for ``load_game``, or a Game.
+    observation: "tensor", the game's information state tensor or, if it has none, its observation tensor; or "index",
+        the number of the information state (``SequenceForm.index``; 0 for players who do not act), which ``Tabular``
+        reads. By default, "tensor" if the game has one, else "index".
+    render_mode: if "ansi", ``render`` returns the game's state as text, including information that is hidden from
+        players.
+
     Observations are dicts of "state" and "action_mask". The mask of a player who does not act is all 0, and the
-    player's action is ignored. Rewards are paid only in the last step.
-    render_mode: with "ansi", ``render`` returns the game's state as text, including what players hide from each other.
-    Raises PlanError for other arguments; ``step`` raises ActionError for an action that the player's mask forbids.
+    player's action is ignored. Only the last step has nonzero rewards.
+
+    Raises PlanError for an invalid observation or render_mode, and the errors of ``load_game`` and, for "index", of
+    ``SequenceForm``; ``step`` raises ActionError for an action that the player's mask forbids.
     """
 
     metadata = {"name": "game_env", "render_modes": ["ansi"]}
@@ -127,5 +131,5 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
 @lru_cache(maxsize=8)
 def _form_of(name: str) -> SequenceForm:
-    """Return a game's sequence form, cached per process: making Leduc's takes 50 ms."""
+    """Return a game's sequence form, cached per process: computing Leduc poker's takes 50 ms."""
     return SequenceForm(load_game(name))

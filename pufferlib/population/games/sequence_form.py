@@ -1,7 +1,8 @@
 """The sequence form of a game tree: exact payoffs, best responses and NashConv, in NumPy.
 
-A sequence is the list of a player's own actions on the way to a node. A plan (realization plan) is the probability of
-each of a player's sequences. A table (behaviour strategy) is the probability of each action in each information state.
+A sequence is the list of a player's own actions on the way to a node. A plan (realization plan) is an array of the
+probabilities of a player's sequences. A table (behaviour strategy) is an array of the probabilities of each action in
+each information state.
 Payoffs are linear in each player's plan, so a mixture of policies is the average of their plans.
 Source: von Stengel, "Efficient computation of behavior strategies", Games and Economic Behavior 14, 1996.
 """
@@ -33,7 +34,7 @@ MARGIN = 4
 
 @dataclass
 class _Level:
-    """The information states of a player that follow the same number of the player's own actions."""
+    """The information states that a player reaches after the same number of own actions."""
 
     states: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)  # the sequence that leads to each
@@ -43,10 +44,11 @@ class _Level:
 class SequenceForm:
     """A game of any number of players with perfect recall, enumerated once.
 
-    num_states: information states of all players together. num_actions: distinct actions. index: maps (player,
-    information state) to a row of tables. num_sequences: one number per player. legal: bool (num_states, num_actions).
-    max_nodes: of the game's tree. Raises PlanError for a larger tree, before it is enumerated if random games show its
-    size, and for a game in which a player forgets earlier actions.
+    num_states: the number of information states of all players together. num_actions: the number of distinct actions.
+    index: maps (player, information state) to a row of tables. num_sequences: each player's number of sequences. legal:
+    bool (num_states, num_actions), the legal actions. max_nodes: the largest number of nodes that the game's tree may
+    have. Raises PlanError for a larger tree, before enumerating it if random play shows its size; for a game in which a
+    player forgets earlier actions; and for max_nodes below 1.
     """
 
     def __init__(self, game: Game, *, max_nodes: int = MAX_NODES) -> None:
@@ -120,11 +122,11 @@ class SequenceForm:
     # ------------------------------------------------------------------------------------------------- strategies
 
     def uniform(self) -> Array:
-        """Return the table that plays all legal actions with equal probability, (num_states, num_actions)."""
+        """Return the table of uniform random play over the legal actions, (num_states, num_actions)."""
         return np.asarray(self.legal / self.legal.sum(1, keepdims=True))
 
     def plan(self, player: int, table: Array) -> Array:
-        """Return a player's plan for a table, (num_sequences[player],); ignores rows of other players' states."""
+        """Return a player's plan for a table, (num_sequences[player],), ignoring the rows of other players' states."""
         plan = np.zeros(self.num_sequences[player])
         plan[ROOT] = 1
         for states, parents, sequences in self._arrays[player]:
@@ -133,7 +135,7 @@ class SequenceForm:
         return plan
 
     def table(self, player: int, plan: Array) -> Array:
-        """Return a table that plays a player's plan; uniform in other players' states and unreached ones."""
+        """Return a table that plays a player's plan, and is uniform in unreached and other players' states."""
         table = self.uniform()
         for states, parents, sequences in self._arrays[player]:
             reached = plan[parents] > 0
@@ -151,9 +153,9 @@ class SequenceForm:
         return np.asarray(self._weighted_returns @ reach)
 
     def payoffs(self, plans: Sequence[Array]) -> Array:
-        """Return the payoffs of all combinations of plans, (num_players, n_0, n_1, …).
+        """Return the payoffs of all combinations of plans, (num_players, n_0, n_1, …), for up to 8 players.
 
-        plans: (n_player, num_sequences) per player.
+        plans: one array per player, (number of plans, num_sequences[player]).
         """
         if self._zero_sum:
             (matrix,) = self._sums(self._weighted_returns[:1], plans)
@@ -161,9 +163,10 @@ class SequenceForm:
         return self._sums(self._weighted_returns, plans)
 
     def wins(self, plans: Sequence[Array]) -> Array:
-        """Return how often each player gets more than each other player, for all combinations of plans.
+        """Return the probability that a player gets more than another, for all pairs and combinations of plans.
 
-        A draw counts as half. The shape is (num_players, num_players, n_0, n_1, …). plans: see ``payoffs``.
+        A draw counts as half. The shape is (num_players, num_players, n_0, n_1, …). plans: see ``payoffs``, also for
+        the largest number of players.
         """
         first, second = np.triu_indices(self.num_players, 1)
         wins_by_pair = pairwise_wins(self._returns.T)[:, first, second].T * self._chances  # (pairs, leaves)
@@ -189,7 +192,7 @@ class SequenceForm:
     def best_response(self, player: int, plans: Sequence[Array]) -> tuple[float, Array]:
         """Return a player's highest payoff against the others' plans, and a pure plan that achieves it.
 
-        Ties go to the first action. plans: one per player; the player's own is ignored.
+        Ties go to the first action. plans: one plan per player; this player's is ignored.
         """
         reach = self._weighted_returns[player]
         for other, plan in enumerate(plans):
@@ -211,7 +214,7 @@ class SequenceForm:
         return float(values[ROOT]), plan
 
     def nash_conv(self, plans: Sequence[Array]) -> float:
-        """Return the sum of what each player alone could gain by a best response: 0 only in Nash equilibria.
+        """Return the sum of what each player alone could gain by a best response; it is 0 only in Nash equilibria.
 
         Equals OpenSpiel's ``nash_conv``; OpenSpiel's ``exploitability`` is this divided by the number of players.
         """
@@ -220,7 +223,7 @@ class SequenceForm:
 
 
 def _require_small(game: Game, max_nodes: int) -> None:
-    """Raise PlanError if random games show that the tree is larger. Source: Knuth, Math. Comp. 29, 1975."""
+    """Raise PlanError if random play shows that the tree is larger. Source: Knuth, Math. Comp. 29, 1975."""
     rng, num_large = random.Random(0), 0
     for _ in range(PROBES):
         num_large += _probe(game, rng, MARGIN * max_nodes) > MARGIN * max_nodes
@@ -229,7 +232,7 @@ def _require_small(game: Game, max_nodes: int) -> None:
 
 
 def _probe(game: Game, rng: random.Random, limit: int) -> int:
-    """Estimate the number of nodes of a tree from one random line of play, as if all lines branched like it.
+    """Estimate the number of a tree's nodes from one random line of play, as if all lines branched like it.
 
     Stops as soon as the estimate is above ``limit``.
     """

@@ -1,4 +1,4 @@
-"""Policies that are tables over a game's information states: of fixed probabilities, or of learnable logits."""
+"""Policies that are tables over a game's information states, with fixed probabilities or learnable logits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Logits", "Tabular"]
 class Tabular(nn.Module):
     """A policy that plays a table of ``SequenceForm`` in ``GameEnv(game, observation="index")``.
 
-    Its weights are ``table``, float64 (num_states, num_actions), the probabilities of actions; uniform at first.
+    Its only weights are ``table``, float64 (num_states, num_actions): the probabilities of actions, uniform at first.
     """
 
     table: Tensor
@@ -37,9 +37,10 @@ class Tabular(nn.Module):
 
 
 class Logits(nn.Module):
-    """A trainable policy: a logit (or Q-value) for each action, and a value, in each information state.
+    """A trainable policy with a logit (or Q-value) for each action, and a value, in each information state.
 
-    All are 0 at first. It plays in ``GameEnv(game, observation="index")``, and does not generalise between states.
+    All of them are 0 at first. The policy plays in ``GameEnv(game, observation="index")`` and does not generalise
+    between states.
     """
 
     def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any]) -> None:

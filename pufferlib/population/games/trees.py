@@ -14,7 +14,7 @@ CHANCE, OVER = -1, -4  # current_player() of chance nodes and of terminal ones, 
 
 
 class State(Protocol):
-    """A node of a game tree. The methods are those of OpenSpiel's states, which can be used as nodes directly."""
+    """A node of a game tree. Its methods are named as in OpenSpiel, whose states can be used as nodes directly."""
 
     def is_terminal(self) -> bool: ...
     def is_chance_node(self) -> bool: ...
@@ -27,7 +27,7 @@ class State(Protocol):
 
 
 class Game(Protocol):
-    """A game that has a tree. The methods are those of OpenSpiel's games."""
+    """A game that has a tree. Its methods are named as in OpenSpiel, whose games can be used directly."""
 
     def new_initial_state(self) -> Any: ...
     def num_players(self) -> int: ...
@@ -37,8 +37,9 @@ class Game(Protocol):
 def load_game(name: str) -> Game:
     """Return a game by its name: "kuhn_poker" or "leduc_poker", both for two players, or any OpenSpiel game.
 
-    Simultaneous games are converted to turn-based ones with hidden moves. Raises MissingExtra if OpenSpiel is needed
-    but not installed, and RegistryError for an unknown name, with the nearest known one.
+    Simultaneous games are converted to turn-based ones with hidden moves. Raises RegistryError for an unknown name,
+    with the nearest known one if there is one; without OpenSpiel, raises MissingExtra unless the name resembles the
+    two.
     """
     for game_class in (KuhnPoker, LeducPoker):
         if name == game_class.name:
@@ -64,8 +65,8 @@ def load_game(name: str) -> Game:
 def tensor_of(game: Any) -> tuple[tuple[int, ...], str] | None:
     """Return the shape of an OpenSpiel game's tensors, and the name of the state method that returns them.
 
-    The tensors are of information states if the game has these, else of observations. Returns None for a game that has
-    neither, and for one that is not OpenSpiel's.
+    These are information state tensors if the game provides them, else observation tensors. Returns None if it provides
+    neither, and for a game that is not OpenSpiel's.
     """
     game_type = game.get_type() if hasattr(game, "get_type") else None
     for kind in ("information_state", "observation"):
@@ -75,7 +76,7 @@ def tensor_of(game: Any) -> tuple[tuple[int, ...], str] | None:
 
 
 class _Poker:
-    """A node of Kuhn or Leduc poker. cards: dealt so far. played: the actions of each round."""
+    """A node of Kuhn or Leduc poker. cards: the cards dealt so far. played: the actions of each round."""
 
     card_names: tuple[str, ...]
     action_names: tuple[str, ...]
@@ -114,7 +115,7 @@ class _Poker:
 
 
 class KuhnState(_Poker):
-    """A node of Kuhn poker: three cards, one per player; ante 1, and one bet of 1.
+    """A node of Kuhn poker: three cards, one dealt to each player; the ante is 1, and there is one bet of 1.
 
     Actions: 0 pass (or fold), 1 bet (or call).
     """
@@ -171,10 +172,10 @@ MOST_RAISES = 2  # in a round
 
 
 class LeducState(_Poker):
-    """A node of Leduc poker: six cards, two per rank; one per player, and a public one between the two rounds.
+    """A node of Leduc poker: six cards, two per rank; one dealt to each player, one made public between two rounds.
 
     A pair with the public card wins, else the higher rank. Actions: 0 fold (after a raise), 1 call (or check), 2 raise.
-    Ante 1.
+    The ante is 1.
     """
 
     card_names = ("jack", "jack", "queen", "queen", "king", "king")
