@@ -72,20 +72,29 @@ def validate_buffers(env: PufferEnv) -> None:
 
 
 def infos_by_agent(env: PufferEnv, infos: object) -> list[tuple[int | None, dict[str, Any]]]:
-    """Return the infos of a reset or step as pairs of an agent index and a copy, without empty ones.
+    """Return copies of the non-empty infos of a reset or step, as (agent index, info) pairs.
 
-    The index is None for a dict about a multi-agent environment as a whole. Raises SpaceError unless infos are None,
-    one mapping, or a sequence with one mapping per agent.
+    The index is None for an info about a multi-agent environment as a whole. Raises SpaceError unless ``infos`` is
+    None, a mapping, or a sequence that is empty or holds one mapping or None per agent.
     """
-    if not infos:
+    if infos is None:
         return []
     if isinstance(infos, Mapping):
-        return [(None if env.num_agents > 1 else 0, copy_value(dict(infos)))]
-    if isinstance(infos, Sequence) and len(infos) == env.num_agents:
-        return [(agent_index, copy_value(dict(info))) for agent_index, info in enumerate(infos) if info]
-    raise SpaceError(
-        f"{type(env).__name__} returned {type(infos).__name__} as infos; "
-        f"expected None, one dict, or a sequence of {env.num_agents} dicts"
+        return [(None if env.num_agents > 1 else 0, copy_value(dict(infos)))] if infos else []
+    if not isinstance(infos, Sequence) or len(infos) not in (0, env.num_agents):
+        raise _wrong_infos(env, f"{infos!r:.80} as infos")
+    by_agent: list[tuple[int | None, dict[str, Any]]] = []
+    for agent_index, info in enumerate(infos):
+        if not (type(info) is dict or info is None or isinstance(info, Mapping)):
+            raise _wrong_infos(env, f"{info!r:.80} as the info of agent {agent_index}")
+        if info:
+            by_agent.append((agent_index, copy_value(dict(info))))
+    return by_agent
+
+
+def _wrong_infos(env: PufferEnv, returned: str) -> SpaceError:
+    return SpaceError(
+        f"{type(env).__name__} returned {returned}; expected None, one dict, or a sequence of {env.num_agents} dicts"
     )
 
 
@@ -179,7 +188,7 @@ class NativeRow(_Native):
             self._length += 1
         else:
             self._reward = 0.0
-        self.infos = infos_by_agent(env, infos) if infos else []
+        self.infos = [] if infos is None else infos_by_agent(env, infos)
         if over and acted:
             info = self.infos[0][1] if self.infos else {}
             info["env"] = True
@@ -253,7 +262,7 @@ class NativeRows(_Native, HeldRows):
             self._check()
             self._check_step = self._always
         self._tick += 1
-        self.infos = infos_by_agent(env, result) if result else []
+        self.infos = [] if result is None else infos_by_agent(env, result)
         if (
             before is None
             and not np.count_nonzero(env.terminations)
