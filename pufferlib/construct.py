@@ -21,7 +21,7 @@ KINDS = {backend: kind.__name__ for backend, kind in BACKENDS.items()} | {"ray":
 
 
 def known_backends() -> tuple[str, ...]:
-    """Return the names of the available backends that run any environment: "ray" only if Ray is installed."""
+    """Return the names of the backends that can run any environment; "ray" is among them only if Ray is installed."""
     return (*BACKENDS, *["ray"] * (find_spec("ray") is not None))
 
 

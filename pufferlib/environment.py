@@ -136,7 +136,7 @@ class PufferEnv:
         raise NotImplementedError(f"{type(self).__name__} must write step(actions)")
 
     def render(self) -> Any:
-        """Return a picture in the format of ``render_mode``: str ("ansi") or uint8 (height, width, 3) ("rgb_array")."""
+        """Return an image in the format of ``render_mode``: str ("ansi") or uint8 (height, width, 3) ("rgb_array")."""
         return None
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class _NoObservation(dict[str, Any]):
 def hold(env: PufferEnv) -> None:
     """Remove the guards on ``reset`` and ``step``, for code that steps the environment as PufferEnv documents.
 
-    Also removes the guards of PufferEnvs among its attributes, and in lists, tuples and dicts among these.
+    If there were any, also removes those of the PufferEnvs among its attributes, directly or in a list, tuple or dict.
     """
     was_guarded = False
     for name in ("reset", "step"):

@@ -8,15 +8,15 @@ PufferError
 │   └── ClosedError                 the object has been closed
 ├── RecvTimeout (TimeoutError)      no batch within recv(timeout=…); calling recv again is safe
 ├── PopulationError (RuntimeError)  more agents than rows, or an agent that came back
-├── RegistryError (LookupError)     no environment of that name
+├── RegistryError (LookupError)     no environment, kernel or game of that name
 ├── RecordingError (ValueError)     a file is not a recording, or cannot be read here
 ├── CheckpointError (ValueError)    a file holds no policy, or one that cannot be loaded
 ├── KernelError (RuntimeError)      a kernel does not compile, or does not fit its schema or its reference
 ├── MissingExtra (ImportError)      an optional package is not installed
-├── PlatformError (OSError)         the operating system refuses a necessary request
+├── PlatformError (OSError)         the platform cannot provide what pufferlib needs
 └── WorkerError (RuntimeError)      an environment raised, or a worker process died
 
-Each message states what happened, the values involved, and the way out. Each class is also a subclass of the builtin
+Each message states what happened, the values involved, and a remedy. Each class is also a subclass of the builtin
 exception that callers would catch.
 """
 
@@ -84,7 +84,7 @@ class PopulationError(PufferError, RuntimeError):
 
 
 class RegistryError(PufferError, LookupError):
-    """Raised if no environment of that name is registered."""
+    """Raised if a name or object does not lead to an environment, a kernel or a game."""
 
 
 class RecordingError(PufferError, ValueError):
@@ -104,7 +104,10 @@ class MissingExtra(PufferError, ImportError):
 
 
 class PlatformError(PufferError, OSError):
-    """Raised if the operating system refuses a request that pufferlib depends on; the message gives the way out."""
+    """Raised if the platform cannot provide what pufferlib needs; the message suggests a remedy where one is known.
+
+    Examples are an unsupported system, a refused system call, and a Ray cluster or actor that does not answer.
+    """
 
 
 Kind = TypeVar("Kind", bound=PufferError)
@@ -131,9 +134,9 @@ def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., st
 class WorkerError(PufferError, RuntimeError):
     """Raised if an environment raises an exception, or the worker process that runs it dies.
 
-    env_id: the environment's index; for a dead worker, that of the environment that it was stepping or resetting, or
-    None. worker: the worker's index. exitcode: the exit code of a dead worker, negative for a signal; None if the
-    environment raised. remote_traceback: the traceback as printed in the worker; "" for a dead worker.
+    env_id: the environment's index; for a dead worker, that of the environment it was stepping or resetting, or None if
+    none is known. worker: the worker's index. exitcode: the exit code of a dead worker, negative for a signal; None if
+    the environment raised. remote_traceback: the traceback as printed in the worker; "" for a dead worker.
     """
 
     def __init__(

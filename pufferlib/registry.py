@@ -123,7 +123,7 @@ def _is_there(package: str) -> bool:
 
 
 def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
-    """Return whether a family whose package is installed has an environment, or may have it.
+    """Return whether an installed family has, or may have, an environment.
 
     Imports the package if the family lists names and this is not one of them.
     """
@@ -145,8 +145,8 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return the ``env_creator`` for a name; return a callable unchanged.
 
     The creator can be pickled with cloudpickle, and works in a process that has registered nothing. Raises
-    RegistryError for an unknown name or a value that is neither a name nor a callable, and MissingExtra, with the
-    command that installs it, if a package is missing.
+    RegistryError for an unknown name or a value that is neither a name nor a callable; MissingExtra if a package is
+    missing, with the command that installs it.
     """
     if not isinstance(env, str):
         value: Any = env
@@ -200,7 +200,7 @@ def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryErr
 
 
 def _extra(name: str) -> str:
-    """Return the extra that installs an environment's packages; "" if there is none."""
+    """Return the name of the extra that installs an environment's packages; "" if there is none."""
     try:
         match = _family_of(name.removeprefix("gymnasium.envs:"))
         return match[1].extra if match else find(name).extra
@@ -323,7 +323,10 @@ def _is_kernel(value: Any) -> bool:
 
 
 def named(target: str) -> Any:
-    """Return the object that "module:attribute" refers to. Raises RegistryError if it does not exist."""
+    """Return the object that "module:attribute" refers to.
+
+    Raises RegistryError if it does not exist, or if the target names a file.
+    """
     _refuse_file(target)
     module_name, _, path = target.partition(":")
     value = _import(module_name, target)
@@ -337,7 +340,7 @@ def named(target: str) -> Any:
 
 
 def _refuse_file(name: str) -> None:
-    """Raise RegistryError, which suggests how to name the module, if a name is that of a file."""
+    """Raise RegistryError for a name that is a file's, and suggest how to name its module instead."""
     match = _FILE.fullmatch(name)
     if match is None:
         return
@@ -412,7 +415,7 @@ def _read(file: Path, label: str, state: tuple[int, int] | None) -> tuple[str, s
 
 
 def _family_of(name: str) -> tuple[str, Family, str] | None:
-    """Return an environment's family, with the family's stem and the matching pattern; None if it belongs to none.
+    """Return (stem, family, pattern) of the family that an environment belongs to; None if it belongs to none.
 
     Also returns None if a pattern matches only by chance: for the user's own callables, and for ids that the user has
     registered while the family's package is not installed.

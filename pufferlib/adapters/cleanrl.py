@@ -134,9 +134,9 @@ def _names(infos: str) -> Iterator[None]:
 
 
 def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
-    """Return a subclass of a vector environment that makes environments by ``_call``.
+    """Return a subclass of a vector environment that makes its environments by ``_call``, in its workers.
 
-    fixed: arguments that override those of the caller.
+    fixed: arguments that override the caller's.
     """
 
     class InProcesses(kind):  # type: ignore[misc]

@@ -165,9 +165,9 @@ class GymnasiumVecEnv(_VectorEnv):
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
-        seed: an integer gives environment i seed + i; a list has an integer or None per environment; with None, all
-            keep their generators.
-        options: for all environments. The key "reset_mask", a bool array (num_envs,), restricts the reset to the
+        seed: an integer gives environment i seed + i; a list has an integer or None per environment; by default, all
+            continue with their generators.
+        options: a dict for all environments. The key "reset_mask", a bool array (num_envs,), restricts the reset to the
             environments that are True. The caller's dict is not modified.
 
         Raises TypeError or ValueError for a wrong mask, CallError for one that leaves environments out of the first

@@ -51,11 +51,11 @@ OF_THE_END = ("episode", "final_obs", "final_info")  # keys about the ended epis
 class SB3VecEnv(Base):
     """A Stable-Baselines3 VecEnv backed by one of pufferlib.
 
-    vec: synchronous, one agent per environment, ``autoreset_mode="same_step"``. Observations are copies, arrays
-    (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as "a/b/0". Each
-    step's infos have ``TimeLimit.truncated`` and, at an episode's end, ``terminal_observation`` and ``episode`` ({"r",
-    "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``. An episode that ends in a crash has no
-    ``terminal_observation``, so that nothing is bootstrapped from it.
+    vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="same_step"``. Observations are
+    copies, arrays (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as
+    "a/b/0". Each step's infos have ``TimeLimit.truncated`` and, at an episode's end, ``terminal_observation`` and
+    ``episode`` ({"r", "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``. An episode that ends in a
+    crash has no ``terminal_observation``, so that nothing is bootstrapped from it.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.

@@ -1,4 +1,4 @@
-"""Emulation gives one environment flat spaces, a fixed number of rows and unambiguous ends of episodes.
+"""Emulation: flat spaces, a fixed number of rows and unambiguous ends of episodes for any environment.
 
 ``wrap`` returns an environment of the same kind with flat spaces; ``emulate`` returns a RowEnv, which workers step.
 """
@@ -129,7 +129,7 @@ def _wrapped(env: object, arguments: dict[str, Any]) -> bool:
 
 
 def is_wrapped(env: object) -> bool:
-    """Return whether the user has wrapped an environment, at the top or below other wrappers."""
+    """Return whether an environment, or one that it wraps, was made by ``wrap``."""
     while env is not None and not hasattr(type(env), "wrap_kwargs"):
         env = own_attribute(env, "env")
     return env is not None

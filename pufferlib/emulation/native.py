@@ -1,4 +1,7 @@
-"""PufferEnvs as rows: their buffers have the shape of a batch, so that writing rows is one copy."""
+"""PufferEnvs as RowEnvs and, with one agent, as Gymnasium environments.
+
+Their buffers have the shape of a batch, so observations are written to rows with a single copy.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,16 @@ Check = Literal["first", "always"]
 
 
 def native_rows(env: PufferEnv, *, check: Check = "first") -> RowEnv:
-    """Return a PufferEnv as a RowEnv. Raises SpaceError if rows cannot represent its spaces or number of agents."""
+    """Return a PufferEnv as a RowEnv. check: see ``wrap``. Raises SpaceError under the conditions of ``validate``."""
     validate(env)
     return NativeRow(env, check) if env.num_agents == 1 else NativeRows(env, check)
 
 
 def validate(env: PufferEnv) -> None:
-    """Raise SpaceError unless env has observation and action spaces of fixed shape and at least one agent."""
+    """Raise SpaceError unless a PufferEnv's spaces have a fixed shape and it has at least one agent.
+
+    Its spaces must each be a Box, Discrete, MultiDiscrete or MultiBinary.
+    """
     name = type(env).__name__
     for attribute in ("single_observation_space", "single_action_space"):
         space = getattr(env, attribute, None)
@@ -44,14 +50,14 @@ def validate(env: PufferEnv) -> None:
 
 
 def zero_outcome(env: PufferEnv) -> None:
-    """Zero rewards and flags, as PufferEnv promises before each call."""
+    """Zero an environment's rewards and flags, as PufferEnv promises before each reset and step."""
     env.rewards.fill(0)  # takes half the time of [...] = 0
     env.terminations.fill(False)
     env.truncations.fill(False)
 
 
 def validate_buffers(env: PufferEnv) -> None:
-    """Raise SpaceError if env has replaced a buffer with an object of another shape or dtype."""
+    """Raise SpaceError if a PufferEnv has replaced a buffer with an object of another shape or dtype."""
     space, agents = env.single_observation_space, env.num_agents
     assert space.shape is not None
     expected = {
@@ -143,7 +149,10 @@ class _Native(RowEnv):
 
 
 class NativeRow(_Native):
-    """A single-agent PufferEnv as one row, with scalars: arrays of length one would cost 0.4 us per operation."""
+    """A single-agent PufferEnv as one row.
+
+    It computes with scalars, because each operation on arrays of length one would cost 0.4 us.
+    """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
         super().__init__(env, check)
@@ -222,10 +231,10 @@ class NativeRow(_Native):
 
 
 class NativeRows(_Native, HeldRows):
-    """A multi-agent PufferEnv as rows, which may have no agent for a while.
+    """A multi-agent PufferEnv as rows, some of which may have no agent for a time.
 
-    In most steps no agent comes or goes, which a few counts detect; the environment's own arrays are then held. A step
-    takes the same dozen NumPy calls for four agents as for four thousand.
+    In most steps, no agent appears or ends, as a few counts show; the rows are then the environment's own arrays. Such
+    a step takes about a dozen NumPy calls, whatever the number of agents.
     """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
@@ -344,8 +353,9 @@ class NativeRows(_Native, HeldRows):
 class NativeEnv(gymnasium.Env[Any, Any]):
     """A single-agent PufferEnv as a Gymnasium environment. ``env`` is the PufferEnv; the caller owns returned values.
 
-    Raises SpaceError for an environment of several agents and for an action of the wrong shape or kind; ActionError for
-    an action outside its space; CallError for a step before the first reset.
+    Raises SpaceError for spaces without a fixed shape, several agents, a buffer replaced by another kind of array,
+    infos in a wrong form, and an action of the wrong shape or kind; ActionError for an action outside its space;
+    CallError for a step before the first reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:
@@ -371,7 +381,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
 
     @property
     def wrap_kwargs(self) -> dict[str, Any]:
-        """The arguments that were passed to ``wrap``: none, because a PufferEnv takes none."""
+        """Always {}: of ``wrap``'s arguments, a PufferEnv accepts only ``check``, which has no effect here."""
         return {}
 
     @property
