@@ -85,8 +85,8 @@ def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
 
     infos: the Gymnasium version whose form of infos the script reads, a key of FORMS; "0.29" also adds that version's
         wrappers.
-    num_workers: number of processes that step the environments, for both classes; 0: as in the script, which steps a
-        SyncVectorEnv in this process.
+    num_workers: the number of processes that step the environments, for both classes; 0 leaves it to the script, which
+        steps a SyncVectorEnv in this process.
 
     Raises PlanError if infos is not in FORMS or num_workers is negative.
     """

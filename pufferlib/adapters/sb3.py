@@ -118,7 +118,7 @@ class SB3VecEnv(Base):
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return an attribute of the selected environments; copies if they run in other processes.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         try:
             return self.vec.get_attr(attr_name, env_ids=self._ids(indices))
@@ -128,7 +128,7 @@ class SB3VecEnv(Base):
     def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         """Set an attribute of the selected environments to one value.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         ids = self._ids(indices)
         try:
@@ -141,7 +141,7 @@ class SB3VecEnv(Base):
     ) -> list[Any]:
         """Call a method of the selected environments and return the results.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         try:
             return self.vec.call(method_name, *method_args, env_ids=self._ids(indices), **method_kwargs)

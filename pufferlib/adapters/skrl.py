@@ -121,7 +121,7 @@ class SkrlVecEnv(Wrapper):
         )
 
     def state(self) -> None:
-        """Return None: critics receive the policy's observations."""
+        """Return None, always: critics receive the policy's observations."""
         return None
 
     def render(self, *args: object, **kwargs: Any) -> list[Any]:

@@ -147,7 +147,7 @@ class TianshouVecEnv(BaseVectorEnv):
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
         """Return attribute ``key`` of the environments in id; copies if they run in other processes.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         ids, vec = self._ids(id), self.vec
         if key in ("observation_space", "action_space"):  # the VecEnv's; copies, because sampling changes them
@@ -161,7 +161,7 @@ class TianshouVecEnv(BaseVectorEnv):
     def set_env_attr(self, key: str, value: object, id: Ids = None) -> None:
         """Set attribute ``key`` of the environments in id to one value.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         ids = self._ids(id)
         try:

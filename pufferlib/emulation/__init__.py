@@ -87,13 +87,13 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
 
 @says_what_was_meant(parameters=WrapParameters)
 def emulate(env: Any, **kwargs: Unpack[WrapParameters]) -> RowEnv:
-    """Return a RowEnv: env, any environment (but not a name) that ``wrap`` accepts, as a fixed number of rows.
+    """Return an environment as a RowEnv, with a fixed number of rows.
 
     Takes the arguments of ``wrap``.
 
-    A wrapped environment keeps the arguments of its ``wrap``. Vector environments (Gymnasium's, ALE's, EnvPool's) are
-    accepted as well: each of their copies is a row. Raises the errors of ``wrap``, and PlanError if the number of rows
-    is unknown.
+    env: any environment that ``wrap`` accepts, but not a name; or a vector environment (Gymnasium's, ALE's or
+    EnvPool's), each of whose copies is a row. A wrapped environment keeps the arguments of its ``wrap``. Raises the
+    errors of ``wrap``, and PlanError if the number of rows is unknown.
     """
     arguments = _explicit_arguments(kwargs)
     if _wrapped(env, arguments):

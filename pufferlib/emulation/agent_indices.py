@@ -49,7 +49,7 @@ class AgentIndices:
         return self._fixed is not None
 
     def knows(self, agent: AgentId) -> bool:
-        """Return whether a name is that of a possible agent, or of an agent that has lived in this episode."""
+        """Return whether a name belongs to a possible agent, or to an agent that has lived in this episode."""
         return agent in self.last or agent in self._possible or agent in self.ended
 
     def restart(self, agents: Sequence[AgentId]) -> None:

@@ -114,7 +114,7 @@ class Agents:
         self._checked: set[int] | None = None if keeps_spaces else set()
 
     def new_episode(self) -> None:
-        """Describe agents again on their next access, because their spaces may differ in the new episode."""
+        """Forget how agents were described, because their spaces may differ in the new episode."""
         self._by_name = {}
         self._older, self._layouts = self._layouts, {}
         if self._checked is not None:

@@ -66,7 +66,10 @@ class ExtraLeaves:
         self._is_held = False
 
     def look(self) -> None:
-        """Read the state; call this after each reset and step. Raises SpaceError if state() is not implemented."""
+        """Read the state if it was requested; call this after each reset and step.
+
+        Raises SpaceError if state() is not implemented.
+        """
         if self._is_held:
             self._is_held = False
         elif STATE in self.spaces:
@@ -115,8 +118,8 @@ def agent_types(name: str, possible_agents: Sequence[AgentId] | None, agent_type
     """Return each agent's type as a number; types are numbered by first appearance in possible_agents.
 
     agent_type: a function from an agent to its type, a str; True stands for the agent's name without a trailing "_" and
-    number. Raises PlanError if possible_agents is empty or missing, if the function returns something else than a str,
-    or if agent_type is True and an agent is not a str.
+    number. Raises PlanError if possible_agents is empty or missing, if the function returns anything but a str, or if
+    agent_type is True and an agent is not a str.
     """
     if not possible_agents:
         raise PlanError(
@@ -147,8 +150,8 @@ def extended_space(
     """Return an observation space with the added leaves in front, at the same offsets for all agents.
 
     A space with an action mask at the top gets them next to it; any other space becomes the leaf "observation".
-    mask_size: the size of a mask to add as well, or None. Raises SpaceError if the space already has a leaf of that
-    name.
+    mask_size: the size of an action mask to add, or None. Raises SpaceError if the space already has a leaf of one of
+    these names.
     """
     parts: dict[Any, gymnasium.Space[Any]] = {OBSERVATION: space}
     if mask_size is not None:

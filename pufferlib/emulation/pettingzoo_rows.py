@@ -295,8 +295,8 @@ class PettingZooRows(HeldRows):
     ) -> None:
         """Take the agents back from code that stepped the environment directly, and take ownership of the arguments.
 
-        living: the names of the living agents, in the environment's order. listed, last, ended, lingering: as in
-        ``Seating``. begun: whether a new episode has begun.
+        living: the names of the living agents, in the environment's order. listed, last, ended, lingering: the fields
+        of that name in ``Seating``. begun: whether a new episode has begun.
         """
         if begun:
             self._forget_spaces()

@@ -145,7 +145,10 @@ class RowEnv(ABC):
 
     @abstractmethod
     def reset(self, seed: int | None, options: Info | None) -> None:
-        """Start an episode and hold its first rows: reward 0, no flags, masks False. seed, options: as in Gymnasium."""
+        """Start an episode and hold its first rows: reward 0, no flags, masks False.
+
+        seed, options: the arguments of a Gymnasium environment's ``reset``.
+        """
 
     @abstractmethod
     def step(self, actions: RowActions) -> bool:

@@ -56,11 +56,11 @@ class Family:
     names: shell patterns of the environments' names. package: the top-level module that they need. extra: ``pip install
     "pufferlib[extra]"`` installs it. examples: the first is the default of ``env_creator``. folder: the dotted path of
     a package with one module per environment, named like the part after the "/"; if None, the names are Gymnasium ids
-    or listed in ``members``. registers: the module that registers the ids, if it is not the package. aliases: for
-    prefixes of alternative names, the prefixes of the ids that they stand for. listed: a function that reads names from
-    the package's folder without importing the package; for other names the package is imported. needs: further modules
-    of the extra, without which some environments cannot be made. alone: whether a process can hold only one of these
-    environments, and none if it was forked from a process that had one.
+    or listed in ``members``. registers: the module that registers the ids, if it is not the package. aliases: a map
+    from prefixes of alternative names to the prefixes of the ids that they stand for. listed: a function that reads
+    names from the package's folder without importing the package; for other names the package is imported. needs:
+    further modules of the extra, without which some environments cannot be made. alone: whether a process can hold only
+    one of these environments, and none if it was forked from a process that had one.
     """
 
     names: tuple[str, ...]

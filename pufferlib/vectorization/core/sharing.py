@@ -102,7 +102,8 @@ class Claims:
     ) -> Iterator[tuple[int, PlanError]]:
         """Claim the originals of environments that creators in workers held; yield each refusal with its env id.
 
-        creators: one functools.partial per environment. held_envs: by env id.
+        creators: one functools.partial per environment. held_envs: the environments that creators held, keyed by env
+        id.
         """
         known: KnownParts = {}
         for env_id, held_env in sorted(held_envs.items()):

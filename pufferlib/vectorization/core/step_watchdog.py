@@ -70,7 +70,8 @@ class StepWatchdog:
         """Return the workers whose step or reset has taken too long, each with a text for the error.
 
         pending: a function that takes a worker and returns a value that identifies the request it has not begun, or
-        None without one. A worker process that was stopped while idle is late because it does not begin its request.
+        None without one. This also detects a worker process that was stopped while idle, which never begins its
+        request.
         """
         if self.slice_s is None:
             return ()

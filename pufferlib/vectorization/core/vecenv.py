@@ -150,7 +150,7 @@ class VecEnv(ABC):
     @property
     @abstractmethod
     def batch(self) -> Batch | None:
-        """The last batch that ``recv`` returned, also within ``reset`` and ``step``; None before the first."""
+        """The last batch that ``recv`` returned, or ``reset`` or ``step`` received; None before the first."""
 
     @property
     @abstractmethod

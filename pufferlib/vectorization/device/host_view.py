@@ -1,4 +1,4 @@
-"""Access from the host to environments on a device: to their fields, and to methods by a reference environment."""
+"""Access from the host to environments on a device: to their fields directly, to methods through a reference."""
 
 from __future__ import annotations
 

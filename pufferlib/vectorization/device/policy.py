@@ -22,8 +22,8 @@ NO_POLICY, LOGITS, NETWORK = range(3)  # of policy.cuh
 class Chosen(NamedTuple):
     """The actions chosen for each row, as tensors on the device.
 
-    actions: int64, (rows, …), in the form that ``send`` takes. log_probs, entropies: those of each row's complete
-    action, float32 (rows,).
+    actions: int64, (rows, …), in the form that ``send`` takes. log_probs, entropies: the log-probability and the
+    entropy of each row's complete action, float32 (rows,).
     """
 
     actions: Any
@@ -91,7 +91,10 @@ class Policies:
         return logits.to(self._torch.float32).contiguous(), masks
 
     def sample(self, ids: Ids, logits: Any, masks: Any, *, greedy: bool, streams: CurrentStream) -> Chosen:
-        """Choose actions of waiting environments in one launch that plays no step. logits, masks: from ``checked``."""
+        """Choose actions of waiting environments in one launch that plays no step.
+
+        logits, masks: results of ``checked``.
+        """
         launchers = self._launchers
         contiguous = isinstance(ids, range)
         tensors: list[Any] = []

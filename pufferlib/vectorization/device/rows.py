@@ -135,7 +135,7 @@ class Block:
     def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
         """Copy actions to the tensor that the launch reads, and return it.
 
-        env_ids: the environments whose rows to write; None: the rows of the slots that are filled next.
+        env_ids: the environments whose rows to write; None writes the rows of the slots that are filled next.
         """
         num_agents, batch_size = self._shape.agents_per_env, self._shape.batch_size
         if self._actions is None or self._actions.dtype != actions.dtype:

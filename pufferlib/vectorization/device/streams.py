@@ -107,7 +107,7 @@ class BlockStream:
         self._event: Any = None
 
     def launch(self, launcher: Any, num_envs: int, tensors: Sequence[Any]) -> None:
-        """Launch a kernel after all work on the caller's stream. tensors: those that the launch reads.
+        """Launch a kernel after all work on the caller's stream. tensors: the tensors that the launch reads.
 
         Raises the errors of ``CurrentStream.current``, and CallError if the block has its own stream while a graph is
         being captured.

@@ -344,8 +344,8 @@ class CUDA(VecEnv):
     def episode_stats(self, *, reset: bool = False) -> EpisodeStats:
         """Return means over ended episodes; print them for a summary.
 
-        They cover the episodes that have ended since the VecEnv was made or last called with reset=True, including
-        steps launched but not received. This waits for the device; see ``episode_sums``.
+        They cover the episodes that have ended since the VecEnv was made, or since the last call with reset=True,
+        including steps launched but not received. This waits for the device; see ``episode_sums``.
         """
         sums = self.episode_sums(reset=reset)
         self._launchers.count_read(sums.nbytes)
