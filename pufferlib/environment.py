@@ -84,7 +84,7 @@ class PufferEnv:
         return env
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the state for copies and pickles, without the guards, which are bound to this environment."""
+        """Leave the guards, which are bound to this environment, out of copies and pickles."""
         reduced = super().__reduce_ex__(protocol)
         if not isinstance(reduced, tuple) or len(reduced) < 3:
             return reduced

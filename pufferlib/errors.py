@@ -7,7 +7,7 @@ PufferError
 ├── CallError (RuntimeError)        a call out of order; nothing has changed
 │   └── ClosedError                 the object has been closed
 ├── RecvTimeout (TimeoutError)      no batch within recv(timeout=…); calling recv again is safe
-├── PopulationError (RuntimeError)  more agents than rows, or an agent that came back
+├── PopulationError (RuntimeError)  more agents than rows, or an unknown or returning agent
 ├── RegistryError (LookupError)     no environment, kernel or game of that name
 ├── RecordingError (ValueError)     a file is not a recording, or cannot be read here
 ├── CheckpointError (ValueError)    a file holds no policy, or one that cannot be loaded
@@ -80,7 +80,7 @@ class RecvTimeout(PufferError, TimeoutError):
 
 
 class PopulationError(PufferError, RuntimeError):
-    """Raised if more agents are alive than there are rows, or if an agent comes back after its end."""
+    """Raised if more agents are alive than there are rows, or if an agent is unknown or comes back after its end."""
 
 
 class RegistryError(PufferError, LookupError):

@@ -398,7 +398,10 @@ def _kernels(name: str | None = None) -> Iterator[Entry]:
 
 
 def _described(file: Path, label: str) -> tuple[str, str]:
-    """Return an environment's class name, derived from its file's name, and the first line of the file's docstring."""
+    """Return an environment's class name, derived from its file's name, and its description.
+
+    The description is the first line of the file's docstring or, if the file cannot be read, the error as text.
+    """
     status = file.stat() if file.exists() else None
     return _read(file, label, status and (status.st_mtime_ns, status.st_size))
 

@@ -113,7 +113,7 @@ def play(script: str | Path, arguments: Sequence[str] = (), infos: str = "0.29",
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the script named on the command line."""
+    """Parse the command line and run the script that it names."""
     parser = argparse.ArgumentParser(
         "python -m pufferlib.adapters.cleanrl", description=(__doc__ or "").partition("\n")[0]
     )

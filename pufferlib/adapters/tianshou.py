@@ -90,7 +90,8 @@ class TianshouVecEnv(BaseVectorEnv):
 
         env_id: a number, several, or None for all, which also abandons steps in progress. seed: an integer gives
         environment i seed + i; a list has one seed per environment, or one for each in env_id. options: a dict for all
-        environments. Raises CallError if a step of an environment in env_id is in progress.
+        environments. Raises CallError if a step of an environment in env_id is in progress; PlanError for other
+        keywords or a wrong number of seeds.
         """
         ids = self._ids(env_id)
         seeds: Any = self._take_seeds(ids, kwargs.pop("seed", None))

@@ -96,7 +96,7 @@ def _too_small(what: str, flat: gymnasium.Space[Any], row_space: gymnasium.Space
 def _cached(
     views: Callable[[Array], tuple[Any, Array]], pack_into: Callable[[Any, Any], None], num_agents: int
 ) -> Callable[[Any, Array], None]:
-    """Return a writer that caches views of each row's leaves and of the padding after them, by the row's id."""
+    """Return a writer that caches, by each row's id, views of the row's leaves and of the padding after them."""
     cache: dict[int, tuple[Array, Any, Array]] = {}
 
     def write(observation: object, row: Array) -> None:

@@ -29,7 +29,7 @@ class ExtraLeaves:
     """The leaves "state" and "agent_type" for the agents of one PettingZoo environment.
 
     spaces: the space of each requested leaf, by name. Raises PlanError if the environment lacks what a requested leaf
-    needs (state_space and state(), or possible_agents), and under the conditions of ``agent_types``.
+    needs (state_space and state(), or possible_agents), and the other errors of ``agent_types``.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ Check = Literal["first", "always"]
 
 
 def native_rows(env: PufferEnv, *, check: Check = "first") -> RowEnv:
-    """Return a PufferEnv as a RowEnv. check: see ``wrap``. Raises SpaceError under the conditions of ``validate``."""
+    """Return a PufferEnv as a RowEnv. check: see ``wrap``. Raises the errors of ``validate``."""
     validate(env)
     return NativeRow(env, check) if env.num_agents == 1 else NativeRows(env, check)
 

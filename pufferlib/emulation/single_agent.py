@@ -200,7 +200,7 @@ class Resetter:
 def scalar_reward(reward: Any, name: str) -> float:
     """Convert a reward, of any numeric type or an array of one element, to a float.
 
-    Raises SpaceError if it is not a number.
+    Raises SpaceError for an array of another size, or a value that ``float`` refuses with TypeError or ValueError.
     """
     if type(reward) is float:
         return reward
@@ -211,9 +211,9 @@ def scalar_reward(reward: Any, name: str) -> float:
 
 
 def checked_flag(value: object, what: str, name: str) -> bool:
-    """Convert a flag, 0 or 1 of any numeric type, to a bool; several flags are True if all of them are.
+    """Convert a flag, 0 or 1 of any numeric type, to a bool. Several flags in an array are True if all of them are.
 
-    Raises SpaceError for any other value.
+    Raises SpaceError for any other value, and for an empty array.
     """
     if type(value) is bool:
         return value

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 class HostView:
     """Access to the environments' methods and attributes from the host.
 
-    data: a cuda_ext.data.Data. reference: a reference environment, which takes each environment's state in turn.
+    data: a cuda_ext.data.Data. reference: a reference environment, whose copies take the environments' states.
     """
 
     def __init__(self, data: Any, reference: Any) -> None:
@@ -50,7 +50,10 @@ class HostView:
         return [row.item() if field.per == "env" else row for row in rows]
 
     def set(self, name: str, values: Any, env_ids: Sequence[int]) -> None:
-        """Set a state field of environments. Raises CallError for an unknown field, or for values of another kind."""
+        """Set a state field of environments.
+
+        Raises CallError for an unknown field or values of another kind, PlanError for a wrong number of values.
+        """
         field = self._states.get(name)
         if field is None:
             raise CallError(f"{name} is no state of these environments; there are {', '.join(self._states)}")
