@@ -21,7 +21,7 @@ KINDS = {backend: kind.__name__ for backend, kind in BACKENDS.items()} | {"ray":
 
 
 def known_backends() -> tuple[str, ...]:
-    """Return the names of the available backends that run any environment: "ray" only if Ray is installed."""
+    """Return the names of the backends that can run any environment; "ray" is among them only if Ray is installed."""
     return (*BACKENDS, *["ray"] * (find_spec("ray") is not None))
 
 
@@ -63,7 +63,7 @@ def make(
         again. Each open episode then ends in a *crash row*: observation and reward 0, truncated, mask False,
         ``info["restarted"]`` with the cause; the environment's next row is the first of a new episode, in every
         autoreset mode.
-    max_restarts: the total number of restarts allowed per environment before ``recv`` raises; None: no limit.
+    max_restarts: the total number of restarts allowed per environment before ``recv`` raises; None sets no limit.
     step_timeout, reset_timeout: the seconds that one step, or one reset, may take while ``recv`` waits for it. A worker
         that takes longer is killed and treated as one that died. On "serial", a late step or reset counts as having
         raised, once it returns.

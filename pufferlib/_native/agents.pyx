@@ -246,8 +246,7 @@ cdef class Seat:
 cdef class ParallelAgents(Agents):
     """The fast stepper of PettingZooRows.
 
-    actions: the environment's rows of actions, one array per component. The other arguments are those of
-    ``rows.FastAgents``.
+    actions: the environment's rows of actions, one array per component. Other arguments: see ``rows.FastAgents``.
     """
 
     cdef list seats, listed
@@ -446,7 +445,7 @@ cdef class ParallelAgents(Agents):
         return GOES_ON
 
     cdef void add_outcome(self, Rows *rows, const char *acted) noexcept:
-        """Write the outcome of a step and add it to the episode's. acted: by agent, whether its action counted."""
+        """Write a step's outcome and add it to the episode's totals. acted: whether each agent's action counted."""
         cdef Py_ssize_t agent_index
         self.total_reward += sum_of(self.rewards, self.num)
         self.length += 1
@@ -804,7 +803,7 @@ cdef enum:
 
 @cython.final
 cdef class NativeAgents(Agents):
-    """The fast stepper of NativeRows. actions: as in ParallelAgents. Other arguments are those of ``rows.FastRows``."""
+    """The fast stepper of NativeRows. actions: see ParallelAgents. Other arguments: see ``rows.FastRows``."""
 
     cdef object actions
     cdef object observations, rewards, terminations, truncations, alive  # the environment's, in this step

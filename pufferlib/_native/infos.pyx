@@ -125,8 +125,8 @@ cdef class InfoWriter:
     cdef Schema schema_of(self, dict info, Schema likely_schema):
         """Return the schema of an info; None if the info must be sent pickled. likely_schema: tried first if not None.
 
-        A schema that has not been sent is also ``new_schema``. Only keys that occur a second time get a schema, since
-        some never repeat.
+        A schema that has not been sent yet is also stored as ``new_schema``. Only keys that occur a second time get a
+        schema, since some never repeat.
         """
         cdef Schema schema
         if likely_schema is not None and has_keys(info, likely_schema):
@@ -151,7 +151,7 @@ cdef class InfoWriter:
         return bytes([KEYS]) + pickle.dumps((self.new_schema.number, self.new_schema.keys))
 
     def add_new_schema(self):
-        """Add the new schema, which has been sent."""
+        """Add the new schema, once it has been sent."""
         self.candidates.discard(self.new_schema.keys)
         self.schemas[self.new_schema.keys] = self.new_schema
         self.new_schema = None

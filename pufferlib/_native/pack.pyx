@@ -487,8 +487,8 @@ cdef int fill_by_python(Node *node, object sample, char *row) except -1:
 cdef class Packer:
     """A writer of samples into rows, made by ``Layout`` from the ``packing_plan`` of its tree.
 
-    shape, dtype: of a row. gaps: (start, stop) of the padding, in bytes. is_scalar: rows are NumPy scalars, as for
-    a Discrete. One thread at a time: the one with the GIL.
+    shape, dtype: a row's shape and dtype. gaps: the (start, stop) of each padding, in bytes. is_scalar: whether rows
+    are NumPy scalars, as for a Discrete. Only the thread with the GIL may use it.
     """
 
     def __cinit__(self, plan, tuple shape, dtype, gaps, bint is_scalar):
@@ -996,8 +996,8 @@ cdef list CHECKED = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4",
 cdef class ValueCheck:
     """A check that actions hold valid values, made by ``ActionValues``, which defines the rules.
 
-    dtype, shape: of one action. low, high: the least and the greatest value of each element, 1-D, in that dtype; None
-    for a Box. Raises TypeError for a dtype that it does not support.
+    dtype, shape: one action's dtype and shape. low, high: the least and the greatest value of each element, 1-D, in
+    that dtype; None for a Box. Raises TypeError for a dtype that it does not support.
     """
 
     def __init__(self, dtype, tuple shape, low, high):

@@ -47,7 +47,10 @@ cdef class Ring:
         self.infos = [None] * self.c.num_slots
 
     def rewind(self, uint64_t head):
-        """Forget all rows from block number ``head`` (counted without end) on; call it only while no worker runs."""
+        """Discard all rows from block number ``head`` on. Call this only while no worker runs.
+
+        Block numbers grow without end.
+        """
         puf_rewind(&self.c, head)
         if self.infos is not None:
             self.hold_infos()
@@ -58,7 +61,7 @@ cdef class Ring:
         self.store.forget_worker(worker)
 
     def request(self, uint32_t worker, env_ids, slots):
-        """Post requests to step environments into slots (or CLAIM); if they do not all fit, post none; return False."""
+        """Post requests to step environments into slots (or CLAIM); return False, posting none, if not all fit."""
         cdef uint64_t count = 0
         if puf_room(&self.c, worker) < <uint64_t>len(env_ids):
             return False
@@ -116,7 +119,7 @@ cdef class Ring:
         return pickled
 
     def drop_infos(self, env_id=None):
-        """Forget the records that have arrived for an environment's next row; None: for all environments."""
+        """Discard the records that have arrived for an environment's next row, or by default for all environments'."""
         if env_id is None:
             self.store.clear()
         else:

@@ -142,7 +142,7 @@ cdef class Stepper:
 
     row_env: the RowEnv that finishes unusual steps; its ``totals`` (return, length and start of the episode) are set
     before and read after. step: the raw environment's ``step``. actions: the environment's action rows in the slab, one
-    array per component. packer, unpacker: those of the layouts; unpacker is None if the space is one leaf. native:
+    array per component. packer, unpacker: the layouts' converters; unpacker is None if the space is one leaf. native:
     whether it is a PufferEnv, which has buffers, rather than an environment that returns five values. resets: whether
     it may also be reset here. masks: the arguments of a MaskPacker for the masks in its infos, or None.
     """
@@ -643,9 +643,10 @@ cdef class StepLoop:
     cdef int begin_in_same_step(
         self, Stepper stepper, uint64_t env_id, uint32_t slot, object observation, dict last
     ) except -1:
-        """Start an episode in the step that ended one, whose outcome is written. observation, last: the final ones.
+        """Start an episode in the step that ended one, whose outcome is written.
 
-        The info has the entries of ``worker._with_finals``, in the same order.
+        observation, last: the last observation and info of the ended episode. The new info has the
+        entries of ``worker._with_finals``, in the same order.
         """
         cdef Columns columns = self.scratch_columns if slot == PUF_CLAIM else self.columns
         cdef char *row = columns.observations.data + (0 if slot == PUF_CLAIM else slot) * columns.observations.nbytes
@@ -678,7 +679,7 @@ cdef class StepLoop:
         return 0
 
     cdef int deliver(self, Stepper stepper, uint64_t env_id, uint32_t slot, dict info) except -1:
-        """Commit the rows of an episode's end, which are written, with their info."""
+        """Commit the written rows of an episode's end with their info."""
         cdef int flag = self.prepare_infos(stepper, [info], [0])
         if flag == IN_PYTHON:
             self.worker.hand_over(env_id, slot, True, [info])

@@ -85,8 +85,8 @@ def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
 
     infos: the Gymnasium version whose form of infos the script reads, a key of FORMS; "0.29" also adds that version's
         wrappers.
-    num_workers: number of processes that step the environments, for both classes; 0: as in the script, which steps a
-        SyncVectorEnv in this process.
+    num_workers: the number of processes that step the environments, for both classes; 0 leaves it to the script, which
+        steps a SyncVectorEnv in this process.
 
     Raises PlanError if infos is not in FORMS or num_workers is negative.
     """
@@ -113,7 +113,7 @@ def play(script: str | Path, arguments: Sequence[str] = (), infos: str = "0.29",
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the script named on the command line."""
+    """Parse the command line and run the script that it names."""
     parser = argparse.ArgumentParser(
         "python -m pufferlib.adapters.cleanrl", description=(__doc__ or "").partition("\n")[0]
     )
@@ -134,9 +134,9 @@ def _names(infos: str) -> Iterator[None]:
 
 
 def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
-    """Return a subclass of a vector environment that makes environments by ``_call``.
+    """Return a subclass of a vector environment that makes its environments by ``_call``, in its workers.
 
-    fixed: arguments that override those of the caller.
+    fixed: arguments that override the caller's.
     """
 
     class InProcesses(kind):  # type: ignore[misc]

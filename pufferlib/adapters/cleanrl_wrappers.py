@@ -72,9 +72,9 @@ class TransformReward(_AlsoOfVectors, wrappers.TransformReward):
 
 
 class FrameStack(getattr(wrappers, "FrameStackObservation", gymnasium.Wrapper)):  # type: ignore[misc]
-    """A wrapper that stacks the last ``num_stack`` observations in an array rather than 0.29's LazyFrames.
+    """A wrapper that stacks the last ``num_stack`` observations in an array, rather than in 0.29's LazyFrames.
 
-    lz4_compress is ignored.
+    lz4_compress: ignored.
     """
 
     def __init__(self, env: GymnasiumEnv, num_stack: int, lz4_compress: bool = False) -> None:
@@ -111,7 +111,10 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 class ClipAction(gymnasium.ActionWrapper[Any, Any, Any]):
-    """A wrapper that clips actions to the space's bounds. Unlike later versions, it does not change the space."""
+    """A wrapper that clips actions to the space's bounds.
+
+    Unlike ClipAction in later Gymnasium versions, it does not change the action space.
+    """
 
     def action(self, action: Array) -> Array:
         """Return the action, clipped to the space's bounds."""

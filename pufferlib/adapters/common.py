@@ -61,9 +61,9 @@ def needs(library: str, extra: str) -> Iterator[None]:
 def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, object]) -> VecEnv:
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
-    kwargs: those of AdapterParameters. agents: "rows" makes each agent a separate environment (see AgentRows).
+    kwargs: the parameters in AdapterParameters. agents: "rows" makes each agent a separate environment (see AgentRows).
     Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents per
-    environment or mixed discrete and continuous actions, and the errors of ``make``.
+    environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
     """
     arguments: dict[str, Any] = dict(kwargs)
     autoreset_mode, agents = checked_mode(arguments.pop("autoreset_mode", mode)), arguments.pop("agents", None)
@@ -149,7 +149,7 @@ def recv_arrays(vec: VecEnv, timeout: float | None = None) -> Batch:
 def raise_cause(error: WorkerError) -> NoReturn:
     """Raise the environment's exception, with the WorkerError as its cause.
 
-    If no environment raised, raises the WorkerError itself.
+    If no environment raised, or it raised a PufferError, raises the WorkerError itself.
     """
     cause = error.__cause__
     if cause is None or isinstance(cause, PufferError):
@@ -173,7 +173,10 @@ def ids_of(indices: Iterable[int], num_envs: int) -> list[int]:
 
 
 def actions_for(space: spaces.Space[Any], actions: object) -> Any:
-    """Return actions; whole numbers given as floats, such as Bernoulli samples, get the space's integer dtype."""
+    """Return actions unchanged, unless they are whole numbers given as floats for an integer space.
+
+    Those, such as Bernoulli samples, are cast to the space's dtype.
+    """
     array = np.asarray(actions)
     if array.dtype.kind != "f" or space.dtype is None or space.dtype.kind not in "iub":
         return actions

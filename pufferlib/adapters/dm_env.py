@@ -33,7 +33,7 @@ LIBRARY, MODE = "dm_env", "next_step"
 
 
 class DMEnvironment(dm_env.Environment):
-    """A dm_env Environment backed by a VecEnv. vec: ``num_envs=1``, ``autoreset_mode="next_step"``.
+    """A dm_env Environment backed by a VecEnv with ``num_envs=1`` and ``autoreset_mode="next_step"``.
 
     The step after an episode's last ignores its action and starts the next episode. The discount is 0 after a
     termination and 1 after a truncation. Observations keep their nesting and are copies; rewards are float. Infos are

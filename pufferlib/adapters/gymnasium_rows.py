@@ -24,11 +24,12 @@ LIBRARY = "Gymnasium"
 
 
 class GymnasiumRowsVecEnv(VectorEnv):
-    """A Gymnasium VectorEnv backed by a VecEnv. vec: synchronous, one agent per environment.
+    """A Gymnasium VectorEnv backed by a VecEnv.
 
-    Observations are copies, arrays (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by
-    its path, such as "a/b/0". Rewards are float32. Infos have Gymnasium's form, a dict of arrays. An episode that ends
-    in a crash is terminated, so that nothing is bootstrapped from it.
+    vec: a synchronous VecEnv with one agent per environment. Observations are copies, arrays (num_envs, …); for Dict
+    and Tuple spaces, a dict with one array per leaf, named by its path, such as "a/b/0". Rewards are float32. Infos
+    have Gymnasium's form, a dict of arrays. An episode that ends in a crash is terminated, so that nothing is
+    bootstrapped from it.
 
     Raises PlanError if vec is not synchronous; SpaceError if it has several agents per environment or mixed discrete
     and continuous actions.
@@ -62,11 +63,12 @@ class GymnasiumRowsVecEnv(VectorEnv):
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
-        seed: an integer gives row i seed + i; a list has one seed per row; with None, all rows keep their generators.
-        options: for all rows. The key "reset_mask", a bool array (num_envs,), restricts the reset to the rows that are
-            True.
+        seed: an integer gives row i seed + i; a list has one seed per row; by default, all rows continue with their
+            generators.
+        options: a dict for all rows. The key "reset_mask", a bool array (num_envs,), restricts the reset to the rows
+            that are True.
 
-        Raises PlanError if the mask has another shape or dtype or no True.
+        Raises PlanError if the mask has another shape or dtype or contains no True.
         """
         seeds, env_ids = self._seeds(seed), None
         if options is not None and "reset_mask" in options:

@@ -165,9 +165,9 @@ class GymnasiumVecEnv(_VectorEnv):
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
-        seed: an integer gives environment i seed + i; a list has an integer or None per environment; with None, all
-            keep their generators.
-        options: for all environments. The key "reset_mask", a bool array (num_envs,), restricts the reset to the
+        seed: an integer gives environment i seed + i; a list has an integer or None per environment; by default, all
+            continue with their generators.
+        options: a dict for all environments. The key "reset_mask", a bool array (num_envs,), restricts the reset to the
             environments that are True. The caller's dict is not modified.
 
         Raises TypeError or ValueError for a wrong mask, CallError for one that leaves environments out of the first
@@ -208,7 +208,10 @@ class GymnasiumVecEnv(_VectorEnv):
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Start one step. actions: in the batched form of ``action_space``, or another that ``iterate`` accepts."""
+        """Start one step.
+
+        actions: a batch in the form of ``action_space``, or in another form that Gymnasium's ``iterate`` accepts.
+        """
         vec = self._open_vec()
         self._require_idle("step_async")
         rows = self._action_rows.encode(actions, self.num_envs)
@@ -237,8 +240,8 @@ class GymnasiumVecEnv(_VectorEnv):
 
         Results are copies, arrays (num_envs, …); rewards are float64, flags bool. With ``copy=False``, observations are
         valid until the second wait after this one. timeout: see ``reset_wait``. An environment's exception is raised
-        unchanged, caused by a WorkerError that names the environment. If a process died, the WorkerError itself is
-        raised.
+        unchanged, caused by a WorkerError with the environment's id. The WorkerError itself is raised if a process died
+        or the exception is a PufferError.
         """
         batch, observations, infos = self._receive(AsyncState.WAITING_STEP, timeout)
         return observations, batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy(), infos

@@ -57,10 +57,12 @@ class AsyncVectorEnv(GymnasiumVecEnv):
     """A replacement for Gymnasium's AsyncVectorEnv, with a process per environment or ``max_concurrency`` in total.
 
     env_fns, observation_mode: see SyncVectorEnv.
-    context: the processes' start method; None: fork if that is safe, else spawn.
+    context: the processes' start method; by default fork if that is safe, else spawn.
     shared_memory: ignored, because arrays always go through shared memory and objects never do.
     daemon: ignored, because processes always end with this one and their environments may start processes.
-    worker: must be None, because only pufferlib's workers step the environments; otherwise PlanError is raised.
+    worker: not supported, because only pufferlib's workers step the environments; PlanError is raised unless it is
+        None.
+
     Raises the errors of SyncVectorEnv, and WorkerError if a process dies.
     """
 
@@ -116,7 +118,7 @@ def make(env: EnvSource, **kwargs: Unpack[AdapterParameters]) -> GymnasiumRowsVe
 
     agents: "rows" makes each agent of a PettingZoo environment a separate environment. The agents must have identical
         spaces, and their episodes must end together; otherwise SpaceError is raised.
-    autoreset_mode: an AutoresetMode or its name in ``make``; by default that of the installed Gymnasium.
+    autoreset_mode: an AutoresetMode or its name in ``make``; by default the installed Gymnasium's default.
     """
     mode = checked_mode(kwargs.get("autoreset_mode", DEFAULT_MODE))
     return GymnasiumRowsVecEnv(make_for(LIBRARY, mode, env, {**kwargs, "autoreset_mode": mode}))

@@ -3,8 +3,8 @@
     make_env = functools.partial(pufferlib.adapters.gymnax.Copies, "CartPole-v1", num_envs=256)
     vec = pufferlib.make(make_env)
 
-JAX steps all copies in one compiled call. Environments with gymnax's current interface or the one before 1.0, such as
-Craftax, are supported as well. docs/adapters.md lists the differences.
+JAX steps all copies in one compiled call. Environments with gymnax's interface from before 1.0, such as Craftax, are
+supported as well. docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations

@@ -35,10 +35,11 @@ _NUMBERS = itertools.count()
 
 
 class RLlibVecEnv(GymnasiumRowsVecEnv):
-    """A VectorEnv for RLlib backed by a VecEnv. vec: synchronous, one agent per environment, in "next_step".
+    """A VectorEnv for RLlib backed by a VecEnv.
 
-    Observations, rewards and infos are the same as in GymnasiumRowsVecEnv, except that infos have "episode" at an
-    episode's end. ``reset`` passes its seed to ``vec``, which derives the environments' seeds. If ``step`` raises
+    vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="next_step"``. Observations, rewards
+    and infos are the same as in GymnasiumRowsVecEnv, except that infos at an episode's end also have "env" and
+    "episode". ``reset`` passes its seed to ``vec``, which derives the environments' seeds. If ``step`` raises
     WorkerError, RLlib recreates all environments; with ``on_error="restart"``, only the failed one is replaced.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
@@ -61,7 +62,7 @@ class Agents(MultiAgentEnv):
 
     env: a name, a creator, or an environment. Agents appear and disappear as in the environment. An observation of a
     Dict or Tuple space is a dict with one array per leaf, an action of such a space one array, as in RLlibVecEnv.
-    kwargs: for ``wrap``. Raises SpaceError for an environment with one agent or without ``possible_agents``.
+    kwargs: arguments of ``wrap``. Raises SpaceError for an environment with one agent or without ``possible_agents``.
     """
 
     def __init__(self, env: Any, **kwargs: Unpack[WrapParameters]) -> None:
@@ -132,8 +133,8 @@ def make(env: EnvSource, **kwargs: Unpack[MakeParameters]) -> RLlibVecEnv:
 def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: Any) -> Any:
     """Set the environment of an RLlib config and return the config.
 
-    num_envs: per env runner, a separate process. env, kwargs: for ``make`` or, after
-    ``config.multi_agent(policies=…)``, for ``Agents``, which RLlib steps one after another.
+    num_envs: the number of environments per env runner; each runner is a separate process. env, kwargs: the arguments
+    of ``make`` or, after ``config.multi_agent(policies=…)``, of ``Agents``, whose copies RLlib steps one after another.
     Raises PlanError if env is an environment rather than a name or a creator, and for arguments that RLlib would
     ignore.
     """

@@ -51,11 +51,11 @@ OF_THE_END = ("episode", "final_obs", "final_info")  # keys about the ended epis
 class SB3VecEnv(Base):
     """A Stable-Baselines3 VecEnv backed by one of pufferlib.
 
-    vec: synchronous, one agent per environment, ``autoreset_mode="same_step"``. Observations are copies, arrays
-    (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as "a/b/0". Each
-    step's infos have ``TimeLimit.truncated`` and, at an episode's end, ``terminal_observation`` and ``episode`` ({"r",
-    "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``. An episode that ends in a crash has no
-    ``terminal_observation``, so that nothing is bootstrapped from it.
+    vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="same_step"``. Observations are
+    copies, arrays (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as
+    "a/b/0". Each step's infos have ``TimeLimit.truncated`` and, at an episode's end, ``terminal_observation`` and
+    ``episode`` ({"r", "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``. An episode that ends in a
+    crash has no ``terminal_observation``, so that nothing is bootstrapped from it.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.
@@ -118,7 +118,7 @@ class SB3VecEnv(Base):
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return an attribute of the selected environments; copies if they run in other processes.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         try:
             return self.vec.get_attr(attr_name, env_ids=self._ids(indices))
@@ -128,7 +128,7 @@ class SB3VecEnv(Base):
     def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         """Set an attribute of the selected environments to one value.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         ids = self._ids(indices)
         try:
@@ -141,7 +141,7 @@ class SB3VecEnv(Base):
     ) -> list[Any]:
         """Call a method of the selected environments and return the results.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         try:
             return self.vec.call(method_name, *method_args, env_ids=self._ids(indices), **method_kwargs)

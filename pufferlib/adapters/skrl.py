@@ -45,13 +45,14 @@ LIBRARY, MODE = "skrl", "same_step"
 
 
 class SkrlVecEnv(Wrapper):
-    """A skrl Wrapper backed by a VecEnv. vec: synchronous, one agent per environment, ``autoreset_mode="same_step"``.
+    """A skrl Wrapper backed by a VecEnv.
 
-    Observations are (num_envs, values), flattened by skrl; rewards, float32, and flags are (num_envs, 1). All are
-    copies on skrl's device. Infos are {"episode": {"return", "length"}}, tensors with the means over the episodes that
-    ended in this step, which skrl's trainers log, or {} if none ended. ``reset`` starts episodes the first time and
-    after ``seed``; otherwise it returns the current observations, because environments reset themselves. An episode
-    that ends in a crash is terminated, not truncated, so that nothing is bootstrapped from it.
+    vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="same_step"``. Observations are
+    (num_envs, values), flattened by skrl; rewards, float32, and flags are (num_envs, 1). All are copies on skrl's
+    device. Infos are {"episode": {"return", "length"}}, tensors with the means over the episodes that ended in this
+    step, which skrl's trainers log, or {} if none ended. ``reset`` starts episodes the first time and after ``seed``;
+    otherwise it returns the current observations, because environments reset themselves. An episode that ends in a
+    crash is terminated, not truncated, so that nothing is bootstrapped from it.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.
@@ -120,7 +121,7 @@ class SkrlVecEnv(Wrapper):
         )
 
     def state(self) -> None:
-        """Return None: critics receive the policy's observations."""
+        """Return None, always: critics receive the policy's observations."""
         return None
 
     def render(self, *args: object, **kwargs: Any) -> list[Any]:

@@ -221,7 +221,7 @@ class ActionRows:
     def encode(self, actions: object, num_envs: int) -> Array | None:
         """Return one row per environment, or None if actions cannot be converted.
 
-        actions: in Gymnasium's batched form, with the space's shapes and types. A type matches if it casts without
+        actions: a batch in Gymnasium's form, with the space's shapes and with types that cast to the space's without
         loss.
         """
         layout = self._layout

@@ -50,8 +50,8 @@ OURS = ("agent_id", "env")  # keys of infos that Tianshou does not need
 class TianshouVecEnv(BaseVectorEnv):
     """A Tianshou vector environment backed by a VecEnv.
 
-    vec: ``batch_size=1``, one agent per environment, ``autoreset_mode="disabled"``. wait_num: the number of
-    environments that a step waits for, by default all that it steps. timeout: seconds after which a step returns the
+    vec: a VecEnv with ``batch_size=1``, one agent per environment, and ``autoreset_mode="disabled"``. wait_num: the
+    number of environments that a step waits for, by default all. timeout: seconds after which a step returns the
     environments that have finished, at least one. The others continue and are returned by a later step. Observations of
     Dict and Tuple spaces are object arrays with one element per environment. Each info has ``env_id`` and, at an
     episode's end, ``episode`` ({"r", "l", "t"}). The caller resets ended episodes, as Tianshou's collectors do.
@@ -89,8 +89,9 @@ class TianshouVecEnv(BaseVectorEnv):
         """Start new episodes and return (observations, infos).
 
         env_id: a number, several, or None for all, which also abandons steps in progress. seed: an integer gives
-        environment i seed + i; a list has one seed per environment. options: for all environments. Raises CallError if
-        a step of an environment in env_id is in progress.
+        environment i seed + i; a list has one seed per environment, or one for each in env_id. options: a dict for all
+        environments. Raises CallError if a step of an environment in env_id is in progress; PlanError for other
+        keywords or a wrong number of seeds.
         """
         ids = self._ids(env_id)
         seeds: Any = self._take_seeds(ids, kwargs.pop("seed", None))
@@ -137,7 +138,7 @@ class TianshouVecEnv(BaseVectorEnv):
         )
 
     def seed(self, seed: Any = None) -> list[list[int] | None]:
-        """Set the seeds of each environment's next reset and return them.
+        """Set the seed of each environment's next reset; return one list of a seed, or None, per environment.
 
         seed: an integer gives environment i seed + i; a list has one seed per environment.
         """
@@ -147,7 +148,7 @@ class TianshouVecEnv(BaseVectorEnv):
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
         """Return attribute ``key`` of the environments in id; copies if they run in other processes.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         ids, vec = self._ids(id), self.vec
         if key in ("observation_space", "action_space"):  # the VecEnv's; copies, because sampling changes them
@@ -161,7 +162,7 @@ class TianshouVecEnv(BaseVectorEnv):
     def set_env_attr(self, key: str, value: object, id: Ids = None) -> None:
         """Set attribute ``key`` of the environments in id to one value.
 
-        An environment's exception is raised unchanged.
+        An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
         ids = self._ids(id)
         try:

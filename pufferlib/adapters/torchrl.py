@@ -52,18 +52,19 @@ THEIRS = {"action", "reward", "done", "terminated", "truncated", "next"}  # keys
 class TorchRLVecEnv(EnvBase):
     """A TorchRL EnvBase backed by a VecEnv.
 
-    vec: synchronous, one agent per environment, ``autoreset_mode="disabled"``. ``batch_size`` is (num_envs,), or () for
-    one environment, as in TorchRL's GymEnv. Keys: "observation" (for a Dict or Tuple space, the path of each leaf),
-    "action" (numbers of choices in one dimension, or one-hot with ``one_hot``), "reward" (\\*batch_size, 1) float32,
-    "terminated", "truncated", "done". All tensors are copies, on the CPU or on the device to which ``to`` has moved the
-    environment. Infos are in ``vec.batch.infos``. ``set_seed`` seeds the next reset of all environments.
+    vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="disabled"``. ``batch_size`` is
+    (num_envs,), or () for one environment, as in TorchRL's GymEnv. Keys: "observation" (for a Dict or Tuple space, the
+    path of each leaf), "action" (numbers of choices in one dimension, or one-hot with ``one_hot``), "reward"
+    (\\*batch_size, 1) float32, "terminated", "truncated", "done". All tensors are copies, on the CPU or on the device
+    to which ``to`` has moved the environment. Infos are in ``vec.batch.infos``. ``set_seed`` seeds the next reset of
+    all environments.
 
     TorchRL resets ended episodes with "_reset". If it does not, as after a rollout that stopped when they ended, the
     next step starts new episodes and plays its actions in them; "_step" may leave these environments out. An episode
     that ends in a crash is "terminated", so that nothing is bootstrapped from it.
 
-    again: makes an equal VecEnv for a reset after ``close``. TorchRL's collectors call ``close`` with their last batch,
-    after which TorchRL's environments still work.
+    again: a function that makes an equal VecEnv, for a reset after ``close``. TorchRL's collectors call ``close`` with
+    their last batch, after which TorchRL's own environments still work.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment, mixed discrete and continuous actions, or an observation key that TorchRL reserves.

@@ -1,4 +1,4 @@
-"""Emulation gives one environment flat spaces, a fixed number of rows and unambiguous ends of episodes.
+"""Emulation: flat spaces, a fixed number of rows and unambiguous ends of episodes for any environment.
 
 ``wrap`` returns an environment of the same kind with flat spaces; ``emulate`` returns a RowEnv, which workers step.
 """
@@ -87,13 +87,13 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
 
 @says_what_was_meant(parameters=WrapParameters)
 def emulate(env: Any, **kwargs: Unpack[WrapParameters]) -> RowEnv:
-    """Return a RowEnv: env, any environment (but not a name) that ``wrap`` accepts, as a fixed number of rows.
+    """Return an environment as a RowEnv, with a fixed number of rows.
 
     Takes the arguments of ``wrap``.
 
-    A wrapped environment keeps the arguments of its ``wrap``. Vector environments (Gymnasium's, ALE's, EnvPool's) are
-    accepted as well: each of their copies is a row. Raises the errors of ``wrap``, and PlanError if the number of rows
-    is unknown.
+    env: any environment that ``wrap`` accepts, but not a name; or a vector environment (Gymnasium's, ALE's or
+    EnvPool's), each of whose copies is a row. A wrapped environment keeps the arguments of its ``wrap``. Raises the
+    errors of ``wrap``, and PlanError if the number of rows is unknown.
     """
     arguments = _explicit_arguments(kwargs)
     if _wrapped(env, arguments):
@@ -129,7 +129,7 @@ def _wrapped(env: object, arguments: dict[str, Any]) -> bool:
 
 
 def is_wrapped(env: object) -> bool:
-    """Return whether the user has wrapped an environment, at the top or below other wrappers."""
+    """Return whether an environment, or one that it wraps, was made by ``wrap``."""
     while env is not None and not hasattr(type(env), "wrap_kwargs"):
         env = own_attribute(env, "env")
     return env is not None

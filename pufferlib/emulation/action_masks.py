@@ -54,17 +54,18 @@ def masked_space(observation_space: gymnasium.Space[Any], size: int) -> spaces.D
 def pack_mask(action_space: gymnasium.Space[Any], mask: Any) -> Array:
     """Flatten a mask in Gymnasium's form (arrays in the structure of the space) into one int8 array, 1 where allowed.
 
-    None, for the whole mask or for a part, allows everything. Raises SpaceError if a part has the wrong number of
-    elements.
+    None, for the whole mask or for a part, allows everything, and masks of MultiBinary parts are ignored. Raises
+    SpaceError if a part has the wrong number of elements.
     """
     return np.concatenate([np.ones(0, np.int8), *_pieces(action_space, mask)])
 
 
 def mask_plan(space: gymnasium.Space[Any]) -> tuple[str, int, dict[Any, Any]]:
-    """Return (form, size, parts), with which the compiled ``pack_mask`` packs the masks of a space.
+    """Return (form, size, parts), the plan by which compiled code packs a space's masks as ``pack_mask`` does.
 
     form: "flat" for one array; "parts" for one array or a tuple of arrays; "nested" for a part per key; "unread" for
-    masks that are ignored, so that everything is allowed.
+    masks that are ignored, so that everything is allowed. size: the number of elements. parts: by key, the plans of a
+    nested space's parts.
     """
     size = _sizes(space) or 0
     if isinstance(space, (spaces.Dict, spaces.Tuple)):

@@ -1,4 +1,4 @@
-"""Assign a fixed number of rows to agents that come and go."""
+"""The assignment of a fixed number of rows to agents that come and go."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class AgentIndices:
 
     With ``possible_agents`` and no smaller ``max_agents``, agent i of the list always has index i. Otherwise an agent
     takes the lowest free index when it appears, and the index of an agent that ends is free from the next step on.
+    Raises PlanError if both are None, or for a ``max_agents`` below 1.
     """
 
     def __init__(self, name: str, possible_agents: Sequence[AgentId] | None, max_agents: int | None) -> None:
@@ -48,11 +49,14 @@ class AgentIndices:
         return self._fixed is not None
 
     def knows(self, agent: AgentId) -> bool:
-        """Return whether a name is that of a possible agent, or of an agent that has lived in this episode."""
+        """Return whether a name belongs to a possible agent, or to an agent that has lived in this episode."""
         return agent in self.last or agent in self._possible or agent in self.ended
 
     def restart(self, agents: Sequence[AgentId]) -> None:
-        """Assign indices to the agents of a new episode."""
+        """Assign indices to the agents of a new episode.
+
+        Raises PopulationError if there are more agents than indices, or if one is not in ``possible_agents``.
+        """
         self.living, self.last = {}, {}
         self.ended, self.lingering = set(), set()
         self._last_agents = [None] * self.count
@@ -79,7 +83,8 @@ class AgentIndices:
 
         listed: the environment's agents after the step. ended: the living agents that ended in it. stillborn: the
         agents in ``listed`` that ended in the step in which they appeared; they never act and get no index. Raises
-        PopulationError if there are more agents than indices, or if an agent is listed again after it ended and left.
+        PopulationError if there are more agents than indices, if a new agent is not in ``possible_agents``, or if an
+        agent is listed again after it ended and left.
         """
         present = set(listed)
         freed = [self.living.pop(agent) for agent in ended]

@@ -1,4 +1,4 @@
-"""The agents of a PettingZoo environment: their spaces, the layouts of these, and the leaves added to observations."""
+"""The agents of a PettingZoo environment: their spaces and layouts, and the leaves added to their observations."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ class Agent:
         spaces: tuple[object, object],
         checked: set[int] | None,
     ) -> None:
-        """Describe an agent by its layouts and spaces.
+        """Store an agent's layouts and spaces.
 
-        raw_action_space: before flattening. masked: whether info["action_mask"] is added to observations. check: as for
-        ``wrap``. spaces: the environment's own observation and action space. checked: ids of the layouts whose
-        observations need no further full checks; None gives each agent its own checks.
+        raw_action_space: the action space before flattening. masked: whether info["action_mask"] is added to
+        observations. check: see ``wrap``. spaces: the environment's own observation and action space. checked: the ids
+        of the layouts whose observations need no further full checks, shared among agents; None: each agent is checked
+        separately.
         """
         self.spaces = spaces
         self.raw_action_space = raw_action_space
@@ -58,7 +59,8 @@ class Agent:
     def observed(self, name: AgentId, observation: object, info: object) -> object:
         """Return an observation with its extra leaves, in the structure of ``observation_layout``.
 
-        Raises SpaceError if the observation, or the mask in the info, does not fit its space.
+        Raises SpaceError for a mask of the wrong size, an observation that lacks the dict into which leaves go and,
+        while full checks are due, an observation that does not fit its space.
         """
         if self.masked:
             mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
@@ -86,7 +88,8 @@ class Agent:
 class Agents:
     """The agents of one parallel environment, by name; each is described on first access.
 
-    keeps_spaces: False if ``new_episode`` is called at each reset; a space is then fully checked for one agent only.
+    keeps_spaces: whether agents have the same spaces in all episodes. If not, ``new_episode`` must be called at each
+    reset, and a space is fully checked for one agent only.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class Agents:
         self._checked: set[int] | None = None if keeps_spaces else set()
 
     def new_episode(self) -> None:
-        """Make the next accesses read the spaces again, for an environment whose spaces may differ between episodes."""
+        """Forget how agents were described, because their spaces may differ in the new episode."""
         self._by_name = {}
         self._older, self._layouts = self._layouts, {}
         if self._checked is not None:
@@ -125,7 +128,7 @@ class Agents:
         return agent
 
     def describe(self, observation_space: object, action_space: object) -> Agent:
-        """Return a new Agent with these two spaces."""
+        """Return a new Agent with these observation and action spaces."""
         raw_action_space = own_space(action_space)
         size = mask_size(raw_action_space) if self._action_mask and not has_mask(observation_space) else None
         return Agent(

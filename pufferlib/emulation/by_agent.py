@@ -1,4 +1,4 @@
-"""Check the dicts by agent that a multi-agent environment returns: no agent is missing, and none is unknown."""
+"""Checks of the dicts by agent that a multi-agent environment returns: no agent is missing, and none is unknown."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any,
 
 
 def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[AgentId] = ()) -> Any:
-    """Return the five mappings that a parallel environment's step returned, with infos of None as {}.
+    """Return the five mappings that a parallel environment's step returned, with {} in place of infos that are None.
 
     If rewards or flags are a defaultdict, or another mapping with ``__missing__``, this fills in the agents in
-    ``acted`` that are still in ``parallel.agents`` or ended in this step. Raises SpaceError unless result holds five
-    mappings.
+    ``acted`` that are still in ``parallel.agents`` or ended in this step. Raises SpaceError unless result is a tuple or
+    list of five mappings, the last of which may be None.
     """
     if not isinstance(result, (tuple, list)) or len(result) != 5:
         got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
@@ -83,8 +83,9 @@ def lacking(name: str, what: str, agent: AgentId, values: Mapping[Any, Any]) -> 
 def require_known(call: str, knows: Callable[[AgentId], bool], **dicts: Mapping[Any, Any]) -> None:
     """Raise SpaceError if rewards, flags or infos have a key that is not an agent's name.
 
-    PettingZoo allows other keys in infos: any value that is neither a mapping nor None may have one. A mapping or None,
-    which looks like an agent's info, must have an agent's name or a key in COMMON.
+    PettingZoo allows other keys in infos if their value is neither a mapping nor None. A mapping or None, which looks
+    like an agent's info, must have an agent's name or a key in COMMON. call: the call that returned the dicts, for the
+    error. knows: returns whether a key is an agent's name. dicts: the dicts, under their names.
     """
     for what, values in dicts.items():
         foreign = [agent for agent in values if not knows(agent)]

@@ -1,4 +1,4 @@
-"""One row format for agents with different spaces, as large as the largest, with a writer and a reader per agent."""
+"""A common row format for agents with different spaces, as large as the largest, with writers and readers for each."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def common_observation_space(layouts: Sequence[Layout]) -> gymnasium.Space[Any]:
     """Return the space of rows that can hold any of these agents' flat observations.
 
     If the flat spaces are equal, it is that space. If they share a dtype, it is a 1-D Box of that dtype with the
-    largest size; smaller observations are raveled and zero-padded at the end. Otherwise it is a uint8 Box for the bytes
-    of the largest observation, padded in the same way.
+    largest size; observations are raveled, and smaller ones are padded with zeros at the end. Otherwise it is a uint8
+    Box for the bytes of the largest observation, padded in the same way.
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):
@@ -63,8 +63,8 @@ def observation_writer(
 def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: int) -> Callable[[Any, Array], None]:
     """Return the pure-Python equivalent of the function that ``observation_writer`` returns.
 
-    Callers should use the same few rows again and again: the views of their leaves are cached, because making a view
-    costs more than writing through it.
+    Callers should reuse the same few rows: the views of their leaves are cached, because making a view costs more than
+    writing through it.
     """
     flat, pack_into, shape, dtype = layout.flat_space, layout.pack_into, layout.shape, layout.dtype
     if flat is row_space or (shape == row_space.shape and flat.dtype == row_space.dtype):
@@ -96,7 +96,7 @@ def _too_small(what: str, flat: gymnasium.Space[Any], row_space: gymnasium.Space
 def _cached(
     views: Callable[[Array], tuple[Any, Array]], pack_into: Callable[[Any, Any], None], num_agents: int
 ) -> Callable[[Any, Array], None]:
-    """Return a writer that caches views of each row's leaves and of the padding after them, by the row's id."""
+    """Return a writer that caches, by each row's id, views of the row's leaves and of the padding after them."""
     cache: dict[int, tuple[Array, Any, Array]] = {}
 
     def write(observation: object, row: Array) -> None:
@@ -186,7 +186,7 @@ def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]
 
 
 class Clip(NamedTuple):
-    """The map from the discrete actions of a larger row to an agent's: clip(row - row_start, 0, last) + shift."""
+    """A map from a larger row's discrete actions to an agent's: clip(row - row_start, 0, last) + shift."""
 
     row_start: Array  # (num_discrete,) int64
     last: Array  # (num_discrete,) int64

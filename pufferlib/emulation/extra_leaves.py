@@ -29,7 +29,7 @@ class ExtraLeaves:
     """The leaves "state" and "agent_type" for the agents of one PettingZoo environment.
 
     spaces: the space of each requested leaf, by name. Raises PlanError if the environment lacks what a requested leaf
-    needs: state_space and state(), or possible_agents, which determine the number of types.
+    needs (state_space and state(), or possible_agents), and the other errors of ``agent_types``.
     """
 
     def __init__(
@@ -66,7 +66,10 @@ class ExtraLeaves:
         self._is_held = False
 
     def look(self) -> None:
-        """Read the state; call this after each reset and step. Raises SpaceError if state() is not implemented."""
+        """Read the state if it was requested; call this after each reset and step.
+
+        Raises SpaceError if state() is not implemented.
+        """
         if self._is_held:
             self._is_held = False
         elif STATE in self.spaces:
@@ -82,9 +85,9 @@ class ExtraLeaves:
         return ({STATE: self._state} if STATE in self.spaces else {}) | self.fixed_leaves(agent)
 
     def fixed_leaves(self, agent: AgentId) -> dict[str, object]:
-        """Return the leaves of an agent that never change, which excludes the state.
+        """Return an agent's leaves that never change: all but the state.
 
-        Raises PopulationError if the type of the agent is requested and the agent is not in possible_agents.
+        Raises PopulationError if the agent's type is requested and the agent is not in possible_agents.
         """
         leaves: dict[str, object] = {}
         if AGENT_TYPE in self.spaces:
@@ -112,11 +115,11 @@ class ExtraLeaves:
 
 
 def agent_types(name: str, possible_agents: Sequence[AgentId] | None, agent_type: bool | TypeOf) -> dict[AgentId, int]:
-    """Return the number of each agent's type; types are numbered by first appearance in possible_agents.
+    """Return each agent's type as a number; types are numbered by first appearance in possible_agents.
 
     agent_type: a function from an agent to its type, a str; True stands for the agent's name without a trailing "_" and
-    number. Raises PlanError if possible_agents is empty or missing, or if a type, or for True an agent's name, is not a
-    str.
+    number. Raises PlanError if possible_agents is empty or missing, if the function returns anything but a str, or if
+    agent_type is True and an agent is not a str.
     """
     if not possible_agents:
         raise PlanError(
@@ -147,8 +150,8 @@ def extended_space(
     """Return an observation space with the added leaves in front, at the same offsets for all agents.
 
     A space with an action mask at the top gets them next to it; any other space becomes the leaf "observation".
-    mask_size: the size of a mask to add as well, or None. Raises SpaceError if the space already has a leaf of that
-    name.
+    mask_size: the size of an action mask to add, or None. Raises SpaceError if the space already has a leaf of one of
+    these names.
     """
     parts: dict[Any, gymnasium.Space[Any]] = {OBSERVATION: space}
     if mask_size is not None:
@@ -166,7 +169,7 @@ def extended_space(
 
 
 def row_layout(layouts: Sequence[Layout], bounds: Mapping[str, Any], *, masks: bool) -> Layout:
-    """Return the layout with which policies read the rows of agents whose extended spaces differ.
+    """Return the layout of rows for agents whose extended spaces differ, as policies read them.
 
     The leaves in front that are equal for all agents stay unchanged; the rest becomes "observation", a
     ``common_observation_space``: a Box if it has one dtype, else bytes. masks: whether an action mask of equal size

@@ -1,4 +1,4 @@
-"""Adapt Gymnasium environments: to rows for workers, and to Gymnasium environments with flat spaces for users."""
+"""Gymnasium environments as rows for workers, and as Gymnasium environments with flat spaces for users."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @property
     def wrap_kwargs(self) -> dict[str, Any]:
-        """The arguments that were passed to ``wrap``."""
+        """The arguments of ``wrap`` with which this environment was made."""
         return dict(self._kwargs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -13,7 +13,7 @@ _UNCHANGING = frozenset({float, int, bool, str, bytes, type(None), np.float64, n
 
 
 def copy_value(value: Any) -> Any:
-    """Copy a value so that it shares no dict, list, tuple or array with the original; other objects are shared.
+    """Copy the dicts, arrays, plain lists and plain tuples in a value, at any depth; other objects are shared.
 
     Backends in this process pass infos to the user directly, and others pickle them later. In either case, what an
     environment then writes to its buffers must not change them.
@@ -31,9 +31,10 @@ def copy_value(value: Any) -> Any:
 
 
 def add_episode(info: dict[str, Any], episode_return: float, length: int, start_s: float) -> None:
-    """Add {"episode": {"r": return, "l": steps, "t": seconds since start_s}} unless the info already has an "episode".
+    """Add an episode's statistics to an info as "episode", unless it already has that key.
 
-    start_s: perf_counter() at the episode's first row.
+    They are {"r": the return, "l": the number of steps, "t": the seconds since start_s}. start_s: the value of
+    perf_counter() at the episode's first row.
     """
     if "episode" not in info:
         info["episode"] = {"r": float(episode_return), "l": int(length), "t": float(perf_counter() - start_s)}

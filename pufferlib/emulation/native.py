@@ -1,4 +1,7 @@
-"""PufferEnvs as rows: their buffers have the shape of a batch, so that writing rows is one copy."""
+"""PufferEnvs as RowEnvs and, with one agent, as Gymnasium environments.
+
+Their buffers have the shape of a batch, so observations are written to rows with a single copy.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,20 @@ from pufferlib.util.annotations import Array
 __all__ = ["NativeEnv", "NativeRow", "NativeRows", "native_rows"]
 
 Check = Literal["first", "always"]
+_CONTAINERS = frozenset((dict, list, tuple))  # infos of these types that are empty are not passed to infos_by_agent
 
 
 def native_rows(env: PufferEnv, *, check: Check = "first") -> RowEnv:
-    """Return a PufferEnv as a RowEnv. Raises SpaceError if rows cannot represent its spaces or number of agents."""
+    """Return a PufferEnv as a RowEnv. check: see ``wrap``. Raises the errors of ``validate``."""
     validate(env)
     return NativeRow(env, check) if env.num_agents == 1 else NativeRows(env, check)
 
 
 def validate(env: PufferEnv) -> None:
-    """Raise SpaceError unless env has observation and action spaces of fixed shape and at least one agent."""
+    """Raise SpaceError unless a PufferEnv's spaces have a fixed shape and it has at least one agent.
+
+    Its spaces must each be a Box, Discrete, MultiDiscrete or MultiBinary.
+    """
     name = type(env).__name__
     for attribute in ("single_observation_space", "single_action_space"):
         space = getattr(env, attribute, None)
@@ -44,14 +51,14 @@ def validate(env: PufferEnv) -> None:
 
 
 def zero_outcome(env: PufferEnv) -> None:
-    """Zero rewards and flags, as PufferEnv promises before each call."""
+    """Zero an environment's rewards and flags, as PufferEnv promises before each reset and step."""
     env.rewards.fill(0)  # takes half the time of [...] = 0
     env.terminations.fill(False)
     env.truncations.fill(False)
 
 
 def validate_buffers(env: PufferEnv) -> None:
-    """Raise SpaceError if env has replaced a buffer with an object of another shape or dtype."""
+    """Raise SpaceError if a PufferEnv has replaced a buffer with an object of another shape or dtype."""
     space, agents = env.single_observation_space, env.num_agents
     assert space.shape is not None
     expected = {
@@ -72,20 +79,29 @@ def validate_buffers(env: PufferEnv) -> None:
 
 
 def infos_by_agent(env: PufferEnv, infos: object) -> list[tuple[int | None, dict[str, Any]]]:
-    """Return the infos of a reset or step as pairs of an agent index and a copy, without empty ones.
+    """Return copies of the non-empty infos of a reset or step, as (agent index, info) pairs.
 
-    The index is None for a dict about a multi-agent environment as a whole. Raises SpaceError unless infos are None,
-    one mapping, or a sequence with one mapping per agent.
+    The index is None for an info about a multi-agent environment as a whole. Raises SpaceError unless ``infos`` is
+    None, a mapping, or a sequence that is empty or holds one mapping or None per agent.
     """
-    if not infos:
+    if infos is None:
         return []
     if isinstance(infos, Mapping):
-        return [(None if env.num_agents > 1 else 0, copy_value(dict(infos)))]
-    if isinstance(infos, Sequence) and len(infos) == env.num_agents:
-        return [(agent_index, copy_value(dict(info))) for agent_index, info in enumerate(infos) if info]
-    raise SpaceError(
-        f"{type(env).__name__} returned {type(infos).__name__} as infos; "
-        f"expected None, one dict, or a sequence of {env.num_agents} dicts"
+        return [(None if env.num_agents > 1 else 0, copy_value(dict(infos)))] if infos else []
+    if not isinstance(infos, Sequence) or len(infos) not in (0, env.num_agents):
+        raise _wrong_infos(env, f"{infos!r:.80} as infos")
+    by_agent: list[tuple[int | None, dict[str, Any]]] = []
+    for agent_index, info in enumerate(infos):
+        if not (type(info) is dict or info is None or isinstance(info, Mapping)):
+            raise _wrong_infos(env, f"{info!r:.80} as the info of agent {agent_index}")
+        if info:
+            by_agent.append((agent_index, copy_value(dict(info))))
+    return by_agent
+
+
+def _wrong_infos(env: PufferEnv, returned: str) -> SpaceError:
+    return SpaceError(
+        f"{type(env).__name__} returned {returned}; expected None, one dict, or a sequence of {env.num_agents} dicts"
     )
 
 
@@ -134,7 +150,10 @@ class _Native(RowEnv):
 
 
 class NativeRow(_Native):
-    """A single-agent PufferEnv as one row, with scalars: arrays of length one would cost 0.4 us per operation."""
+    """A single-agent PufferEnv as one row.
+
+    It computes with scalars, because each operation on arrays of length one would cost 0.4 us.
+    """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
         super().__init__(env, check)
@@ -179,7 +198,10 @@ class NativeRow(_Native):
             self._length += 1
         else:
             self._reward = 0.0
-        self.infos = infos_by_agent(env, infos) if infos else []
+        if infos is None or (type(infos) in _CONTAINERS and not infos):
+            self.infos = []
+        else:
+            self.infos = infos_by_agent(env, infos)
         if over and acted:
             info = self.infos[0][1] if self.infos else {}
             info["env"] = True
@@ -213,10 +235,10 @@ class NativeRow(_Native):
 
 
 class NativeRows(_Native, HeldRows):
-    """A multi-agent PufferEnv as rows, which may have no agent for a while.
+    """A multi-agent PufferEnv as rows, some of which may have no agent for a time.
 
-    In most steps no agent comes or goes, which a few counts detect; the environment's own arrays are then held. A step
-    takes the same dozen NumPy calls for four agents as for four thousand.
+    In most steps, no agent appears or ends, as a few counts show; the rows are then the environment's own arrays. Such
+    a step takes about a dozen NumPy calls, whatever the number of agents.
     """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
@@ -253,7 +275,10 @@ class NativeRows(_Native, HeldRows):
             self._check()
             self._check_step = self._always
         self._tick += 1
-        self.infos = infos_by_agent(env, result) if result else []
+        if result is None or (type(result) in _CONTAINERS and not result):
+            self.infos = []
+        else:
+            self.infos = infos_by_agent(env, result)
         if (
             before is None
             and not np.count_nonzero(env.terminations)
@@ -335,8 +360,9 @@ class NativeRows(_Native, HeldRows):
 class NativeEnv(gymnasium.Env[Any, Any]):
     """A single-agent PufferEnv as a Gymnasium environment. ``env`` is the PufferEnv; the caller owns returned values.
 
-    Raises SpaceError for an environment of several agents and for an action of the wrong shape or kind; ActionError for
-    an action outside its space; CallError for a step before the first reset.
+    Raises SpaceError for spaces without a fixed shape, several agents, a buffer replaced by another kind of array,
+    infos in a wrong form, and an action of the wrong shape or kind; ActionError for an action outside its space;
+    CallError for a step before the first reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:
@@ -362,7 +388,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
 
     @property
     def wrap_kwargs(self) -> dict[str, Any]:
-        """The arguments that were passed to ``wrap``: none, because a PufferEnv takes none."""
+        """Always {}: of ``wrap``'s arguments, a PufferEnv accepts only ``check``, which has no effect here."""
         return {}
 
     @property

@@ -1,4 +1,4 @@
-"""The parameters of ``wrap`` and ``emulate``; ``wrap``'s docstring says what each means."""
+"""The parameters of ``wrap`` and ``emulate``; the docstring of ``wrap`` explains them."""
 
 # Without `from __future__ import annotations`: see pufferlib/util/parameters.py.
 

@@ -1,4 +1,4 @@
-"""PettingZoo parallel environments with flat spaces around PettingZoo environments and PufferEnvs."""
+"""PettingZoo parallel environments with flat spaces: wrappers of PettingZoo environments and multi-agent PufferEnvs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     @property
     def wrap_kwargs(self) -> dict[str, Any]:
-        """The arguments that were passed to ``wrap``."""
+        """The arguments of ``wrap`` with which this environment was made."""
         return dict(self._kwargs)
 
     @property
@@ -204,8 +204,8 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PufferEnv as a PettingZoo parallel environment, whose rows are the agents "agent_0", "agent_1", … in order.
 
     ``agents`` lists the living agents; ``env`` is the PufferEnv; the caller owns returned values. Raises SpaceError for
-    an action of the wrong shape or kind, ActionError for an action outside its space, CallError for a step before the
-    first reset.
+    spaces without a fixed shape, a buffer replaced by another kind of array, infos in a wrong form, and an action of
+    the wrong shape or kind; ActionError for an action outside its space; CallError for a step before the first reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:
@@ -235,7 +235,7 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     @property
     def wrap_kwargs(self) -> dict[str, Any]:
-        """The arguments that were passed to ``wrap``: none, because a PufferEnv takes none."""
+        """Always {}: of ``wrap``'s arguments, a PufferEnv accepts only ``check``, which has no effect here."""
         return {}
 
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
@@ -245,11 +245,11 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return self._spaces[agent][1]
 
     def observation_layout(self, agent: str) -> Layout:
-        """Return the layout of every agent's observations."""
+        """Return the layout of observations, which is the same for all agents."""
         return self._observation_layout
 
     def action_layout(self, agent: str) -> ActionLayout:
-        """Return the layout of every agent's actions."""
+        """Return the layout of actions, which is the same for all agents."""
         return self._action_layout
 
     def reset(

@@ -58,7 +58,7 @@ def probe(
 ) -> tuple[bool, list[AgentId]]:
     """Return whether infos have action masks, and the agents that are known before the first episode.
 
-    Resets the environment once, without a seed, if it does not know these otherwise; the first episode starts with a
+    If that cannot be known otherwise, resets the environment once, without a seed; the first episode starts with a
     later reset. action_mask: the user's choice; None looks for masks. spaces_known: True if the agents of an
     environment without possible_agents need not be known.
     """
@@ -93,11 +93,11 @@ class PettingZooRows(HeldRows):
     observation_space, action_space: spaces as large as any agent's, which determine the spaces of the rows; for
         environments that do not know the spaces of later agents at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observation; None inspects the infos of one reset.
-        state, agent_type: as for ``wrap``. Agents with different spaces share the row spaces that ``common`` and, with
-        these leaves, ``row_layout`` define.
+    state, agent_type: see ``wrap``.
 
-    observation_layouts, action_layouts: one per agent index; an index that no agent has had yet has the layout of the
-    rows.
+    Agents with different spaces share the row spaces that ``common`` and, with state or agent_type, ``row_layout``
+    define. ``observation_layouts`` and ``action_layouts`` have one layout per agent index; an index that no agent has
+    had yet has the layout of the rows.
     """
 
     _rewards: Array
@@ -261,7 +261,7 @@ class PettingZooRows(HeldRows):
         self.infos = self._infos_by_agent(infos, "reset")
 
     def _forget_spaces(self) -> None:
-        """Make this episode read the spaces again, unless agents keep theirs."""
+        """Discard the agents' spaces, so that the new episode reads them again, unless agents are fixed."""
         if not self._fixed:
             self._agents.new_episode()
             self._readers, self._writers = {}, {}  # or those of each episode's new spaces would accumulate
@@ -295,8 +295,8 @@ class PettingZooRows(HeldRows):
     ) -> None:
         """Take the agents back from code that stepped the environment directly, and take ownership of the arguments.
 
-        living: the names of the living agents, in the environment's order. listed, last, ended, lingering: as in
-        ``Seating``. begun: whether a new episode has begun.
+        living: the names of the living agents, in the environment's order. listed, last, ended, lingering: the fields
+        of that name in ``Seating``. begun: whether a new episode has begun.
         """
         if begun:
             self._forget_spaces()

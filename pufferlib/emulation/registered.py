@@ -1,4 +1,4 @@
-"""The entry points for ``gymnasium.make``, by name, that ``import ocean`` registers for the Ocean environments."""
+"""Entry points for ``gymnasium.make``: ``import ocean`` registers one, by name, for each Ocean environment."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ MaskPlan = tuple[str, int, dict[Any, Any]]  # see action_masks.mask_plan
 
 
 class FastStep(NamedTuple):
-    """The data with which the compiled loop plays a single-agent environment's ordinary steps without its RowEnv."""
+    """The data that the compiled loop needs to play a single-agent environment's ordinary steps without its RowEnv."""
 
     env: object  # the raw environment
     step: Callable[[Any], Any]  # the environment's ``step``
@@ -49,7 +49,7 @@ class FastStep(NamedTuple):
 
 
 class FastAgents(NamedTuple):
-    """The data with which the compiled loop steps a parallel environment, whose agents its RowEnv has checked.
+    """The data that the compiled loop needs to step a parallel environment whose agents its RowEnv has checked.
 
     The loop gets the agents from the RowEnv's ``seating()`` whenever ``changes`` has changed, and hands them back with
     ``take_seating``. The loop and the RowEnv share the arrays, which have one value per agent index.
@@ -92,7 +92,7 @@ class Seating(NamedTuple):
 
 
 class FastRows(NamedTuple):
-    """The data with which the compiled loop steps a multi-agent PufferEnv; loop and RowEnv share the arrays."""
+    """The data that the compiled loop needs to step a multi-agent PufferEnv; the RowEnv shares its arrays."""
 
     env: object
     returns: Array  # float64
@@ -145,7 +145,10 @@ class RowEnv(ABC):
 
     @abstractmethod
     def reset(self, seed: int | None, options: Info | None) -> None:
-        """Start an episode and hold its first rows: reward 0, no flags, masks False. seed, options: as in Gymnasium."""
+        """Start an episode and hold its first rows: reward 0, no flags, masks False.
+
+        seed, options: the arguments of a Gymnasium environment's ``reset``.
+        """
 
     @abstractmethod
     def step(self, actions: RowActions) -> bool:
@@ -165,9 +168,9 @@ class RowEnv(ABC):
     def row_of(self, observation: object, info: object = None, agent: AgentId = None) -> Array:
         """Return a raw observation as one flat row, a new array. agent: its name in a multi-agent environment.
 
-        info: holds the action mask and, if rows contain the environment's state, the state under "state". Without it,
-        that leaf is zeros, because the environment being played may be a different one, whose state the actor may not
-        know.
+        info: the agent's info, with its action mask and, if rows contain the environment's state, that state under
+        "state". If the info lacks the state, its leaf is zeros: this RowEnv cannot read it, because the observation may
+        come from another environment.
         """
         return np.asarray(self.observation_layout.flatten(observation))
 

@@ -114,7 +114,7 @@ class Caller:
             close()
 
     def observed(self, observation: object, info: dict[str, Any], check: bool = False) -> object:
-        """Return an observation in the structure of ``observation_layout``, which may include the mask from the info.
+        """Return an observation in the structure of ``observation_layout``, with its mask if ``action_mask`` is set.
 
         check: whether to check it fully.
         """
@@ -144,8 +144,9 @@ class Caller:
 def _is_observation(pair: tuple[Any, Any], space: spaces.Space[Any]) -> bool:
     """Return whether a pair that looks like (observation, info) is itself an observation, of a Tuple of two spaces.
 
-    A value that needs a cast, such as float64 to float32, is not contained in its space, so the structure decides where
-    it can: in (observation, info), the first item would also be a pair that ends in a mapping.
+    The structure decides where it can, because a space does not contain a value that needs a cast, such as float64 to
+    float32: if the second space is a Dict, the first item of (observation, info) would itself be a pair that ends in a
+    mapping.
     """
     if not isinstance(space, spaces.Tuple) or len(space.spaces) != 2:
         return False
@@ -162,7 +163,11 @@ def _ends_in_mapping(value: Any) -> bool:
 
 
 class Resetter:
-    """A callable that passes to env.reset whichever of seed and options it accepts, and warns once about the others."""
+    """A callable that resets an environment with the seed and options that its ``reset`` accepts.
+
+    If ``reset`` takes no seed but the environment has a ``seed`` method, that method is called instead. Otherwise a
+    value that is not accepted is dropped, with one warning per argument.
+    """
 
     def __init__(self, env: Any, name: str) -> None:
         self._env = env
@@ -195,7 +200,7 @@ class Resetter:
 def scalar_reward(reward: Any, name: str) -> float:
     """Convert a reward, of any numeric type or an array of one element, to a float.
 
-    Raises SpaceError if it is not a number.
+    Raises SpaceError for an array of another size, or a value that ``float`` refuses with TypeError or ValueError.
     """
     if type(reward) is float:
         return reward
@@ -206,9 +211,9 @@ def scalar_reward(reward: Any, name: str) -> float:
 
 
 def checked_flag(value: object, what: str, name: str) -> bool:
-    """Convert a flag, 0 or 1 of any numeric type, to a bool; several flags are True if all of them are.
+    """Convert a flag, 0 or 1 of any numeric type, to a bool. Several flags in an array are True if all of them are.
 
-    Raises SpaceError for any other value.
+    Raises SpaceError for any other value, and for an empty array.
     """
     if type(value) is bool:
         return value
@@ -225,7 +230,7 @@ def checked_flag(value: object, what: str, name: str) -> bool:
 
 
 def _accepted_arguments(env: Any) -> set[str]:
-    """Return which of ``seed`` and ``options`` the environment's wrappers and its own reset all accept."""
+    """Return those of "seed" and "options" that the ``reset`` of the environment and of all its wrappers accept."""
     accepted = {"seed", "options"}
     while True:
         try:
@@ -240,9 +245,10 @@ def _accepted_arguments(env: Any) -> set[str]:
 
 
 def own_attribute(env: object, name: str) -> Any:
-    """Return an attribute of the environment instance without running code of its class; None if it has none.
+    """Return an environment's attribute without running code of its class.
 
-    Reading ``__dict__`` would create a dict of the attributes, after which CPython 3.11 and 3.12 read them more slowly.
+    Return None if it is missing, or a property or method. Reading ``__dict__`` would create a dict of the attributes,
+    after which CPython 3.11 and 3.12 read them more slowly.
     """
     of_class = inspect.getattr_static(type(env), name, None)
     if hasattr(type(of_class), "__get__") and not inspect.ismemberdescriptor(of_class):

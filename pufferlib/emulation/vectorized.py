@@ -1,4 +1,4 @@
-"""Vector environments of Gymnasium, ALE and EnvPool: each becomes one environment whose copies are rows."""
+"""Vector environments of Gymnasium, ALE and EnvPool as RowEnvs, with one row per copy."""
 
 from __future__ import annotations
 
@@ -58,19 +58,20 @@ class VectorRows(HeldRows):
     - next_step: the row after a copy's last one is the first of its next episode: mask False, reward 0, no flags, its
       action ignored.
     - same_step: the row of the last transition holds the next episode's first observation, and its info has
-      ``final_obs`` (a flat row) and ``final_info``.
+      ``final_info`` and, if the vector environment returns the last observation, ``final_obs`` (a flat row).
     - disabled: copies whose episodes end are reset at once, by ``reset(options={"reset_mask": …})``, with infos as in
       same_step.
 
     Infos: the end of an episode adds ``{"env": True, "episode": {"r", "l", "t"}}`` to the copy's info. Values with a
     mask in Gymnasium's infos ("x" with "_x") go to the infos of the copies in the mask. Arrays without a mask, which
-    ALE and EnvPool return in every step, stay together: one dict of the environment, {"lives": (num_envs,) int32, …}.
+    ALE and EnvPool return in every step, stay together in one dict for the whole environment, {"lives": (num_envs,)
+    int32, …}.
 
     The vector environment distributes a seed to its copies: seed, seed + 1, …; EnvPool's seeds are fixed when it is
     created. ``reset(options={"reset_mask": …})`` leaves the episodes of the copies outside the mask unchanged.
 
     Raises SpaceError if a batch does not hold all copies (EnvPool or ALE with a ``batch_size``) or does not fit the
-    spaces.
+    spaces, and for rewards or flags of the wrong shape, or flags that are not bools.
     """
 
     def __init__(self, env: Any, *, check: str = "first", **bounds: Any) -> None:
@@ -189,7 +190,7 @@ class VectorRows(HeldRows):
         self._starts_s[copies] = perf_counter()
 
     def _started(self, due: Array, infos: Infos) -> Array:
-        """Return which of the copies that ended in the last step have started again in this one, (num_envs,) bool.
+        """Return a mask of the copies that ended in the last step and have started again in this one, (num_envs,) bool.
 
         All of them have, except with ALE's ``life_loss_info``, which flags the loss of a life although the episode
         continues.
@@ -286,7 +287,7 @@ def _autoreset_mode(env: object) -> str:
 
 
 def _writer(layout: Layout, batched: gymnasium.Space[Any], num: int) -> Callable[[Any, Rows], None]:
-    """Return a function ``write(observations, rows)`` that copies a batch of a vector environment into rows."""
+    """Return a function ``write(observations, rows)`` that copies a vector environment's observations into rows."""
     if layout.is_leaf:
         return lambda observations, rows: np.copyto(rows.observations, observations)
     if not _fixed(layout.space):
@@ -323,7 +324,7 @@ def _writer(layout: Layout, batched: gymnasium.Space[Any], num: int) -> Callable
 
 
 def _reader(layout: ActionLayout, num: int) -> Callable[[Any], Any]:
-    """Return a function ``read(rows)`` that copies actions from rows into the form that a vector environment takes."""
+    """Return a function ``read(rows)`` that copies action rows into the form that a vector environment takes."""
     if layout.is_leaf:
         return lambda rows: rows.copy()
     space, unpack = layout.space, layout.unpack

@@ -1,4 +1,10 @@
-"""Import a family's module and return it."""
+"""Families of environments: one Python file in this folder for each, and a TOML file of the same stem with settings.
+
+A Python file defines ``FAMILY``, the names and requirements of its environments, and ``env_creator(name, **kwargs)``,
+which makes one and imports other packages only then. The registry lists the files. The TOML files hold the settings
+that a trainer starts with, as ``cleanrl_demo/defaults.toml`` does. ``make test-envs`` installs each family into its own
+virtual environment and plays it: see docs/environments.md.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +56,11 @@ class Family:
     names: shell patterns of the environments' names. package: the top-level module that they need. extra: ``pip install
     "pufferlib[extra]"`` installs it. examples: the first is the default of ``env_creator``. folder: the dotted path of
     a package with one module per environment, named like the part after the "/"; if None, the names are Gymnasium ids
-    or listed in ``members``. registers: the module that registers the ids, if it is not the package. aliases: for
-    prefixes of alternative names, the prefixes of the ids that they stand for. listed: a function that reads names from
-    the package's folder without importing the package; for other names the package is imported. needs: further modules
-    of the extra, without which some environments cannot be made. alone: whether a process can hold only one of these
-    environments, and none if it was forked from a process that had one.
+    or listed in ``members``. registers: the module that registers the ids, if it is not the package. aliases: a map
+    from prefixes of alternative names to the prefixes of the ids that they stand for. listed: a function that reads
+    names from the package's folder without importing the package; for other names the package is imported. needs:
+    further modules of the extra, without which some environments cannot be made. alone: whether a process can hold only
+    one of these environments, and none if it was forked from a process that had one.
     """
 
     names: tuple[str, ...]
@@ -88,7 +94,7 @@ def family_of(name: str) -> tuple[str, Family, str] | None:
 
 
 def module(stem: str) -> ModuleType:
-    """Return the module of a family."""
+    """Import a family's module, given its stem, and return it."""
     return importlib.import_module(f"{__name__}.{stem}")
 
 
@@ -98,14 +104,14 @@ def register(family: Family) -> None:
 
 
 def from_gymnasium(family: Family, name: str, **kwargs: Any) -> GymnasiumEnv:
-    """Register a family's ids with Gymnasium and make one of its environments."""
+    """Register a family's ids with Gymnasium, and return one of its environments."""
     register(family)
     # Emulation checks every environment; the passive checker would check each step a second time.
     return gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
 
 
 def from_module(family: Family, name: str, attribute: str = "parallel_env", **kwargs: Any) -> Any:
-    """Make an environment by calling a function of a module in the family's folder. name: "family/module".
+    """Return an environment made by calling a function of a module in the family's folder. name: "family/module".
 
     attribute: the name of the function. Raises RegistryError if there is no such module.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -165,16 +166,79 @@ def test_native_infos_are_distinguished() -> None:
         ({"a": 1}, [(None, {"a": 1})]),
         ([{}, {"b": 2}], [(1, {"b": 2})]),
         (({"a": 1}, {"b": 2}), [(0, {"a": 1}), (1, {"b": 2})]),
+        ((MappingProxyType({"a": 1}), None), [(0, {"a": 1})]),
+        ([], []),
+        ((), []),
+        ([None, {}], []),
     ):
         rows = emulate(Tally(2))
         reset(rows)
         rows.env.infos = infos
         assert step(rows, np.zeros(2, np.int64))[1].infos == expected
-    rows.env.infos = [{}]
-    with pytest.raises(SpaceError, match="Tally returned list as infos; expected None, one dict, or a sequence of 2"):
-        rows.step(np.zeros(2, np.int64))
     rows = emulate(Tally(1))
     assert reset(rows, 0, {"a": 1}).infos == [(0, {"a": 1})]
+
+
+@pytest.mark.parametrize(
+    ("infos", "returned"),
+    [
+        ([{}], r"\[\{\}\] as infos"),
+        (0, "0 as infos"),
+        (False, "False as infos"),
+        (5, "5 as infos"),
+        ({"a"}, r"\{'a'\} as infos"),
+        ("abc", "'abc' as infos"),
+        (np.zeros(2), r"array\(\[0., 0.\]\) as infos"),
+        ("ab", "'a' as the info of agent 0"),
+        (["ab", "cd"], "'ab' as the info of agent 0"),
+        ([1, 2], "1 as the info of agent 0"),
+        ([{}, 0], "0 as the info of agent 1"),
+        ([None, ""], "'' as the info of agent 1"),
+        ([{"a": 1}, [("b", 2)]], r"\[\('b', 2\)\] as the info of agent 1"),
+        ([np.zeros(2), {}], r"array\(\[0., 0.\]\) as the info of agent 0"),
+    ],
+    ids=repr,
+)
+def test_native_infos_of_another_form_are_refused(infos: Any, returned: str) -> None:
+    message = f"^Tally returned {returned}; expected None, one dict, or a sequence of 2 dicts$"
+    rows, raw = emulate(Tally(2)), wrap(Tally(2))
+    reset(rows), raw.reset()
+    rows.env.infos = raw.env.infos = infos
+    with pytest.raises(SpaceError, match=message):
+        rows.step(np.zeros(2, np.int64))
+    with pytest.raises(SpaceError, match=message):
+        rows.reset(0, infos)
+    with pytest.raises(SpaceError, match=message):
+        raw.step({"agent_0": 0, "agent_1": 0})
+
+
+@pytest.mark.parametrize("infos", [0, "a", [0], [{}, {}], np.zeros(2)], ids=repr)
+def test_infos_of_one_native_agent_of_another_form_are_refused(infos: Any) -> None:
+    rows, gym = emulate(Tally(1)), wrap(Tally(1))
+    reset(rows), gym.reset()
+    rows.env.infos = gym.env.infos = infos
+    for play_step in (lambda: rows.step(np.zeros(1, np.int64)), lambda: gym.step(0)):
+        with pytest.raises(SpaceError, match="expected None, one dict, or a sequence of 1 dicts"):
+            play_step()
+
+
+@pytest.mark.parametrize("num_agents", [1, 2])
+@pytest.mark.parametrize("infos", [0, "ab", [1, 2]], ids=repr)
+def test_a_worker_reports_native_infos_of_another_form(num_agents: int, infos: Any) -> None:
+    """After ordinary steps, which the compiled loop plays."""
+
+    class Late(Tally):
+        def step(self, actions: Any) -> Any:
+            super().step(actions)
+            return infos if self.tick == 4 else None
+
+    with pufferlib.make(lambda: Late(num_agents), backend="multiprocessing", num_workers=1) as vec:
+        vec.reset()
+        actions = np.zeros(vec.action_space.shape, np.int64)
+        for _ in range(3):
+            vec.step(actions)
+        with pytest.raises(pufferlib.WorkerError, match="SpaceError: Late returned .* expected None, one dict"):
+            vec.step(actions)
 
 
 @pytest.mark.parametrize("attribute", ["single_observation_space", "single_action_space"])

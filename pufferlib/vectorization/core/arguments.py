@@ -1,4 +1,4 @@
-"""Validate the arguments of a VecEnv: environment creators, backend options, env ids, actions, reset options."""
+"""Checks of the arguments of a VecEnv: environment creators, backend options, env ids, actions, reset options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def env_creators(
     env_args: Sequence[object],
     env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None,
 ) -> list[EnvCreator]:
-    """Return a creator that takes no arguments for each environment. Raises PlanError for invalid arguments."""
+    """Return one creator per environment, to be called without arguments.
+
+    Raises PlanError for invalid arguments, and the errors of ``registry.creator``.
+    """
     if isinstance(env, (list, tuple)):
         require_one_each(env, num_envs)
         makers = [creator(item) for item in env]
@@ -76,7 +79,7 @@ def require_one_each(env: Sequence[object], num_envs: int | None) -> None:
 
 
 def checked_env_args(env_args: Iterable[object]) -> tuple[object, ...]:
-    """Return the positional arguments that every environment gets. Raises PlanError if they are invalid."""
+    """Return the positional arguments of every environment as a tuple. Raises PlanError if they are not iterable."""
     try:
         return tuple(env_args)
     except TypeError:
@@ -86,7 +89,10 @@ def checked_env_args(env_args: Iterable[object]) -> tuple[object, ...]:
 def checked_env_kwargs(
     env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None, num_envs: int
 ) -> Sequence[Mapping[str, object]]:
-    """Return each environment's keyword arguments. Raises PlanError if they are invalid."""
+    """Return each environment's keyword arguments, given as one dict for all or a list with one each.
+
+    Raises PlanError for anything else.
+    """
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         return [env_kwargs or {}] * num_envs
     if not isinstance(env_kwargs, Sequence) or not all(isinstance(item, Mapping) for item in env_kwargs):
@@ -175,7 +181,7 @@ def unreadable_error(name: str, error: Exception) -> ActionError:
 def shape_error(
     name: str, shape: Sequence[int], expected: Sequence[int], agents_per_env: int, num_envs: int, columns: str = ""
 ) -> ActionError:
-    """Return the error for rows of the wrong shape. name: the argument's name. columns: a row's content, as text."""
+    """Return the error for rows of the wrong shape. name: the argument's name. columns: what a row holds, as text."""
     return ActionError(
         f"{name} have shape {tuple(shape)}, expected {tuple(expected)}: {agents_per_env} row(s) for each of "
         f"{num_envs} environments{columns}"
@@ -204,7 +210,10 @@ def misplaced() -> dict[str, Sequence[str]]:
 def checked_backend_kwargs(
     arguments: Mapping[str, object] | None, known: Sequence[str], backend: str
 ) -> dict[str, object]:
-    """Return a backend's arguments as a dict. Raises PlanError for an argument that the backend does not know."""
+    """Return a backend's arguments as a dict.
+
+    Raises PlanError unless they are a mapping or None, and contain only arguments in ``known``.
+    """
     if arguments is not None and not isinstance(arguments, Mapping):
         raise PlanError(f"backend_kwargs={arguments!r} is no dict; backend {backend!r} knows {', '.join(known)}")
     kwargs = dict(arguments or {})

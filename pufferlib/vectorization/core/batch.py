@@ -1,4 +1,4 @@
-"""Batches: finished rows for the learner, as views if their slots are contiguous, else gathered with one copy."""
+"""The batches of finished rows that the learner gets: views of contiguous slots, or else a gathered copy."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Batch(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Arrays, infos: Infos) -> Batch:
-        """Return the batch made of a block's arrays, in the order of the fields other than infos, and its infos."""
+        """Return a Batch of a block's arrays, in the order of its fields without infos, and its infos."""
         observations, rewards, terminations, truncations, env_ids, agent_ids, masks = arrays
         return cls(observations, rewards, terminations, truncations, infos, env_ids, agent_ids, masks)
 
 
 class Batches:
-    """The batches lent from a slab, with the lease that keeps each one valid."""
+    """The batches that a slab lends to the learner, with the leases that keep them valid."""
 
     def __init__(self, slab: Slab, plan: Plan, *, copy: bool, debug: bool, tensors: Tensors | None) -> None:
         shape = slab.shape
@@ -103,7 +103,10 @@ class Batches:
                 )
 
     def gather(self, slots: list[int]) -> tuple[Hashable, Arrays]:
-        """Return a key and the rows in these slots, as views if the slots are contiguous, else as a gathered copy."""
+        """Return (key, arrays) for the rows in these slots: views of contiguous slots, or else a gathered copy.
+
+        key: an identifier of the arrays' memory.
+        """
         first, num = slots[0], len(slots)
         if slots == list(range(first, first + num)):
             return (first, num), tuple(
@@ -117,7 +120,10 @@ class Batches:
         return self._buffer_index, arrays
 
     def lend(self, key: Hashable, arrays: Arrays) -> Arrays:
-        """Return a key's arrays for the learner, as tensors or copies if so configured; end the oldest lease."""
+        """Return a key's arrays for the learner, as tensors or copies if so configured.
+
+        Once NUM_BUFFERS batches are leased, the oldest lease ends.
+        """
         self._leased.append((key, arrays))
         self.host = arrays
         if len(self._leased) == NUM_BUFFERS:

@@ -36,7 +36,8 @@ def no_batch_error() -> CallError:
 def not_waiting_error(call: str, states: Mapping[int, int], *, named: bool) -> CallError:
     """Return the error for actions sent to environments that are not waiting for one.
 
-    call: the name of the call. states: those environments' states, by env id. named: whether the call had ``env_ids``.
+    call: the name of the call. states: those environments' states, keyed by env id. named: whether the call had
+    ``env_ids``.
     """
     lost = [env_id for env_id, state in states.items() if state in (NEW, FAILED)]
     if lost:
@@ -49,7 +50,10 @@ def not_waiting_error(call: str, states: Mapping[int, int], *, named: bool) -> C
 
 
 def in_flight_error(states: Mapping[int, int]) -> CallError:
-    """Return the error for resetting environments whose rows have not been received. states: by env id."""
+    """Return the error for resetting environments whose rows have not been received.
+
+    states: those environments' states, keyed by env id.
+    """
     return CallError(f"cannot reset: {_described(states)}; recv first")
 
 

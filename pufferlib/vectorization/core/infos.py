@@ -14,7 +14,7 @@ __all__ = ["Infos", "Source"]
 
 
 class Source(Protocol):
-    """A source of encoded infos, which ``Infos`` decodes."""
+    """A source from which ``Infos`` reads its dicts and columns on demand."""
 
     @property
     def count(self) -> int | None:
@@ -38,8 +38,9 @@ class Infos(Sequence[Info]):
     work as for a list; sums, slices, copies and pickles are lists. ``column`` reads one key of all rows without making
     dicts.
 
-    env_ids: the env ids of the batch, in the order of its rows, or the bytes of a uint32 array of them.
-    agents_per_env: rows per environment; None if env_ids holds agent ids, one per row. source: None if dicts is given.
+    dicts: the infos, or None if they come from ``source``. env_ids: the env ids of the batch, in the order of its rows,
+    or the bytes of a uint32 array of them. agents_per_env: rows per environment; None if env_ids holds agent ids, one
+    per row. source: where the infos are read from; None if ``dicts`` is given.
     """
 
     __slots__ = ("_agents_per_env", "_dicts", "_env_ids", "_source")
@@ -57,10 +58,10 @@ class Infos(Sequence[Info]):
         """Return (values, mask) of one key, with an entry for each row of the batch.
 
         name: the key. values: a new array (rows, …). As in Gymnasium's vector infos, its dtype is that of the first
-        value if this is a number or an array, and later values are cast to it; else it is object. It is float64 if no
-        row has the key, and object if shapes differ. Entries without a value are zero, or None in an object array.
-        mask: (rows,) bool, True where the agent's info has the key. With several agents, infos of the environment as a
-        whole, and of agents without a row, are left out.
+        value if this is a number or an array, and later values are cast to it; otherwise it is object. It is float64 if
+        no row has the key, and object if shapes differ. Entries without a value are zero, or None in an object array.
+        mask: (rows,) bool, True where the agent's info has the key. With several agents, infos about the environment as
+        a whole, and about agents without a row, are left out.
         """
         num_rows = self._num_rows()
         column = None if self._source is None else self._source.column(name, num_rows)

@@ -1,4 +1,4 @@
-"""Counts, shares and seeds: the number of environments, the worker that steps each, and its seed."""
+"""Counts, shares and seeds: how many environments there are, which worker steps each, and with which seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AUTORESET_MODES = ("next_step", "same_step", "disabled")
 class Plan:
     """The validated counts of a VecEnv, and each worker's share of its environments.
 
-    ``shares[w]``: the contiguous env ids of worker w. Shares differ in size by at most one.
+    ``shares[w]``: a range of env ids, those of worker w. Shares differ in size by at most one.
     """
 
     num_envs: int

@@ -1,4 +1,4 @@
-"""One environment, one row: refuse a creator that returns an object which already plays another row.
+"""Detection of shared environments: a creator must not return an object that already plays another row.
 
 Within one process, objects are compared by identity. In a worker process, an object held by a creator is a copy, so the
 worker reports the path by which its creator held the object it returned, and the parent compares the original at that
@@ -66,7 +66,7 @@ class HeldEnv(NamedTuple):
 
 
 class Claims:
-    """The objects that play rows of one VecEnv in this process. While it is open, they may play no other row.
+    """The objects that play rows of one VecEnv in this process. While the VecEnv is open, they may play no other row.
 
     first_env: the VecEnv's id of the environment that is numbered 0 here.
     """
@@ -82,9 +82,10 @@ class Claims:
             self._all.add(self)
 
     def claim(self, env_id: int, env: object, held_env: HeldEnv | None = None) -> None:
-        """Claim env, and every environment it wraps, for one environment's rows.
+        """Claim env, and every environment it wraps, for the rows of environment ``env_id``.
 
-        held_env: where its creator held it, if it did. Raises PlanError if any of them already plays other rows.
+        held_env: where its creator held it, if it did. Raises PlanError if any of these objects already plays other
+        rows.
         """
         objects = list(layers(env))
         with self._lock:
@@ -101,7 +102,8 @@ class Claims:
     ) -> Iterator[tuple[int, PlanError]]:
         """Claim the originals of environments that creators in workers held; yield each refusal with its env id.
 
-        creators: one functools.partial per environment. held_envs: by env id.
+        creators: one functools.partial per environment. held_envs: the environments that creators held, keyed by env
+        id.
         """
         known: KnownParts = {}
         for env_id, held_env in sorted(held_envs.items()):
@@ -196,10 +198,11 @@ _takes_an_action: Callable[[type], bool] = functools.lru_cache(256)(_takes_an_ac
 
 
 def held_by(creator: EnvCreator, visited: dict[int, object], num_parts: list[int]) -> Iterator[tuple[Path, object]]:
-    """Yield the environments that a creator holds: in its closure, defaults, arguments, object, and globals it reads.
+    """Yield the path and the object of each environment that a creator holds.
 
-    visited: the objects visited so far, by id(); keeping them alive keeps their id() unique. num_parts: a list of one
-    number, the count of parts visited for all creators.
+    It looks in the creator's closure, defaults, arguments and object, and in the globals that its code names. visited:
+    the objects visited so far, by id(); keeping them alive keeps their id() unique. num_parts: a list of one number,
+    the count of parts visited for all creators.
     """
     waiting: deque[tuple[Path, object]] = deque([((), creator)])
     while waiting and len(visited) < MOST:
@@ -259,7 +262,7 @@ def parts_of(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _is(value: object, kind: type[Kind]) -> TypeGuard[Kind]:
-    """Return whether a value's own class is this one; for a proxy, isinstance would check its target's class."""
+    """Return whether a value's own class is, or derives from, this one; isinstance would check a proxy's target."""
     return issubclass(type(value), kind)
 
 
@@ -289,7 +292,7 @@ def _parts_of_instance(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _parts_of_class(owner: object, function: object) -> Iterator[tuple[str, object]]:
-    """Yield those attributes of the class of a method's object that the method's code names."""
+    """Yield the attributes of a method's class that the method's code names."""
     kind = owner if isinstance(owner, type) else type(owner)
     if not isinstance(function, types.FunctionType):
         return
@@ -323,6 +326,6 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, obje
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Return the names that a code object reads, including those in nested functions."""
+    """Return the global and attribute names in a code object and in the functions nested in it."""
     inner = [name for const in code.co_consts if isinstance(const, types.CodeType) for name in _names(const)]
     return list(dict.fromkeys([*code.co_names, *inner]))

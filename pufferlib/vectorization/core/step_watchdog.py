@@ -1,10 +1,10 @@
 """StepWatchdog: time limits for steps and resets, checked by the parent while it waits for them.
 
-Each worker writes its current activity to a word of shared memory, a different value each time: 0 for none, else
-``2 * (1 + n * num_envs + env_id)`` for any n, plus 1 for a reset; STARTING before it can. Workers need no clock for
-this. The waiting thread looks at the words: a word that stays the same for longer than allowed belongs to a step that
-does not return. A step queued behind others does not count, and time that the learner spends outside ``recv`` counts
-only up to a bound at each look, so that one pause, however long, never makes a step late.
+Each worker writes its current activity to a word of shared memory, a different value each time: 0 for none, else ``2 *
+(1 + n * num_envs + env_id)`` for any n, plus 1 for a reset. Until a worker can write, its word is STARTING. Workers
+need no clock for this. The waiting thread looks at the words: a word that stays the same for longer than allowed
+belongs to a step that does not return. A step queued behind others does not count, and time that the learner spends
+outside ``recv`` counts only up to a bound at each look, so that one pause, however long, never makes a step late.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Doing(NamedTuple):
 
     @property
     def phase(self) -> str:
-        """ "reset" or "step"."""
+        """The name of the activity: "reset" or "step"."""
         return "reset" if self.is_reset else "step"
 
 
@@ -69,8 +69,9 @@ class StepWatchdog:
     def look(self, pending: Callable[[int], object]) -> Sequence[tuple[int, str]]:
         """Return the workers whose step or reset has taken too long, each with a text for the error.
 
-        pending: a function that returns a value identifying a worker's request that it has not begun, or None. It
-        reveals a worker process that was stopped while idle, which does not begin its request.
+        pending: a function that takes a worker and returns a value that identifies the request it has not begun, or
+        None without one. This also detects a worker process that was stopped while idle, which never begins its
+        request.
         """
         assert self.slice_s is not None, "nothing is limited"
         now_s = time.monotonic()

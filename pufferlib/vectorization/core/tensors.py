@@ -35,15 +35,17 @@ class Tensors:
     """A cache of tensors for batches whose arrays are the same objects each time.
 
     device: a name, or a torch.device.
-        None, "cpu" or "host": tensors share the arrays' memory, and are valid as long as the arrays are.
-        "cuda", "cuda:1", …: tensors are copies in device memory, made on a separate stream. ``of`` returns at once;
-        later work on the caller's current stream waits for the copy on the device. Tensors are valid until the
-        second ``of`` after this one. The arrays must not change until the copy is complete; ``finish(key)`` waits for
-        that. Memory passed to ``pin`` is copied directly, other arrays through pinned buffers.
-        Any other ("mps"): tensors are copies, complete when ``of`` returns.
-    copy: tensors stay valid forever.
 
-    Raises MissingExtra without torch, PlanError for a device that does not exist.
+    - None, "cpu" or "host": tensors share the arrays' memory, and are valid as long as the arrays are.
+    - "cuda", "cuda:1", …: tensors are copies in device memory, made on a separate stream. ``of`` returns at once;
+      later work on the caller's current stream waits for the copy on the device. Tensors are valid until the
+      second ``of`` after this one. The arrays must not change until the copy is complete; ``finish(key)`` waits for
+      that. Memory passed to ``pin`` is copied directly, other arrays through pinned buffers.
+    - Any other ("mps"): tensors are copies, complete when ``of`` returns.
+
+    copy: whether tensors stay valid forever, which takes a new copy of each batch.
+
+    Raises MissingExtra if torch is not installed, PlanError for a device that does not exist.
     """
 
     def __init__(self, device: Device | str | None = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
@@ -126,7 +128,7 @@ class Tensors:
     def pin(self, memory: Array | mmap.mmap) -> bool:
         """Pin a buffer, such as an array or an mmap, until ``close``, so that CUDA copies directly from it.
 
-        Return False without a CUDA device, or if the system refuses; copies then go through a pinned buffer.
+        Return False if the device is not CUDA, or if the system refuses; copies then go through a pinned buffer.
         """
         if self.device.type != "cuda":
             return False
@@ -220,7 +222,7 @@ class Tensors:
 def tensors_of(as_torch: bool | None, device: Device | str | None, *, copy: bool) -> Tensors | None:
     """Return a Tensors for these arguments of ``make``, or None if batches are arrays.
 
-    as_torch: None means tensors if a device is given. If False, workers on CPUs ignore the device, but it must exist.
+    as_torch: None means tensors if a device is given. With False, workers on CPUs ignore the device, but it must exist.
     Raises the same errors as Tensors.
     """
     if device is None or (device == "host" and as_torch is not None):
@@ -312,8 +314,7 @@ def as_numpy(actions: object) -> object:
     """Convert a tensor, or those in a tuple or list, to arrays; return any other actions unchanged.
 
     A tensor on the CPU becomes a view; one on a device is copied, which waits for its computation. Gradients are
-    dropped.
-    Raises ActionError for a tensor that NumPy cannot read.
+    dropped. Raises ActionError for a tensor that NumPy cannot read.
     """
     if type(actions) is np.ndarray or "torch" not in sys.modules:
         return actions

@@ -1,4 +1,4 @@
-"""Pickle objects for another process, together with this process's registrations.
+"""Pickling of objects for another process, together with this process's registrations.
 
 ``dumps`` pickles an object, by value if ``__main__`` defines it, together with the custom spaces registered with
 layouts and the specifications in Gymnasium's registry. ``loads`` unpickles it in the other process and registers them

@@ -113,13 +113,15 @@ class VecEnv(ABC):
     ) -> None:
         """Start new episodes; ``recv`` returns their first rows.
 
-        seed: an int from which the seeds of all environments are derived; a sequence, one seed per environment; or
-            None: each environment continues with its own generator, which ``make(seed=…)`` seeded for the first reset.
-        options: a mapping for all environments, or a sequence, one mapping per environment.
-        env_ids: the environments to reset; none may be in flight. None: all; actions already sent are executed first,
-            and their rows dropped.
+        seed: an int from which the seeds of all environments are derived; a sequence with one seed (or None) for each
+            environment to reset; or None: each environment continues with its own generator, which ``make(seed=…)``
+            seeded for the first reset.
+        options: a mapping for all environments, or a sequence with one mapping (or None) for each environment to reset.
+        env_ids: the environments to reset, none of which may be in flight; by default, all of them, once the actions
+            already sent have been executed and their rows dropped.
 
-        Raises PlanError for an invalid seed or options; CallError for env_ids that do not exist or are in flight.
+        Raises PlanError for an invalid seed or options; CallError for env_ids that do not exist or are in flight, or
+        for options that cannot be serialized.
         """
 
     @abstractmethod
@@ -130,24 +132,25 @@ class VecEnv(ABC):
             ``env_ids`` in that order; for a Tuple space, a tuple of such arrays. They are copied. Actions of rows
             without a living agent, and of rows whose next step starts an episode (autoreset), are ignored, but must be
             in the space as well.
+
         Raises ActionError for a wrong shape or dtype, a discrete value outside the space, or a number that is not
-        finite; CallError if an environment is not waiting for an action. Nothing is sent then. Finite numbers beyond
-        the bounds of a float Box are passed to the environment unchanged.
+        finite; CallError if an environment is not waiting for an action. In either case, nothing is sent. Finite
+        numbers beyond the bounds of a float Box are passed to the environment unchanged.
         """
 
     @abstractmethod
     def recv(self, timeout: float | None = None) -> Batch:
-        """Return the next batch, waiting for it up to ``timeout`` seconds (None: forever).
+        """Return the next batch. timeout: how many seconds to wait for it; by default, without a limit.
 
-        Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed.
-        Raises RecvTimeout if no batch is ready in time; no row is lost, so that the next call can return it.
-        Raises CallError if fewer environments are in flight than a batch holds.
+        Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed. Raises
+        RecvTimeout if no batch is ready in time; no row is lost, so that the next call can return it. Raises CallError
+        if fewer environments are in flight than a batch holds.
         """
 
     @property
     @abstractmethod
     def batch(self) -> Batch | None:
-        """The last batch that ``recv`` returned, with all fields; None before the first."""
+        """The last batch that ``recv`` returned, or ``reset`` or ``step`` received; None before the first."""
 
     @property
     @abstractmethod
@@ -168,9 +171,9 @@ class VecEnv(ABC):
     def call(self, name: str, *args: object, env_ids: Sequence[int] | None = None, **kwargs: object) -> list[object]:
         """Return, for each environment, the result of its method ``name``, or the attribute if it is not callable.
 
-        env_ids: the environments, in the order of the results; None: all. Each environment first executes the actions
-        already sent to it. Results from other processes are copies.
-        Raises WorkerError if an environment raises or has no such attribute.
+        env_ids: the environments, in the order of the results; by default, all. Each environment first executes the
+        actions already sent to it. Results from other processes are copies. Raises WorkerError if an environment raises
+        or has no such attribute.
         """
 
     @abstractmethod

@@ -1,15 +1,15 @@
-"""Environments that run as kernels, with all that learners read, on one device: the backend cuda.
+"""The backend "cuda": environments that run as kernels, with all that learners read, on one device.
 
 vecenv           the VecEnv
 queue            the order of blocks from launch to batch, and the state of each environment
-kernel_lookup    the kernel, arguments and device for the arguments of make
-actions          checks of actions, and their tensor for the kernel
+kernel_lookup    the kernel, reference and device that the arguments of make select
+actions          checks of actions, and their conversion to tensors for the kernel
 launchers        the compiled kernel, its arrays, and counts of launches
-rows             the batch, which launches fill slot by slot
-block_shape      what the arrays of a batch depend on
+rows             a batch's rows, which launches fill slot by slot
+block_shape      the counts and shapes that determine a batch's arrays
 states           the state of each environment
 infos, episodes  infos and episode statistics, read on demand
-policy, rollout  many steps in one launch, with the policy in it
-streams          order of launches on CUDA streams
+policy, rollout  choice of actions on the device, and many steps in one launch
+streams          the order of launches on CUDA streams
 host_view        access to fields and methods of the environments from the host
 """

@@ -1,4 +1,4 @@
-"""Actions for a kernel: checks, and conversion to a tensor that a launch can read."""
+"""Checks of actions for a kernel, and their conversion to a tensor that a launch can read."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ UNSIGNED = {np.dtype(np.int64): np.uint64, np.dtype(np.int32): np.uint32}
 
 
 class Actions:
-    """The checks of the actions sent to a CUDA.
+    """A checker of the actions sent to a CUDA VecEnv.
 
-    Values on the host are checked at every step. Reading values from a device waits for it: they are checked at the
-    first step of each environment, or with ``always`` at every step. Kernels play any other value outside the space as
-    action 0 (kernel.cuh).
+    Values on the host are checked at every step. Reading values on a device waits for it, so they are checked only at
+    each environment's first step or, with ``always``, at every step. Otherwise, a kernel plays an action outside the
+    space as action 0 (kernel.cuh).
 
-    data: a cuda_ext.data.Data, which has the device. always: whether values are checked at every step. launches_check:
-        whether a launch of all environments checks the values itself.
+    data: a cuda_ext.data.Data, which names the device. always: whether values on a device are checked at every step.
+    launches_check: whether a launch of all environments checks the values itself.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Actions:
         self._unchecked: set[int] = set(range(shape.num_envs))
 
     def plain(self, actions: Any) -> Any:
-        """Return actions as a tensor that a launch of all environments can read without a copy; None if they are not.
+        """Return actions as a tensor that a launch of all environments can read without a copy, else None.
 
-        Their values are in the space, unless launches check that.
+        The tensor needs no further check: its values are in the space, the launch checks them, or no check is due.
         """
         if type(actions) is np.ndarray:
             if not (self._on_host and actions.dtype in WHOLE_NUMBERS and actions.flags.carray):
@@ -82,13 +82,14 @@ class Actions:
         return tensor if valid else None
 
     def _all_valid(self, array: Array) -> bool:
-        """Return whether int64 or int32 actions are in the space. As unsigned numbers, negative ones are large."""
+        """Return whether int64 or int32 actions are in the space. As unsigned numbers, negative ones are too large."""
         return bool((array.view(UNSIGNED[array.dtype]) < self._options).all())
 
     def checked(self, actions: Any, env_ids: Sequence[int], num_steps: int | None = None) -> Any:
-        """Return actions as a tensor on the device, int32 or int64 and contiguous. Raises ActionError.
+        """Return actions as a tensor on the device, int32 or int64 and contiguous.
 
-        actions: (rows, …) of ``env_ids``, or with num_steps a table, (num_steps, rows, …).
+        actions: (rows, …), for ``env_ids``; with num_steps, a table (num_steps, rows, …). Raises ActionError for a
+        wrong shape or dtype, and for a value outside the space if a check is due.
         """
         torch = self._torch
         if self._waits and isinstance(actions, torch.Tensor) and actions.device.type == self._device.type:
@@ -146,7 +147,7 @@ class Actions:
         return actions.to(self._device).contiguous()
 
     def _due(self, actions: Any, env_ids: Sequence[int]) -> bool:
-        """Return whether to check values on a device now; not during a graph capture, which allows no waiting."""
+        """Return whether values on a device must be checked now; never during a graph capture, which cannot wait."""
         if not (self._always or (self._unchecked and not self._unchecked.isdisjoint(env_ids))):
             return False
         return not (actions.is_cuda and self._torch.cuda.is_current_stream_capturing())

@@ -1,4 +1,4 @@
-"""BlockShape: the counts of environments and rows of a CUDA, and what a row holds."""
+"""BlockShape: the counts and shapes on which a CUDA VecEnv's arrays depend."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["BlockShape"]
 
 @dataclass(frozen=True)
 class BlockShape:
-    """What the arrays of a block depend on.
+    """The counts and shapes on which the arrays of a block depend.
 
-    synchronous: whether each batch holds all environments, ordered by env id. final_observations: whether a block holds
-    the last observations of ended episodes.
+    synchronous: whether each batch holds all environments, ordered by env id. final_observations: whether a block also
+    holds the last observations of ended episodes.
     """
 
     num_envs: int
@@ -28,7 +28,7 @@ class BlockShape:
 
     @classmethod
     def of(cls, vec: VecEnv) -> BlockShape:
-        """Return the shape for the counts and spaces of a VecEnv."""
+        """Return the BlockShape for the counts and spaces of a VecEnv."""
         return cls(
             vec.num_envs,
             vec.batch_size,

@@ -1,4 +1,8 @@
-"""Episode statistics on a device: kernels add up ended episodes, one reduction sums them; reading them waits."""
+"""Episode statistics on a device.
+
+Kernels accumulate ended episodes for each environment, and one reduction sums over the environments. Only reading the
+result waits for the device.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,12 @@ FIELDS = ("ended_episodes", "ended_steps", "ended_scores", "ended_returns")
 
 @dataclass(frozen=True)
 class EpisodeStats:
-    """Means over episodes that have ended for all agents of an environment; NaN if there are none.
+    """Means over the episodes that have ended for all agents of an environment; NaN if there are none.
 
-    num_episodes: their number. mean_length: in steps. mean_score: of ``info["score"]``, None if the kernel writes none.
-    mean_return: of an environment, the sum over its agents. mean_returns: float64, by agent index. agent_names: by
-    agent index; () if agents have no names.
+    num_episodes: how many have ended. mean_length: the mean length in steps. mean_score: the mean of ``info["score"]``;
+    None if the kernel writes no score or no episode has ended. mean_return: the mean of an environment's return, the
+    sum over its agents. mean_returns: the mean return of each agent index, float64. agent_names: the name of each agent
+    index; () if agents have no names.
     """
 
     num_episodes: int
@@ -34,7 +39,7 @@ class EpisodeStats:
 
     @property
     def mean_returns_by_type(self) -> dict[str, float]:
-        """The mean return of an agent of each type: "tagger" for the agents "tagger_0", "tagger_1", …"""
+        """The mean return of each type of agent, such as "tagger" for the agents "tagger_0", "tagger_1", …"""
         types = [re.sub(r"_\d+$", "", name) for name in self.agent_names]
         of_type: dict[str, list[float]] = {name: [] for name in types}
         for name, value in zip(types, self.mean_returns.tolist(), strict=bool(types)):
@@ -50,10 +55,11 @@ class EpisodeStats:
 
 @dataclass(frozen=True)
 class EpisodeSums:
-    """Sums over episodes that have ended, as tensors on the device, without a wait or a copy to the host.
+    """Sums over the episodes that have ended, as tensors on the device, made without waiting or copying to the host.
 
-    num_episodes, num_steps: int64, (). scores: float64, (), NaN if the kernel writes none. returns: float64,
-    (agents_per_env,), by agent index. The tensors belong to the caller; they are computed on torch's current stream.
+    num_episodes, num_steps: the numbers of episodes and of their steps, int64, (). scores: the sum of scores, float64,
+    (); NaN if the kernel writes no score. returns: the sum of returns for each agent index, float64, (agents_per_env,).
+    The tensors belong to the caller; they are computed on torch's current stream.
     """
 
     num_episodes: Any
@@ -64,7 +70,7 @@ class EpisodeSums:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Any], agent_names: Sequence[Any], *, reset: bool) -> EpisodeSums:
-        """Sum the arrays over environments, and with reset set them to zero. arrays: tensors by name."""
+        """Sum arrays over the environments. arrays: tensors by name. reset: whether to zero them afterwards."""
         num_episodes, num_steps, scores, returns = (arrays[name].sum(dim=0) for name in FIELDS)
         if reset:
             for name in FIELDS:
@@ -76,7 +82,7 @@ class EpisodeSums:
         return sum(tensor.nbytes for tensor in (self.num_episodes, self.num_steps, self.scores, self.returns))
 
     def stats(self) -> EpisodeStats:
-        """Copy the sums to the host, wait for them, and return the means."""
+        """Copy the sums to the host, which waits for them, and return the means."""
         num, score = int(self.num_episodes), float(self.scores)
         returns = self.returns.cpu().numpy()
         count = num or np.nan

@@ -1,4 +1,4 @@
-"""Access from the host to environments on a device: their fields, and a reference environment for each."""
+"""Access from the host to environments on a device: to their fields directly, to methods through a reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Array = np.ndarray[Any, Any]
 
 
 class HostView:
-    """Calls and attributes of the environments. data: a cuda_ext.data.Data. reference: a reference environment."""
+    """Access to the environments' methods and attributes from the host.
+
+    data: a cuda_ext.data.Data. reference: a reference environment, whose copies take the environments' states.
+    """
 
     def __init__(self, data: Any, reference: Any) -> None:
         self._data, self._reference = data, reference
@@ -47,7 +50,10 @@ class HostView:
         return [row.item() if field.per == "env" else row for row in rows]
 
     def set(self, name: str, values: Any, env_ids: Sequence[int]) -> None:
-        """Set a field of environments. Raises CallError for an unknown field, or a value of another kind."""
+        """Set a state field of environments.
+
+        Raises CallError for an unknown field or values of another kind, PlanError for a wrong number of values.
+        """
         field = self._states.get(name)
         if field is None:
             raise CallError(f"{name} is no state of these environments; there are {', '.join(self._states)}")
@@ -60,11 +66,17 @@ class HostView:
         self._data.push(name, array)
 
     def states(self, env_ids: Any) -> dict[str, Any]:
-        """Return the state fields of environments, as tensors on the device, (env_ids, …). env_ids: a tensor there."""
+        """Return the state fields of environments, as tensors on the device, (len(env_ids), …).
+
+        env_ids: a sequence of ids, or a tensor on the device.
+        """
         return {name: self._data.arrays[name][env_ids] for name in self._states}
 
     def environment(self, state: Mapping[str, Array]) -> Any:
-        """Return a reference environment in a state: the fields of ``states`` for one environment, as NumPy arrays."""
+        """Return a reference environment in a given state.
+
+        state: one environment's fields from ``states``, as NumPy arrays.
+        """
         env = copy.copy(self._reference)
         for name, array in state.items():
             value = array.view(np.uint32) if self._states[name].dtype == "uint32" else array
@@ -72,7 +84,10 @@ class HostView:
         return env
 
     def require_no_effect(self, options: Sequence[Mapping[str, Any] | None], env_ids: Sequence[int]) -> None:
-        """Raise PlanError for options that change the reference's first state, as kernels ignore options."""
+        """Raise PlanError if options change the first state of the reference, because kernels ignore options.
+
+        options: one mapping or None per environment. Raises WorkerError if the reference's reset raises.
+        """
         tried: list[Any] = []
         for env_id, env_options in zip(env_ids, options, strict=True):
             if not env_options or env_options in tried:
@@ -87,7 +102,7 @@ class HostView:
                 )
 
     def _differing(self, options: Mapping[str, Any]) -> list[str]:
-        """Return the parameters, constants and state fields that options change in a reset reference."""
+        """Return the names of the parameters, constants and state fields that a reset with these options changes."""
         states = []
         for reset_options in (None, dict(options)):
             env = copy.deepcopy(self._reference)
@@ -97,7 +112,7 @@ class HostView:
         return [name for name, value in plain.items() if not np.array_equal(value, changed[name])]
 
     def _of(self, env_ids: Sequence[int]) -> Iterator[Any]:
-        """Yield the reference environment with the state of each environment, one after another."""
+        """Yield, for each environment, the reference environment with its state."""
         columns = {name: column.cpu().numpy() for name, column in self.states(env_ids).items()}
         self._data.device_to_host_nbytes += sum(column.nbytes for column in columns.values())
         for index in range(len(env_ids)):
@@ -107,7 +122,7 @@ class HostView:
 
 @contextmanager
 def _named(env_id: int, phase: str) -> Iterator[None]:
-    """Convert an exception of a reference to a WorkerError with its env id, as in the other backends."""
+    """Raise a reference environment's exception as a WorkerError with the env id, as in the other backends."""
     try:
         yield
     except Exception as error:

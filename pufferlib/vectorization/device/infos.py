@@ -1,4 +1,4 @@
-"""The infos of a batch on a device, made when they are read: that copies columns to the host and waits for them."""
+"""The infos of a batch on a device, made when read: this waits for the device and copies columns to the host."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Endings:
-    """The source of infos: columns of a batch, as tensors on the device, and their environments.
+    """The data from which a batch's infos are made: columns, as tensors on the device, and environments.
 
-    env_ids: the environment of each slot. mean_step_s: an environment's share of the time of a step.
+    env_ids: the environment of each slot. mean_step_s: the mean time from one step of an environment to its next, in
+    seconds.
     """
 
     terminations: Any
@@ -34,13 +35,13 @@ class Endings:
     mean_step_s: float
 
     def copy(self) -> Endings:
-        """Return a copy with copied columns, on the device, without waiting."""
+        """Return a copy whose columns are copied on the device, without waiting."""
         return dataclasses.replace(
             self, **{name: column.clone() for name, column in vars(self).items() if hasattr(column, "clone")}
         )
 
     def infos(self) -> tuple[list[dict[str, Any]], int]:
-        """Return the infos, and the number of bytes copied to the host for them."""
+        """Return the infos, and the number of bytes copied to the host to make them."""
         num_agents = self.num_agents
         nbytes = self.ended.nbytes + self.terminations.nbytes + self.truncations.nbytes
         over = ((self.terminations | self.truncations) & self.masks).cpu().numpy().reshape(-1, num_agents)
@@ -89,7 +90,7 @@ def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, 
 
 @dataclasses.dataclass(frozen=True)
 class Deferred:
-    """A source of infos that makes them at the first read; ``make`` raises CallError if they are no longer valid."""
+    """A source of infos that makes them when first read. make: raises CallError if they are no longer valid."""
 
     make: Callable[[], list[dict[str, Any]]]
     count = None
@@ -99,7 +100,7 @@ class Deferred:
         return self.make()
 
     def column(self, name: str, num_rows: int) -> None:
-        """Return None, as a column is read from the infos."""
+        """Return None: columns are always computed from the dicts."""
 
     def keys(self) -> None:
-        """Return None, as keys are read from the infos."""
+        """Return None: keys are always computed from the dicts."""

@@ -1,4 +1,4 @@
-"""The kernel for the arguments of make, its reference, its arguments and its device."""
+"""The kernel, its reference and the device that the arguments of ``make`` select, and checks that a kernel can run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["device_of", "kernel_of", "kernel_of_all", "reference_of", "require_k
 
 
 def kernel_of(env: Any) -> Any:
-    """Return the KernelEnv for a name or object. Raises RegistryError if there is no kernel for it."""
+    """Return the KernelEnv for a name, or env itself if it is one. Raises RegistryError if it has no kernel."""
     kind = importlib.import_module("cuda_ext.schema").KernelEnv
     stems = importlib.import_module("cuda_ext.sources").stems()
     if isinstance(env, str) and env.replace("/", "_") in stems:
@@ -33,9 +33,10 @@ def kernel_of(env: Any) -> Any:
 
 
 def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
-    """Return the KernelEnv and the number of environments; env may be a list with the same kernel for each.
+    """Return the KernelEnv and the number of environments.
 
-    Raises PlanError for a list of different kernels or of another length, RegistryError for one without a kernel.
+    env: as for ``kernel_of``, or a list with one item per environment. Raises PlanError for a list that contains
+    different kernels, is empty, or does not have ``num_envs`` items; RegistryError if an item has no kernel.
     """
     if not isinstance(env, (list, tuple)):
         return kernel_of(env), 1 if num_envs is None else num_envs
@@ -51,7 +52,7 @@ def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
 
 
 def reference_of(kernel: Any) -> Any:
-    """Return the callable that makes a kernel's reference. Raises RegistryError if there is none of its name."""
+    """Return the callable that makes a kernel's reference. Raises RegistryError if it does not exist."""
     try:
         return load(kernel.reference)
     except (RegistryError, MissingExtra) as error:
@@ -59,7 +60,7 @@ def reference_of(kernel: Any) -> Any:
 
 
 def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
-    """Return the keyword arguments of every environment. Raises PlanError for a list of them that differ."""
+    """Return the keyword arguments that all environments share. Raises PlanError if they are invalid or differ."""
     all_kwargs = checked_env_kwargs(env_kwargs, num_envs)
     if isinstance(env_kwargs, Sequence) and any(item != all_kwargs[0] for item in all_kwargs):
         raise PlanError("env_kwargs differ, but one kernel plays all environments alike; give one dict for all")
@@ -67,7 +68,7 @@ def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
 
 
 def require_kernel_spaces(name: str, observed: gymnasium.Space[Any], acted: gymnasium.Space[Any]) -> None:
-    """Raise KernelError unless kernels can write such observations and read such actions. name: of the kernel."""
+    """Raise KernelError unless kernels can write these observations and read these actions. name: the kernel's name."""
     if observed.dtype != np.float32:
         raise KernelError(
             f'"{name}" observes {observed.dtype}, and kernels write float32; make its observations float32'
@@ -79,7 +80,7 @@ def require_kernel_spaces(name: str, observed: gymnasium.Space[Any], acted: gymn
 
 
 def device_of(torch: Any, device: Any) -> Any:
-    """Return the torch.device; "host" is the CPU. Raises PlanError for a device that does not exist."""
+    """Return the torch.device; "host" is the CPU. Raises PlanError if it does not exist or cannot run kernels."""
     way_out = 'use device="host", which plays the same kernels on the CPU'
     try:
         torch_device = torch.device({None: "cuda", "host": "cpu"}.get(device, device))

@@ -1,4 +1,4 @@
-"""Launchers: a compiled kernel, the arrays that it reads and writes, and counts of its launches."""
+"""Compiled kernels, the arrays that they read and write, and counts of their launches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["KernelStats", "Launchers"]
 
 @dataclass(frozen=True)
 class KernelStats:
-    """Counts of launches, steps and bytes. seconds: since counting began; launches may still be under way."""
+    """Counts of launches, steps and bytes. seconds: the time since counting began; launches may still be running."""
 
     num_launches: int
     num_env_steps: int
@@ -36,7 +36,7 @@ class KernelStats:
 
     @property
     def steps_per_s(self) -> float:
-        """The same as ``env_steps_per_s``, under the name in the statistics of other backends."""
+        """The same as ``env_steps_per_s``, under the name that other backends' statistics use."""
         return self.env_steps_per_s
 
     def __str__(self) -> str:
@@ -50,12 +50,13 @@ class KernelStats:
 class Launchers:
     """The launchers of one kernel's variants, with its arrays on the device.
 
-    torch: the module. device: that of the arrays. kernel: a cuda_ext.schema.KernelEnv. reference: one of its reference
-        environments. fixed: arguments of every launch. num_threads, checked: see ``CUDA``.
-    data: the arrays (a cuda_ext.data.Data). step: the launcher of one step with actions from outside. variant: returns
-        the launcher with other constants, compiled at its first use. ``close`` deletes these three.
-    num_launches, num_env_steps: the counts since ``clear_stats``; the code that launches adds to them.
-    closed: whether ``close`` has been called.
+    torch: the module. device: the device of the arrays. kernel: a cuda_ext.schema.KernelEnv. reference: one of its
+    reference environments. fixed: the arguments that all launches share. num_threads, checked: see ``CUDA``.
+
+    data: the arrays (a cuda_ext.data.Data). step: the launcher of a single step, whose actions are passed in. variant:
+    a function that returns the launcher with other constants, compiled on first use. ``close`` deletes these three.
+    num_launches, num_env_steps: the counts since ``clear_stats``; the code that launches increments them. closed:
+    whether ``close`` has been called.
     """
 
     def __init__(
@@ -104,14 +105,14 @@ class Launchers:
         return launcher
 
     def to_device(self, array: Array, tensors: list[Any]) -> int:
-        """Copy an array to the device; add the tensor to tensors, and return its address."""
+        """Copy an array to the device, append the tensor to ``tensors``, and return its address."""
         tensor = self._torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
         self.data.host_to_device_nbytes += array.nbytes
         tensors.append(tensor)
         return int(tensor.data_ptr())
 
     def count_read(self, nbytes: int) -> None:
-        """Add to the bytes copied to the host; after ``close`` nothing is counted."""
+        """Add to the count of bytes copied to the host. After ``close``, nothing is counted."""
         if not self.closed:
             self.data.device_to_host_nbytes += nbytes
 
@@ -126,18 +127,18 @@ class Launchers:
         )
 
     def clear_stats(self) -> None:
-        """Begin to count again."""
+        """Restart all counts from zero."""
         self.num_launches = self.num_env_steps = 0
         self._start_s = time.perf_counter()
         self._nbytes = (self.data.host_to_device_nbytes, self.data.device_to_host_nbytes)
 
     def require_open(self) -> None:
-        """Raise ClosedError after ``close``."""
+        """Raise ClosedError if ``close`` has been called."""
         if self.closed:
             raise closed_error("CUDA")
 
     def close(self) -> None:
-        """Wait for the device, and close the launchers."""
+        """Wait for the device to finish, and close all launchers."""
         self.closed = True
         if self.device.type == "cuda":
             self._torch.cuda.synchronize(self.device)  # running kernels write to memory that is freed next

@@ -22,7 +22,8 @@ NO_POLICY, LOGITS, NETWORK = range(3)  # of policy.cuh
 class Chosen(NamedTuple):
     """The actions chosen for each row, as tensors on the device.
 
-    actions: int64, for ``send``. log_probs, entropies: float32 (rows,), of whole actions.
+    actions: int64, (rows, …), in the form that ``send`` takes. log_probs, entropies: the log-probability and the
+    entropy of each row's complete action, float32 (rows,).
     """
 
     actions: Any
@@ -33,8 +34,8 @@ class Chosen(NamedTuple):
 class Policies:
     """The arguments with which launches choose actions.
 
-    torch: the module. space: of the actions of a row. nvec: the number of options of each discrete action. num_options:
-    their sum, the number of logits of a row.
+    torch: the module. space: the action space of a row. nvec: the number of options of each discrete action.
+    num_options: the sum of nvec, which is the number of logits of a row.
     """
 
     def __init__(self, torch: Any, shape: BlockShape, space: gymnasium.Space[Any], launchers: Launchers) -> None:
@@ -51,7 +52,7 @@ class Policies:
         }
 
     def chosen(self, num_rows: int) -> Chosen:
-        """Return new tensors for the choices of this many rows."""
+        """Return new tensors for the choices of ``num_rows`` rows."""
         torch, device = self._torch, self._launchers.device
         shape = (num_rows, *self._shape.action_shape)
         log_probs, entropies = torch.zeros((2, num_rows), dtype=torch.float32, device=device)
@@ -68,13 +69,16 @@ class Policies:
         }
 
     def _layers_address(self, layers: Any) -> int:
-        """Return the address of a network's layers, which are copied to the device once."""
+        """Return the device address of a network's layers, copying them there on first use."""
         if layers not in self._layers:
             self._layers[layers] = self._launchers.to_device(np.array(layers, np.int32), self._tensors)
         return self._layers[layers]
 
     def checked(self, logits: Any, masks: Any, num_envs: int) -> tuple[Any, Any]:
-        """Return logits as float32 and masks as bool or uint8, contiguous and on the device. Raises ActionError."""
+        """Return logits as float32 and masks as bool or uint8, contiguous and on the device.
+
+        Raises ActionError for a wrong shape or dtype, or for values that cannot be read.
+        """
         shape = (num_envs * self._shape.agents_per_env, self.num_options)
         logits = self._on_device("logits", logits, shape)
         if not logits.is_floating_point():
@@ -87,7 +91,10 @@ class Policies:
         return logits.to(self._torch.float32).contiguous(), masks
 
     def sample(self, ids: Ids, logits: Any, masks: Any, *, greedy: bool, streams: CurrentStream) -> Chosen:
-        """Choose actions of environments in one launch that steps none. logits, masks: see ``checked``."""
+        """Choose actions of waiting environments in one launch that plays no step.
+
+        logits, masks: results of ``checked``.
+        """
         launchers = self._launchers
         contiguous = isinstance(ids, range)
         tensors: list[Any] = []
@@ -102,7 +109,7 @@ class Policies:
         return chosen
 
     def network_launcher(self, policy: Any, num_inputs: int, tensors: list[Any]) -> Any:
-        """Return a launcher whose network chooses the actions; add the tensors that it reads to tensors.
+        """Return a launcher whose network chooses the actions; append the tensors that it reads to ``tensors``.
 
         policy: a torch.nn.Sequential from num_inputs numbers to logits. Raises KernelError if no kernel can run it.
         """

@@ -1,4 +1,4 @@
-"""DeviceQueue: which rows come next from a device. A launch fills slots of a block; a full block is the next batch."""
+"""DeviceQueue: the order of a device's batches. A launch fills slots of a block; a full block is the next batch."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ __all__ = ["DeviceQueue"]
 
 
 class DeviceQueue:
-    """The blocks of a CUDA, in the order of their launches, and the state of each environment.
+    """The blocks of a CUDA VecEnv, in the order of their launches, and the state of each environment.
 
-    A block is free, filling, full (in flight), or leased: received, and valid until the second receive after its own.
-    Two more blocks than can be under way at once are made, so that a launch always finds a free one.
+    A block is free, being filled, full (in flight), or leased: received, and valid until the second receive after its
+    own. There are two more blocks than can be in flight at once, so that a launch always finds a free one.
 
-    torch: the module. shape: of the blocks. launchers: the kernel. streams: the caller's current stream. blocks: all of
-    them. states: the state of each environment. last_ids: the environments of the last batch, None before the first.
+    torch: the module. shape: the BlockShape. launchers: the kernel's Launchers. streams: the caller's current stream.
+    blocks: all blocks. states: the state of each environment. last_ids: the environments of the last batch, None before
+    the first.
     """
 
     def __init__(self, torch: Any, shape: BlockShape, launchers: Launchers) -> None:
@@ -54,17 +55,20 @@ class DeviceQueue:
         self._only_resets = False  # nothing but a partial reset is in flight, so receive fills the batch up
 
     def make_block(self, num_slots: int) -> Block:
-        """Return a new block with this number of environments, which is not of this queue."""
+        """Return a new block for this many environments, outside the queue."""
         return Block(self._torch, self.shape, self.launchers, self.streams, num_slots)
 
     def newest(self) -> Block | None:
-        """Return the block of the last batch; None before the first."""
+        """Return the block of the last batch, or None before the first."""
         return self._leased[-1] if self._leased else None
 
     # --------------------------------------------------------------------------------------------------- checks
 
     def require_waiting(self, ids: Ids, call: str, *, named: bool) -> None:
-        """Raise CallError unless environments wait for an action. call: its verb. named: whether it had env_ids."""
+        """Raise CallError unless these environments wait for an action.
+
+        call: the call's name, for the error. named: whether the call had ``env_ids``.
+        """
         if self.states.all == WAITING:
             return
         states = self.states.of(ids)
@@ -74,7 +78,7 @@ class DeviceQueue:
             raise not_waiting_error(call, wrong, named=named)
 
     def require_received(self, ids: Array) -> None:
-        """Raise CallError if environments are in flight."""
+        """Raise CallError if any of these environments is in flight."""
         flying = ids[self.states.of(ids) == FLYING].tolist()
         if flying:
             raise in_flight_error(dict.fromkeys(flying, FLYING))
@@ -82,7 +86,7 @@ class DeviceQueue:
     # --------------------------------------------------------------------------------- launches of all environments
 
     def step_all(self, actions: Any) -> bool:
-        """Step all environments with actions that need no conversion: the plain case, as cheap as its launch.
+        """Step all environments with actions that need no conversion, at little more than the cost of the launch.
 
         Return False, and change nothing, if the launch refuses an action.
         """
@@ -94,7 +98,10 @@ class DeviceQueue:
         return played
 
     def choose_all(self, policies: Policies, logits: Any, masks: Any, greedy: bool) -> Chosen:
-        """Step all environments with actions that the launch chooses from logits; return them. They are the block's."""
+        """Step all environments with actions that the launch chooses from logits; return the block's choices.
+
+        Later steps that use the same block overwrite them.
+        """
         block = self._free[0]
         block.begin()
         chosen = block.choose_all(policies, logits, masks, greedy)
@@ -102,7 +109,7 @@ class DeviceQueue:
         return chosen
 
     def _all_launched(self, block: Block) -> None:
-        """Record that a block with the rows of all environments has been launched."""
+        """Record the launch of a block with the rows of all environments."""
         self._free.popleft()
         num_envs, launchers = self._num_envs, self.launchers
         block.ids, block.num_filled = self._everyone, num_envs
@@ -114,9 +121,9 @@ class DeviceQueue:
     # ------------------------------------------------------------------------------- launches of any environments
 
     def reset(self, ids: Ids, seeds: Sequence[int | None], *, partial: bool) -> None:
-        """Reset environments; None as a seed continues with the generator.
+        """Reset environments. seeds: one per environment; with None, an environment continues with its generator.
 
-        partial: False for all environments; rows in flight are dropped first.
+        partial: whether only some environments are reset. If not, rows in flight are dropped first.
         """
         if not partial:
             self._drop()
@@ -132,7 +139,10 @@ class DeviceQueue:
             self.launch(np.asarray(ids)[~seeded], None, resets=True)
 
     def launch(self, ids: Ids, actions: Any, *, seeds: Array | None = None, resets: bool = False) -> None:
-        """Step or reset environments, whose rows fill the next free slots."""
+        """Step environments, or reset them if ``resets``; their rows fill the next free slots.
+
+        actions: a tensor of actions, None for a reset. seeds: uint32, one per environment; by default, none.
+        """
         shape, synchronous = self.shape, self._synchronous
         num_agents, size = shape.agents_per_env, shape.batch_size
         if not resets:
@@ -156,7 +166,7 @@ class DeviceQueue:
             num_sent += num
 
     def open_block(self) -> Block:
-        """Return a free block, which launches fill from now on."""
+        """Return a free block, which the next launches fill."""
         if not self._free:
             raise AssertionError("more blocks are in use than batches can be under way")
         self._filling = block = self._free.popleft()
@@ -199,9 +209,10 @@ class DeviceQueue:
     # -------------------------------------------------------------------------------------------------- receive
 
     def receive(self, debug: bool) -> Block:
-        """Return the next block: a full one that is done, or the oldest one, for which the caller's stream then waits.
+        """Return the next block: a full one whose launches have finished, else the oldest full one.
 
-        debug: overwrite the block that expires. Raises CallError if no block is full, ClosedError.
+        The caller's stream then waits for its launches. debug: whether to overwrite the block that expires. Raises
+        CallError if no block is full, ClosedError after ``close``.
         """
         if not self._full:
             self.launchers.require_open()
@@ -227,7 +238,7 @@ class DeviceQueue:
         return block
 
     def _fill_with_unchanged(self) -> None:
-        """Complete a partial reset of a synchronous object: copy the last rows of the other environments."""
+        """Complete a partial reset of a synchronous VecEnv by copying the other environments' last rows."""
         block = self._filling
         if block is None or not (self._synchronous and self._only_resets) or len(self.states.where(NEW)):
             return
@@ -238,7 +249,7 @@ class DeviceQueue:
         self._full.append(block)
 
     def settle(self) -> None:
-        """Make the current stream wait for all launches. Raises ClosedError."""
+        """Make the current stream wait for all launches. Raises ClosedError after ``close``."""
         self.launchers.require_open()
         self.streams.current()
         for block in self.blocks:
@@ -253,7 +264,7 @@ class DeviceQueue:
         self._filling = None
 
     def close(self) -> None:
-        """Close the launchers, and let go of all blocks."""
+        """Close the launchers, and release all blocks."""
         self.states.all = None  # so that no call takes the plain path
         self.launchers.close()
         self.blocks, self._filling = [], None

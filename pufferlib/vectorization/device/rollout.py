@@ -1,4 +1,4 @@
-"""Many steps in one launch: with random actions, a table of actions, or a small network that chooses them."""
+"""Many steps in one launch, with random actions, a table of actions, or a small network that chooses them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Rollout", "played"]
 
 
 class Rollout(NamedTuple):
-    """The rows of a rollout with a policy: the fields of a Batch and of Chosen, each (num_steps, rows, …).
+    """The rows of a rollout with a policy: the fields of a Batch and of Chosen, with arrays (num_steps, rows, …).
 
-    ``actions[k]`` led to ``observations[k]``. They were chosen from ``observations[k - 1]``, the first from those of
-    the previous batch.
+    ``actions[k]`` led to ``observations[k]``. They were chosen from ``observations[k - 1]``, or for k = 0 from those of
+    the previous batch. With ``keep=False``, there are only the rows of the last step, (rows, …).
     """
 
     observations: Any
@@ -49,7 +49,7 @@ def played(
     greedy: bool,
     keep: bool,
 ) -> Batch | Rollout:
-    """Play a rollout; see ``CUDA.rollout``. receive: returns the batch of the last step."""
+    """Play a rollout and return its rows; see ``CUDA.rollout``. receive: returns the batch of the last step."""
     shape, launchers = queue.shape, queue.launchers
     if not shape.synchronous or queue.states.all != WAITING:
         raise CallError("a rollout is of all environments at once, after reset or recv, with batch_size=num_envs")

@@ -1,4 +1,4 @@
-"""A batch on a device: its rows, which launches fill slot by slot."""
+"""Blocks: a batch's rows on a device, which launches fill slot by slot."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Array = np.ndarray[Any, Any]
 
 
 class Block:
-    """The rows of a batch on the device, and their environments.
+    """The rows of a batch on the device, and the ids of their environments.
 
-    torch: the module. launchers: those that fill the block. streams: the caller's. num_slots: how many environments
-        the block holds. stream: that of the launches that fill it.
+    torch: the module. launchers: the launchers that fill the block. streams: the caller's current stream. num_slots:
+    how many environments the block holds. stream: the BlockStream of the launches that fill it.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Block:
         self.stream = BlockStream(torch, device, streams, block_shape)
 
     def begin(self) -> None:
-        """Start filling the block again."""
+        """Empty the block, so that launches can fill it again."""
         self.ids, self.num_filled = range(0), 0
         self.buffer_index += 1
 
     def fill(self, ids: Ids) -> None:
-        """Record the environments of the rows that were just launched."""
+        """Record the environments whose rows a launch has just filled."""
         if self._shape.synchronous:
             self.ids = range(self._shape.num_envs)
         elif self.num_filled == 0:
@@ -99,7 +99,7 @@ class Block:
         self.num_filled += len(ids)
 
     def play_all(self, actions: Any) -> bool:
-        """Launch a step of all environments of a synchronous object; the launch reads the actions without a copy.
+        """Launch a step of all environments of a synchronous VecEnv; the launch reads the actions without a copy.
 
         Return False, and play nothing, if the launch finds an action outside the space.
         """
@@ -110,7 +110,7 @@ class Block:
         return not self._play(self._streams.current())
 
     def choose_all(self, policies: Policies, logits: Any, masks: Any, greedy: bool) -> Chosen:
-        """Launch such a step with actions that the kernel chooses from logits; return them."""
+        """Launch a step of all environments with actions that the kernel chooses from logits; return the choices."""
         if self._chosen is None:
             launcher = self._launchers.variant(policy=LOGITS, num_steps=1, step_slots=0)
             self._chosen = policies.chosen(len(self.rewards))
@@ -123,7 +123,7 @@ class Block:
         return self._chosen
 
     def _prepared(self, launcher: Any) -> tuple[Any, Any]:
-        """Return the arguments of a step of all environments, and the function that launches with them."""
+        """Return a launcher's arguments for a step of all environments, and the function that launches with them."""
         arguments = launcher.arguments.copy()
         for name, address in self.addresses:
             arguments[name] = address
@@ -133,7 +133,10 @@ class Block:
         return arguments, launcher.bound(arguments)
 
     def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
-        """Copy actions to the rows that the launch reads: of the slots to fill, or of these environments."""
+        """Copy actions to the tensor that the launch reads, and return it.
+
+        env_ids: the environments whose rows to write; None writes the rows of the slots that are filled next.
+        """
         num_agents, batch_size = self._shape.agents_per_env, self._shape.batch_size
         if self._actions is None or self._actions.dtype != actions.dtype:
             rows = batch_size * num_agents
@@ -148,7 +151,7 @@ class Block:
         return self._actions
 
     def copy_rows(self, source: Block, env_ids: Array) -> None:
-        """Copy rows of environments from another block, with masks False; slot i is environment i."""
+        """Copy the rows of these environments from another block, with masks False. Slot i must be environment i."""
         num_agents, device = self._shape.agents_per_env, self._launchers.device
         rows = (env_ids[:, None] * num_agents + np.arange(num_agents)).reshape(-1)
         chosen = self._torch.as_tensor(rows, device=device)
@@ -158,7 +161,11 @@ class Block:
         self.ended[self._torch.as_tensor(env_ids, device=device)] = False
 
     def batch(self, *, copied: bool, as_arrays: bool) -> Batch:
-        """Return the rows. copied: they stay valid for ever. as_arrays: as NumPy arrays, with infos made at once."""
+        """Return the rows as a Batch.
+
+        copied: whether to copy them, so that they stay valid forever. as_arrays: whether to return NumPy arrays, with
+        infos read at once, rather than tensors.
+        """
         shape = self._shape
         if not shape.synchronous:
             agent_ids = self.env_ids[:, None] * shape.agents_per_env + self._agent_indices
@@ -180,7 +187,7 @@ class Block:
         return Infos(dicts, self.ids, self._shape.agents_per_env, source)
 
     def arrays(self) -> tuple[Array, ...]:
-        """Return the rows as arrays: on the host views, the same objects each time; from a GPU copies.
+        """Return the rows as arrays: on the host, views that are the same objects each time; from a GPU, copies.
 
         Ids that are the same in each batch are read-only, as in the other backends.
         """
@@ -198,7 +205,7 @@ class Block:
         return arrays
 
     def expire(self, debug: bool) -> None:
-        """End the validity of the batch; with debug, overwrite it."""
+        """End the validity of the batch. debug: whether to overwrite it."""
         if debug:
             for column in (self.observations, self.rewards):
                 column.fill_(float("nan"))
@@ -226,13 +233,16 @@ class Block:
         )
 
     def _read(self, endings: Endings) -> list[dict[str, Any]]:
-        """Return the infos of these endings, and count the bytes copied to the host while the CUDA is open."""
+        """Return the infos of these endings, and count the bytes copied to the host unless the launchers are closed."""
         infos, nbytes = endings.infos()
         self._launchers.count_read(nbytes)
         return infos
 
     def _read_in_time(self, buffer_index: int) -> list[dict[str, Any]]:
-        """Return the infos of the batch with this buffer index. Raises CallError if the block has been filled again."""
+        """Return the infos of the batch with this buffer index.
+
+        Raises CallError if the block has been filled again, ClosedError if the launchers are closed.
+        """
         if self.buffer_index != buffer_index:
             raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
         if self._launchers.closed:
@@ -242,6 +252,6 @@ class Block:
 
 
 def array_of(tensor: Any) -> Array:
-    """Return a tensor as an array: a view if it is on the host, else a copy, which waits for the device."""
+    """Return a tensor as an array: a view if it is on the host, otherwise a copy, which waits for the device."""
     array: Array = tensor.detach().cpu().numpy()
     return array

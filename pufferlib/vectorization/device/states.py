@@ -1,4 +1,4 @@
-"""States: whether each environment waits for an action, or is in flight."""
+"""The state of each environment: never reset, waiting for an action, or in flight."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Ids = range | Array  # of environments: neighbours, or any
 
 
 class States:
-    """The state of each environment: NEW, WAITING or FLYING. If all are the same, reading and setting cost little.
+    """The state of each environment: NEW, WAITING or FLYING. Reading and setting are cheap while all states are equal.
 
-    all: the state of all, or None if they differ.
+    all: the state of all environments, or None if they may differ.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -25,18 +25,18 @@ class States:
         self._states = np.full(num_envs, NEW, np.int8)
 
     def of(self, ids: Ids) -> Array:
-        """Return the states of environments: a view or a copy, which the caller does not change."""
+        """Return the states of these environments, as a view or a copy that the caller must not modify."""
         self._expand()
         states: Array = self._states[_indices(ids)]
         return states
 
     def where(self, state: int) -> Array:
-        """Return the environments that are in a state."""
+        """Return the ids of the environments in a state."""
         self._expand()
         return np.flatnonzero(self._states == state)
 
     def set(self, ids: Ids, state: int) -> None:
-        """Set the state of environments."""
+        """Set the state of these environments."""
         if len(ids) == len(self._states):
             self.all = state
         else:

@@ -1,4 +1,4 @@
-"""The streams of launches: their order when the current stream changes, events, and checks of graph captures."""
+"""The CUDA streams of launches: order across streams, events, and checks for graph captures."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ def require_uncaptured(torch: Any, stream: Any, why: str) -> None:
 
 
 class CurrentStream(Protocol):
-    """The stream that the caller's next launch runs on."""
+    """The stream on which the caller's next launch runs."""
 
     def current(self) -> int:
-        """Return its address, after making it wait for earlier launches. Raises CallError if it cannot."""
+        """Return the stream's address, once it is set to wait for earlier launches.
+
+        Raises CallError if a graph capture rules that out.
+        """
 
 
 class HostStream:
-    """The stream on the host, where each launch ends before the next."""
+    """The counterpart of a stream on the host, where each launch ends before the next starts."""
 
     def current(self) -> int:
-        """Return 0, the address of no stream."""
+        """Return 0: the host has no streams."""
         return 0
 
 
 class Streams:
-    """The stream of each launch: torch's current one, which first waits for the previous stream.
+    """The stream of each launch: torch's current stream, which first waits for the previous launch's stream.
 
-    torch: the module. device: a CUDA device. newest: returns the block of rows that was returned last, or None.
+    torch: the module. device: a CUDA device. newest: a function that returns the block of the last batch, or None.
 
-    A capture on the stream of the earlier steps is not detected. A trainer's capture is one: it copies the rows of each
-    step.
+    A graph capture on the stream of the earlier steps is not detected. The trainers capture graphs that way, but copy
+    the rows of each step.
     """
 
     def __init__(self, torch: Any, device: Any, newest: Callable[[], Any]) -> None:
@@ -61,7 +64,8 @@ class Streams:
     def current(self) -> int:
         """Return the address of the current stream, after making it wait for earlier launches on another.
 
-        Raises CallError if a capture could not contain that wait, or has not captured all that its replays need.
+        Raises CallError if the stream has changed and a graph is being captured on the previous one, or if a graph
+        captured since the last change does not end in the rows with which it began.
         """
         address = self._raw(self._index)
         if address != self._last_address:
@@ -92,8 +96,8 @@ class Streams:
 class BlockStream:
     """The stream of the launches that fill one block, and the event after the last of them.
 
-    On a GPU, blocks of fewer than all environments have a stream each; all other launches run on the caller's.
-    torch: the module. device: that of the block. streams: the caller's. shape: of the blocks.
+    On a GPU, blocks that hold only some of the environments have a stream each; all other launches run on the caller's
+    stream. torch: the module. device: the block's device. streams: the caller's current stream. shape: the BlockShape.
     """
 
     def __init__(self, torch: Any, device: Any, streams: CurrentStream, shape: BlockShape) -> None:
@@ -103,7 +107,11 @@ class BlockStream:
         self._event: Any = None
 
     def launch(self, launcher: Any, num_envs: int, tensors: Sequence[Any]) -> None:
-        """Launch a kernel after all work on the caller's stream. tensors: those that the launch reads."""
+        """Launch a kernel after all work on the caller's stream. tensors: the tensors that the launch reads.
+
+        Raises the errors of ``CurrentStream.current``, and CallError if the block has its own stream while a graph is
+        being captured.
+        """
         address, stream = self._streams.current(), self._stream
         if stream is None:
             launcher.launch(num_envs, address)
@@ -126,10 +134,10 @@ class BlockStream:
             self._event.record(stream)
 
     def is_done(self) -> bool:
-        """Return whether the launches are done; True on the caller's stream, which orders them."""
+        """Return whether the launches have finished; always True on the caller's stream, which orders them."""
         return self._event is None or self._event.query()
 
     def wait(self) -> None:
-        """Make the caller's stream wait until the launches are done."""
+        """Make the caller's stream wait until the launches have finished."""
         if self._event is not None:
             self._torch.cuda.current_stream(self._device).wait_event(self._event)

@@ -1,7 +1,7 @@
-"""CUDA: environments that run as kernels, with their state and all that learners read on one device.
+"""CUDA: a VecEnv whose environments run as kernels, with their state and all that learners read on one device.
 
-A launch steps environments, whose rows fill slots of a block; a full block is the next batch. Nothing is copied to or
-from the device, and the host does not wait: work on the device can use a batch before it is complete.
+A launch steps environments, whose rows fill slots of a block; a full block is the next batch. By default, nothing is
+copied to or from the device, and the host does not wait: work on the device can use a batch before it is complete.
 """
 
 from __future__ import annotations
@@ -71,20 +71,21 @@ Array = np.ndarray[Any, Any]
 class CUDA(VecEnv):
     """A VecEnv whose environments run as one kernel. Batches are torch tensors on the device, or for "host" on the CPU.
 
-    as_torch: False returns NumPy arrays, and makes infos at once; both wait for a GPU.
+    as_torch: False returns NumPy arrays and makes infos at once, both of which wait for a GPU.
     device: "cuda" (the default), "cuda:1", or "host": the same kernel, run by this process.
-    backend_kwargs: threads: the number of threads on the host, by default one for each available CPU. checked: run on
-        the host in the order of a device, shuffled, with checked barriers: slow (cuda_ext/checking.py).
+    backend_kwargs: threads: the number of threads on the host, by default one for each available CPU. checked: whether
+        to run on the host in a device's order, shuffled, with checked barriers: slow (cuda_ext/checking.py).
 
     All environments take the same arguments, and resets accept only options that do not change the reference's first
     state. Actions on the host are checked at every step. Actions in tensors on a GPU are checked at each environment's
     first step, and at every step with ``check="always"`` or ``debug=True``, which waits for the GPU; at other steps an
     action outside the space is played as action 0. ``infos`` are made when they are read, which copies some columns of
-    the batch to the host; ``info["episode"]["t"]`` is the episode's share of the time that ``stats`` counts. With
-    ``autoreset_mode="disabled"`` an environment whose episode is over stays unchanged, with masks False, until it is
+    the batch to the host; ``info["episode"]["t"]`` is estimated: the number of steps times the mean time of one. With
+    ``autoreset_mode="disabled"``, an environment whose episode is over stays unchanged, with masks False, until it is
     reset, so that the host need not wait for the device. ``get_attr`` and ``set_attr`` access the fields of the
     kernel's schema; ``call`` and ``render`` use a reference environment set to an environment's state. ``states`` and
-    ``twin`` are these two steps separately, to store states and render them later. One thread at a time.
+    ``twin`` are these two steps separately, to store states and render them later. Only one thread at a time may use
+    the object.
     """
 
     backend = "cuda"
@@ -172,7 +173,7 @@ class CUDA(VecEnv):
         queue.reset(ids, seeds, partial=env_ids is not None)
 
     def _first_seed(self, env_id: int) -> int:
-        """Return the seed of an environment that was never reset."""
+        """Return the seed for the first reset of an environment."""
         if self._seeds is None:
             self._seeds = Seeds(self._seed, self.num_envs)
         return self._seeds[env_id]
@@ -189,7 +190,7 @@ class CUDA(VecEnv):
         queue.launch(ids, tensor)
 
     def _ids_of(self, env_ids: Sequence[int] | None) -> Ids:
-        """Return the environments of a call: those named, or those of the last batch."""
+        """Return the environments of a call: ``env_ids``, or those of the last batch if it is None."""
         self._launchers.require_open()
         self._queue.streams.current()
         if env_ids is not None:
@@ -209,9 +210,11 @@ class CUDA(VecEnv):
     ) -> Chosen:
         """Choose actions from logits and send them; for all environments, in the launch that plays them.
 
-        logits: float32 (rows, options of all discrete actions). masks: bool or uint8 of this shape, True if allowed.
-        greedy: choose the likeliest action. The returned Chosen is valid as long as the next batch.
-        ``cuda_ext/references/sampling.py`` defines the sampling, and the result for NaN. Raises ActionError.
+        logits: float32 (rows, options of all discrete actions). masks: bool or uint8 of this shape, True where an
+        option is allowed. env_ids: see ``send``. greedy: whether to choose the likeliest action. The returned Chosen is
+        valid as long as the next batch. ``cuda_ext/references/sampling.py`` defines the sampling, and the result for
+        NaN. Raises ActionError for logits or masks of a wrong shape or dtype; CallError if an environment is not
+        waiting for an action.
         """
         queue = self._queue
         if env_ids is None and queue.states.all == WAITING and queue.shape.synchronous:
@@ -225,14 +228,14 @@ class CUDA(VecEnv):
     def sample(
         self, logits: Any, masks: Any = None, env_ids: Sequence[int] | None = None, *, greedy: bool = False
     ) -> Chosen:
-        """Choose the actions that ``send_logits`` would choose, in one launch, without sending them. They stay valid.
+        """Return the actions that ``send_logits`` would choose, without sending them. They stay valid.
 
-        logits, masks, greedy: see ``send_logits``.
+        logits, masks, env_ids, greedy: see ``send_logits``.
         """
         return self._handed(self._sampled(logits, masks, env_ids, greedy)[1])
 
     def _handed(self, chosen: Chosen) -> Chosen:
-        """Return chosen actions for the user: as arrays if ``as_torch`` is False."""
+        """Return chosen actions in the user's form: as arrays if ``as_torch`` is False."""
         return Chosen(*map(array_of, chosen)) if self._as_arrays else chosen
 
     def _sampled(self, logits: Any, masks: Any, env_ids: Sequence[int] | None, greedy: bool) -> tuple[Ids, Chosen]:
@@ -249,16 +252,18 @@ class CUDA(VecEnv):
     def rollout(
         self, num_steps: int, actions: Any = None, *, policy: Any = None, greedy: bool = False, keep: bool = True
     ) -> Batch | Rollout:
-        """Play many steps in one launch, and return their rows, each column (num_steps, rows, …), valid for ever.
+        """Play many steps in one launch, and return their rows, each column (num_steps, rows, …), valid forever.
 
-        actions: a table (num_steps, rows, …); None: uniform random actions from the environments' generators. The
+        actions: a table (num_steps, rows, …); by default, uniform random actions from the environments' generators. The
             action of a step that starts an episode (next_step) is ignored.
         policy: a torch.nn.Sequential of Linear, Tanh and ReLU, from a row's observation to the logits of its action;
-            the result then holds its choices as well. greedy: choose the likeliest action.
+            the result then also holds its choices. greedy: whether to choose the likeliest action.
         keep: False returns only the rows of the last step, (rows, …), and, without a table, writes no others.
-        Afterwards ``batch`` holds the last step's rows, and ``send`` continues from there. There are no infos; read
-        ``terminations`` and ``truncations``. Raises CallError unless all environments wait and batches hold all of
-        them, KernelError for a policy that no kernel can run.
+
+        Afterwards ``batch`` holds the last step's rows, and ``send`` continues from there. With ``keep``, there are no
+        infos; read ``terminations`` and ``truncations``. Raises CallError unless all environments wait and batches hold
+        all of them, and for an impossible ``num_steps`` or both actions and a policy; KernelError for a policy that no
+        kernel can run.
         """
         self._launchers.require_open()
         self._queue.streams.current()
@@ -291,7 +296,7 @@ class CUDA(VecEnv):
 
     @property
     def data(self) -> Any:
-        """The data manager (cuda_ext.data.Data): all arrays on the device."""
+        """The data manager (cuda_ext.data.Data), which holds all arrays on the device."""
         return self._launchers.data
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
@@ -310,9 +315,10 @@ class CUDA(VecEnv):
         return list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
 
     def states(self, env_ids: Any = None) -> dict[str, Any]:
-        """Return the state of environments by field, as new tensors on the device, (env_ids, …).
+        """Return the states of environments by field, as new tensors on the device, (environments, …).
 
-        env_ids: a sequence, or an int64 tensor on the device, which needs no copy to the device and no wait.
+        env_ids: a sequence, or an int64 tensor on the device, which needs no copy to the device and no wait; by
+        default, all.
         """
         self._queue.settle()
         if not isinstance(env_ids, self._torch.Tensor):
@@ -320,12 +326,15 @@ class CUDA(VecEnv):
         return self._host_view.states(env_ids)
 
     def twin(self, state: Mapping[str, Array]) -> Any:
-        """Return a reference environment in a state: the fields of ``states`` for one environment, as NumPy arrays."""
+        """Return a reference environment in a given state.
+
+        state: one environment's fields from ``states``, as NumPy arrays.
+        """
         self._launchers.require_open()
         return self._host_view.environment(state)
 
     def stats(self, *, reset: bool = False) -> KernelStats:  # type: ignore[override]  # kernels count other things
-        """Return counts of launches, steps and bytes since the beginning, or since ``stats(reset=True)``."""
+        """Return counts of launches, steps and bytes since the VecEnv was made or the last ``stats(reset=True)``."""
         self._launchers.require_open()
         stats = self._launchers.stats()
         if reset:
@@ -333,21 +342,22 @@ class CUDA(VecEnv):
         return stats
 
     def episode_stats(self, *, reset: bool = False) -> EpisodeStats:
-        """Return means over the episodes that have ended since the beginning, or since the last reset=True; print them.
+        """Return means over ended episodes; print them for a summary.
 
-        They include steps launched but not received. This waits for the device; see ``episode_sums``.
+        They cover the episodes that have ended since the VecEnv was made, or since the last call with reset=True,
+        including steps launched but not received. This waits for the device; see ``episode_sums``.
         """
         sums = self.episode_sums(reset=reset)
         self._launchers.count_read(sums.nbytes)
         return sums.stats()
 
     def episode_sums(self, *, reset: bool = False) -> EpisodeSums:
-        """Return the sums behind ``episode_stats``, on the device, without waiting; ``.stats()`` on them waits."""
+        """Return the sums behind ``episode_stats``, on the device, without waiting; their ``stats()`` waits."""
         self._queue.settle()
         return EpisodeSums.of(self._launchers.data.arrays, self.agent_names, reset=reset)
 
     def close(self, grace_s: float = 0.0) -> None:
-        """Close all environments. Safe to call again. grace_s: unused, for the signature of other backends."""
+        """Close all environments; safe to call again. grace_s: unused, as other backends have it."""
         if self._launchers.closed:
             return
         self._queue.close()
