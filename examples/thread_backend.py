@@ -89,10 +89,15 @@ def make_backend(plan: Plan, task: Callable[[int, range], WorkerTask], **_: Any)
 
 Threads = BackendKind("threads", "Threads", make_backend, first_finished=True)
 
-if __name__ == "__main__":
+
+def main() -> None:
     with Threads("CartPole-v1", num_envs=4, num_workers=2, batch_size=2, seed=1) as vec:
         vec.async_reset()
         for _ in range(100):
             vec.recv()
             vec.send(np.zeros(2, np.int64))
-        print(vec.stats())
+        print(f"{vec}: {vec.stats().steps_per_s:,.0f} steps/s")
+
+
+if __name__ == "__main__":
+    main()

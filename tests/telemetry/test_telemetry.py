@@ -109,7 +109,7 @@ def test_resets_are_all_timed_apart_from_steps() -> None:
 def test_a_period_begins_where_the_last_one_ended() -> None:
     noted = arrays(1)
     stopwatch = Stopwatch(noted["times"], noted["histogram"])
-    recording = Recording(noted, lambda: [os.getpid()])
+    recording = Recording(noted, [os.getpid()])
     for seconds in (0.1, 0.4, 0.2):
         stopwatch.record(0, seconds)
         stopwatch.record_reset(0, 2 * seconds)
@@ -133,7 +133,7 @@ def test_a_period_begins_where_the_last_one_ended() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not tell")
 def test_cpu_time_is_distinguished_from_sleep() -> None:
-    recording = Recording(arrays(1, 2), lambda: [os.getpid(), 0])
+    recording = Recording(arrays(1, 2), [os.getpid(), 0])
     start = time.thread_time()
     while time.thread_time() < start + 0.05:
         pass
@@ -186,7 +186,7 @@ DURATIONS = st.floats(1e-9, 1e3) | st.sampled_from([100e-6, 1e-3, 2.0**22 * 1e-9
 @given(st.lists(st.lists(DURATIONS, min_size=1, max_size=5), min_size=1, max_size=4), st.booleans())
 def test_figures_could_be_those_of_some_steps(durations: list[list[float]], second_period: bool) -> None:
     noted = arrays(len(durations))
-    stopwatch, recording = Stopwatch(noted["times"], noted["histogram"], 1e-12), Recording(noted, lambda: [0])
+    stopwatch, recording = Stopwatch(noted["times"], noted["histogram"], 1e-12), Recording(noted, [0])
     if second_period:  # whose longest step is known only roughly
         for env_id in range(len(durations)):
             stopwatch.record(env_id, 2e3)
@@ -212,7 +212,7 @@ def test_a_median_of_steps_beyond_the_last_bucket_is_among_them() -> None:
 
 def test_nothing_measured_is_no_error() -> None:
     noted = arrays(3, 2)
-    taken = Recording(noted, lambda: [0, 0]).take()
+    taken = Recording(noted, [0, 0]).take()
     stats = Stats.of(taken, backend="pool", num_envs=3, num_workers=2, batch_size=2, cores=2)
     assert stats.verdict == "nothing to judge yet: play some batches first"
     assert "–" in str(stats)

@@ -100,3 +100,10 @@ def test_a_thread_cannot_be_killed_and_that_is_said() -> None:
 def test_the_interface_has_five_methods() -> None:
     methods = {name for name in vars(thread_backend.ThreadBackend) if not name.startswith("_")}
     assert Backend.__abstractmethods__ == {"start", "submit", "poll", "kill", "close"} <= methods
+
+
+def test_the_example_prints_its_speed(capsys: pytest.CaptureFixture[str]) -> None:
+    thread_backend.main()
+    out = capsys.readouterr().out
+    assert out.startswith("Threads(num_envs=4, num_workers=2, batch_size=2, agents_per_env=1): ")
+    assert out.endswith(" steps/s\n")
