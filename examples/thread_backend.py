@@ -2,13 +2,14 @@
 
     python examples/thread_backend.py
 
-docs/design.md, section 9, explains it. Workers announce their rows by messages, so it takes the portable path.
+docs/design.md, section 9, explains it. Workers announce their rows by messages: the portable path.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,9 +22,11 @@ from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.driver.factory import BackendKind
 from pufferlib.vectorization.worker.worker import Worker, WorkerTask
 
+Requests = queue.SimpleQueue[Request | None]  # None ends the worker
+
 
 class ThreadBackend(Backend):
-    """A backend whose workers are threads. One queue carries requests to each, and one carries all their messages."""
+    """A backend whose workers are threads. A queue carries requests to each; one deque takes all their messages."""
 
     compiled = False
     in_process = True
@@ -31,8 +34,9 @@ class ThreadBackend(Backend):
     def __init__(self, tasks: list[WorkerTask]) -> None:
         self.shares = tuple(task.env_ids for task in tasks)
         self._tasks = tasks
-        self._requests: dict[int, queue.SimpleQueue[Request | None]] = {}
-        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._requests: dict[int, Requests] = {}
+        self._messages: deque[Message] = deque()
+        self._arrived = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self, worker: int, env_spec: EnvSpec | None = None) -> int:
@@ -42,7 +46,7 @@ class ThreadBackend(Backend):
         self._threads.append(thread)
         return 0  # it has no process of its own
 
-    def _run(self, task: WorkerTask, env_spec: EnvSpec | None, requests: queue.SimpleQueue[Request | None]) -> None:
+    def _run(self, task: WorkerTask, env_spec: EnvSpec | None, requests: Requests) -> None:
         """Execute a worker's requests until None comes: the target of its thread."""
         worker = Worker(task, self._emit, env_spec)
         worker.build()
@@ -52,7 +56,8 @@ class ThreadBackend(Backend):
         worker.close()
 
     def _emit(self, message: Message) -> bool:
-        self._messages.put(message)
+        self._messages.append(message)
+        self._arrived.set()
         return True
 
     def submit(self, requests: Mapping[int, Request]) -> None:
@@ -60,16 +65,12 @@ class ThreadBackend(Backend):
             self._requests[worker].put(request)
 
     def poll(self, timeout: float | None) -> list[Message]:
-        messages = []
-        try:
-            self.interruptible = True  # an interrupted wait takes nothing
-            messages.append(self._messages.get(timeout=timeout) if timeout != 0 else self._messages.get_nowait())
+        if timeout != 0:
+            self.interruptible = True  # the wait takes nothing, so an interrupt loses nothing
+            self._arrived.wait(timeout)
             self.interruptible = False
-            while True:
-                messages.append(self._messages.get_nowait())
-        except queue.Empty:
-            self.interruptible = False
-            return messages
+        self._arrived.clear()
+        return [self._messages.popleft() for _ in range(len(self._messages))]
 
     def kill(self, worker: int, cause: str) -> None:
         raise PlanError(f"{cause}, and a thread cannot be killed; use backend='multiprocessing'")
