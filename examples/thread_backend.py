@@ -31,9 +31,9 @@ class ThreadBackend(Backend):
     compiled = False
     in_process = True
 
-    def __init__(self, tasks: list[WorkerTask]) -> None:
-        self.shares = tuple(task.env_ids for task in tasks)
-        self._tasks = tasks
+    def __init__(self, plan: Plan, task: Callable[[int, range], WorkerTask], **_: Any) -> None:
+        self.shares = plan.shares
+        self._tasks = [task(worker, share) for worker, share in enumerate(plan.shares)]
         self._requests: dict[int, Requests] = {}
         self._messages: deque[Message] = deque()
         self._arrived = threading.Event()
@@ -83,12 +83,7 @@ class ThreadBackend(Backend):
         return self.poll(0)
 
 
-def make_backend(plan: Plan, task: Callable[[int, range], WorkerTask], **_: Any) -> ThreadBackend:
-    """Return a ThreadBackend for a plan's environments."""
-    return ThreadBackend([task(worker, share) for worker, share in enumerate(plan.shares)])
-
-
-Threads = BackendKind("threads", "Threads", make_backend, first_finished=True)
+Threads = BackendKind("threads", "Threads", ThreadBackend, first_finished=True)
 
 
 def main() -> None:
