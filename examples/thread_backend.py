@@ -1,7 +1,5 @@
 """A backend in one file: each worker is a thread of this process, for environments that release the GIL.
 
-    python examples/thread_backend.py
-
 docs/design.md, section 9, explains it. Workers announce their rows by messages: the portable path.
 """
 
@@ -17,7 +15,7 @@ import numpy as np
 
 from pufferlib.errors import PlanError
 from pufferlib.vectorization.core.backend import CLOSE_S, Backend
-from pufferlib.vectorization.core.messages import EnvSpec, Message, Request
+from pufferlib.vectorization.core.messages import EnvSpec, Failed, Message, Request
 from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.driver.factory import BackendKind
 from pufferlib.vectorization.worker.worker import Worker, WorkerTask
@@ -42,18 +40,21 @@ class ThreadBackend(Backend):
     def start(self, worker: int, env_spec: EnvSpec | None = None) -> int:
         requests = self._requests[worker] = queue.SimpleQueue()
         thread = threading.Thread(target=self._run, args=(self._tasks[worker], env_spec, requests), daemon=True)
-        thread.start()
         self._threads.append(thread)
+        thread.start()
         return 0  # it has no process of its own
 
     def _run(self, task: WorkerTask, env_spec: EnvSpec | None, requests: Requests) -> None:
         """Execute a worker's requests until None comes: the target of its thread."""
-        worker = Worker(task, self._emit, env_spec)
-        worker.build()
-        while (request := requests.get()) is not None:
-            worker.execute(request)
-            worker.rest()
-        worker.close()
+        try:
+            worker = Worker(task, self._emit, env_spec)
+            worker.build()
+            while (request := requests.get()) is not None:
+                worker.execute(request)
+                worker.rest()
+            worker.close()
+        except Exception as error:  # of the worker itself: an environment's is a message already
+            self._emit(Failed.of(None, task.worker, "its thread", error))
 
     def _emit(self, message: Message) -> bool:
         self._messages.append(message)
@@ -90,8 +91,7 @@ def main() -> None:
     with Threads("CartPole-v1", num_envs=4, num_workers=2, batch_size=2, seed=1) as vec:
         vec.async_reset()
         for _ in range(100):
-            vec.recv()
-            vec.send(np.zeros(2, np.int64))
+            vec.send(np.zeros(2, np.int64), env_ids=vec.recv().env_ids)
         print(f"{vec}: {vec.stats().steps_per_s:,.0f} steps/s")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import gc
@@ -17,7 +18,7 @@ from matrix import covering
 
 import pufferlib
 from pufferlib.errors import RegistryError, WorkerError
-from pufferlib.vectorization.core.sharing import MOST_PARTS, Claims, held_by, lies_at
+from pufferlib.vectorization.core.sharing import MOST_PARTS, Claims, held_by, lies_at, parts_of
 
 pytestmark = pytest.mark.beside
 
@@ -413,3 +414,19 @@ def test_the_attributes_of_environments_are_read_as_fast_as_before() -> None:
         vec.reset()
         vec.step(np.zeros(2, int))
         assert [held(env) for env in (*created, held_too)] == [held(Counting())] * 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"a": 1, "b": 2}, collections.deque([1, 2]), functools.partial(print, a=1, b=2)],
+    ids=["dict", "deque", "partial"],
+)
+def test_another_thread_may_change_what_is_searched(value: Any) -> None:
+    """A worker in a thread searches its creators while another makes environments, which may fill a cache."""
+    parts = parts_of(value)
+    num_parts = len([next(parts), *([next(parts)] if isinstance(value, functools.partial) else [])])
+    if isinstance(value, collections.deque):
+        value.append(3)
+    else:
+        (value if isinstance(value, dict) else value.keywords)["c"] = 3
+    assert num_parts + len([*parts]) == (3 if isinstance(value, functools.partial) else 2)

@@ -240,7 +240,7 @@ def parts_of(value: object) -> Iterator[tuple[str, object]]:
     if _is(value, functools.partial):
         yield "", value.func
         yield from ((f"argument {i}", part) for i, part in enumerate(value.args))
-        yield from value.keywords.items()
+        yield from value.keywords.copy().items()
     elif _is(value, types.FunctionType):  # cannot be subclassed
         yield from _parts_of_function(value)
     elif _is(value, types.MethodType):  # nor can this
@@ -250,13 +250,14 @@ def parts_of(value: object) -> Iterator[tuple[str, object]]:
     elif issubclass(kind, (type, types.ModuleType)):
         return  # functions yield the parts that they name
     elif _is(value, dict):
-        for i, (key, part) in enumerate(islice(dict.items(value), MOST)):
+        # A copy, here and below, because other threads may change the object meanwhile.
+        for i, (key, part) in enumerate(islice(dict.copy(value).items(), MOST)):
             yield f"[{key!r}]" if type(key) in (str, int) else f"<{i}>", part
     elif _is_collection(value):
         base = next(base for base in COLLECTIONS if issubclass(kind, base))
         if not issubclass(base, (list, tuple, deque)) and base.__len__(value) > 1:
             return  # their order differs between processes
-        yield from ((f"[{i}]", part) for i, part in enumerate(islice(base.__iter__(value), MOST)))
+        yield from ((f"[{i}]", part) for i, part in enumerate(list(islice(base.__iter__(value), MOST))))
     else:
         yield from _parts_of_instance(value)
 
@@ -284,7 +285,7 @@ def _parts_of_instance(value: object) -> Iterator[tuple[str, object]]:
     except AttributeError:
         attributes = None
     if isinstance(attributes, dict):
-        yield from ((f".{name}", part) for name, part in list(attributes.items()))
+        yield from ((f".{name}", part) for name, part in attributes.copy().items())
     if attributes is None or type(value) is functools._lru_cache_wrapper:
         # iterators, builtin methods, objects with slots
         referents = islice(gc.get_referents(value), MOST)
@@ -314,7 +315,7 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, obje
             continue
     yield from ((f"default {i}", part) for i, part in enumerate(function.__defaults__ or ()))
     yield from (function.__kwdefaults__ or {}).items()
-    yield from vars(function).items()  # __wrapped__ among them
+    yield from vars(function).copy().items()  # __wrapped__ among them
     names = _names(function.__code__)
     for name in names:
         if name not in function.__globals__:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pufferlib.layout.action_values import ActionValues
 from pufferlib.telemetry.timeline import Recording
@@ -27,7 +27,7 @@ from pufferlib.vectorization.core.plan import Plan, Seeds, checked_mode, checked
 from pufferlib.vectorization.core.sharing import Claims
 from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
-from pufferlib.vectorization.core.tensors import tensors_of
+from pufferlib.vectorization.core.tensors import Tensors, tensors_of
 from pufferlib.vectorization.driver.dispatcher import Dispatcher
 from pufferlib.vectorization.driver.pending_infos import PendingInfos
 from pufferlib.vectorization.driver.portable_scheduler import PortableScheduler
@@ -41,7 +41,7 @@ from pufferlib.vectorization.worker.worker import WorkerTask
 if TYPE_CHECKING:
     from pufferlib._native.ring import Ring
 
-__all__ = ["BackendKind", "attach_slab", "make_scheduler"]
+__all__ = ["BackendKind", "attach_slab"]
 
 
 class BackendKind:
@@ -109,44 +109,49 @@ class BackendKind:
                 claim_originals(claims, creators, workers)
             if tensors is not None:
                 tensors.check(env_spec.observation_space)
-            slab, ring = attach_slab(workers, plan, env_spec, reward_dtype, telemetry=telemetry)
-            if tensors is not None:
-                tensors.pin(slab.memory)
-            batches, infos = Batches(slab, plan, copy=copy, debug=debug, tensors=tensors), PendingInfos(ring)
-            recording = Recording(slab.timing_arrays, workers.pids)
-            scheduler = make_scheduler(
+            parts = attach_slab(
                 workers,
-                slab,
-                ring,
                 plan,
-                batches,
-                infos,
-                recording,
                 env_spec,
+                reward_dtype,
+                telemetry=telemetry,
                 first_finished=self.first_finished,
                 disabled=(env_spec.autoreset_mode or mode) == "disabled",
+                copy=copy,
+                debug=debug,
+                tensors=tensors,
             )
         except BaseException:
             workers.close()
             claims.release()
             raise
         recovery = Recovery(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
-        watchdog = StepWatchdog(slab.doing[:, 0], plan.num_envs, limits if backend.watched else Limits())
-        dispatcher = Dispatcher(workers, scheduler, infos, recovery, watchdog)
+        watchdog = StepWatchdog(parts.slab.doing[:, 0], plan.num_envs, limits if backend.watched else Limits())
         return WorkerVecEnv(
             workers,
-            scheduler,
+            parts.scheduler,
             recovery,
-            dispatcher=dispatcher,
-            recording=recording,
-            batches=batches,
-            infos=infos,
+            dispatcher=Dispatcher(workers, parts.scheduler, parts.infos, recovery, watchdog),
+            recording=parts.recording,
+            batches=parts.batches,
+            infos=parts.infos,
             claims=claims,
             plan=plan,
             env_spec=env_spec,
             autoreset_mode=mode,
             backend=self.backend,
         )
+
+
+class Parts(NamedTuple):
+    """The slab that workers and their owner share, and what reads it. ring: None on the portable path."""
+
+    slab: Slab
+    ring: Ring | None
+    batches: Batches
+    infos: PendingInfos
+    recording: Recording
+    scheduler: Scheduler
 
 
 def claim_originals(claims: Claims, creators: Sequence[EnvCreator], workers: Workers) -> None:
@@ -156,18 +161,31 @@ def claim_originals(claims: Claims, creators: Sequence[EnvCreator], workers: Wor
 
 
 def attach_slab(
-    workers: Workers, plan: Plan, env_spec: EnvSpec, reward_dtype: str, *, telemetry: bool
-) -> tuple[Slab, Ring | None]:
-    """Make a slab and attach the workers to it; return it and its ring, which is None on the portable path.
+    workers: Workers,
+    plan: Plan,
+    env_spec: EnvSpec,
+    reward_dtype: str,
+    *,
+    telemetry: bool,
+    first_finished: bool,
+    disabled: bool = False,
+    copy: bool = False,
+    debug: bool = False,
+    tensors: Tensors | None = None,
+) -> Parts:
+    """Make a slab, attach the workers to it, and return it with the parts that read it.
+
+    disabled: whether autoreset_mode is "disabled", so that a finished episode takes no action. copy, debug, tensors: as
+        for ``Batches``.
 
     Raises PlatformError if memory is insufficient.
     """
-    backend = workers.backend
+    backend, components = workers.backend, action_spaces(env_spec)
     shape = SlabShape.of(
         plan,
         env_spec.num_agents,
         env_spec.observation_space,
-        action_spaces(env_spec),
+        components,
         reward_dtype=reward_dtype,
         num_workers=len(workers.shares),
         telemetry=telemetry,
@@ -176,39 +194,25 @@ def attach_slab(
     slab = Slab.shared(shape) if backend.shared_memory else Slab.private(shape)
     ring = ring_of(slab)
     workers.attach(slab, ring)
-    return slab, ring
-
-
-def make_scheduler(
-    workers: Workers,
-    slab: Slab,
-    ring: Ring | None,
-    plan: Plan,
-    batches: Batches,
-    infos: PendingInfos,
-    recording: Recording,
-    env_spec: EnvSpec,
-    *,
-    first_finished: bool,
-    disabled: bool,
-) -> Scheduler:
-    """Make the scheduler for a slab, compiled or portable as the slab is.
-
-    disabled: whether autoreset_mode is "disabled", so that a finished episode takes no action.
-    """
+    if tensors is not None:
+        tensors.pin(slab.memory)
+    batches, infos = Batches(slab, plan, copy=copy, debug=debug, tensors=tensors), PendingInfos(ring)
+    recording = Recording(slab.timing_arrays, workers.pids)
+    scheduler: Scheduler
     if ring is None:
-        return PortableScheduler(slab, batches, infos, plan.batch_size, first_finished=first_finished)
-    backend = workers.backend
-    return RingScheduler(
-        slab,
-        batches,
-        infos,
-        ring,
-        workers,
-        [ActionValues(space) for space in action_spaces(env_spec)],
-        first_finished=first_finished,
-        disabled=disabled,
-        spin=backend.spin,
-        play=backend.player() if isinstance(backend, InPlace) else None,
-        parent_times=recording.parent_times,
-    )
+        scheduler = PortableScheduler(slab, batches, infos, plan.batch_size, first_finished=first_finished)
+    else:
+        scheduler = RingScheduler(
+            slab,
+            batches,
+            infos,
+            ring,
+            workers,
+            [ActionValues(space) for space in components],
+            first_finished=first_finished,
+            disabled=disabled,
+            spin=backend.spin,
+            play=backend.player() if isinstance(backend, InPlace) else None,
+            parent_times=recording.parent_times,
+        )
+    return Parts(slab, ring, batches, infos, recording, scheduler)

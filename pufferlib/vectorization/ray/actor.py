@@ -20,16 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.errors import PufferError, WorkerError
-from pufferlib.telemetry.timeline import BUSY, WAITED, Recording
+from pufferlib.telemetry.timeline import BUSY, WAITED
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
-from pufferlib.vectorization.core.batch import Batches
 from pufferlib.vectorization.core.frames import complete_frames, messages_of
 from pufferlib.vectorization.core.messages import Call, Died, Done, EnvSpec, Failed, Message, Ready, Reply, Reset, moved
 from pufferlib.vectorization.core.plan import Plan, Seeds
 from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
 from pufferlib.vectorization.driver.dispatcher import Dispatcher
-from pufferlib.vectorization.driver.factory import attach_slab, make_scheduler
+from pufferlib.vectorization.driver.factory import attach_slab
 from pufferlib.vectorization.driver.pending_infos import PendingInfos
 from pufferlib.vectorization.driver.recovery import Recovery
 from pufferlib.vectorization.driver.scheduler import READY, Scheduler
@@ -299,29 +298,18 @@ class ActorService:
     def attach(self, format: Format) -> None:
         """Make the slab and everything else needed between send and recv, and start accepting calls."""
         workers, plan, env_spec = self._workers, self._plan, self._env_spec
-        self._slab, self._ring = slab, ring = attach_slab(
-            workers, plan, env_spec, format.reward_dtype, telemetry=format.telemetry
+        parts = attach_slab(
+            workers, plan, env_spec, format.reward_dtype, telemetry=format.telemetry, first_finished=True
         )
+        self._slab, self._ring, self._scheduler = parts.slab, parts.ring, parts.scheduler
+        slab = parts.slab
         self._columns = [
             column.reshape(slab.shape.num_slots, env_spec.num_agents, *column.shape[2:])
             for column in (slab.observations, slab.rewards, slab.terminations, slab.truncations, slab.masks)
         ]
-        batches, infos = Batches(slab, plan, copy=False, debug=False, tensors=None), PendingInfos(ring)
-        self._scheduler = make_scheduler(
-            workers,
-            slab,
-            ring,
-            plan,
-            batches,
-            infos,
-            Recording(slab.timing_arrays, workers.pids),
-            env_spec,
-            first_finished=True,
-            disabled=False,
-        )
         limits = self._task.tasks[0].limits if workers.backend.watched else Limits()
         watchdog = StepWatchdog(slab.doing[:, 0], self._num_envs, limits, self._first_env)
-        self._dispatcher = ActorDispatcher(workers, self._scheduler, infos, watchdog)
+        self._dispatcher = ActorDispatcher(workers, parts.scheduler, parts.infos, watchdog)
         self._actions = slab.actions_by_env
         self._unstarted: set[int] = set()  # workers that could not be started again
         self._ids = list(range(self._num_envs))

@@ -90,7 +90,7 @@ class Worker:
         self._claims = Claims(task.first_env)
         self._holdings: HeldEnvs | None = None  # during build: the environments that creators held before it
         self._held_envs: dict[int, HeldEnv] = {}  # those of them that the creators returned
-        self._env_spec = env_spec
+        self._env_spec, self._makes_now = env_spec, env_spec is None
         self._wrapped: set[int] = set()  # environments that users wrapped themselves
         self._early: set[int] = set()  # environments made by a call, before the reset that would make them
         self._num_resets = 0
@@ -104,7 +104,7 @@ class Worker:
 
     def build(self) -> None:
         """Make the environments and emit Ready, or Failed, unless they are made at their resets."""
-        if self._env_spec is not None:
+        if not self._makes_now:
             return
         self._holdings = HeldEnvs(dict(zip(self.task.env_ids, self.task.creators, strict=True)))
         for env_id in self.task.env_ids:
@@ -113,8 +113,9 @@ class Worker:
             except (Exception, SystemExit) as error:
                 self.failed(env_id, "__init__", error)
                 return
+        assert self._env_spec is not None
         self._holdings = None
-        self.emit(Ready(self.task.worker, EnvSpec.of(self.envs[self.task.env_ids[0]]), self._held_envs))
+        self.emit(Ready(self.task.worker, self._env_spec, self._held_envs))
 
     def _make(self, env_id: int) -> None:
         """Make an environment, replacing any existing one with its id."""
@@ -132,7 +133,7 @@ class Worker:
         env = self.envs[env_id] = emulate(raw_env, **self.task.wrap_kwargs)
         env_spec = EnvSpec.of(env)
         if self._env_spec is None:
-            self._env_spec = env_spec
+            self._env_spec, self._makes_now = env_spec, env_spec is None
         try:
             require_same_spec(self._env_spec, first, env_spec, env_id)
         except SpaceError:
