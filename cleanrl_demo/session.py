@@ -4,11 +4,11 @@
 a trainer's ``learn``, and evaluates the policy on fresh seeds. A ``Session`` divides a run into stretches that end in
 checkpoints. Since the state of environments cannot be saved, all of them are reset after each stretch, with seeds that
 follow from the run's seed and the checkpoint's number. An uninterrupted run therefore does the same as one that is
-resumed there.
+resumed at a checkpoint.
 
-Between checkpoints, ``newest.pt`` saves what has been learnt since, at intervals of time. The run itself is unaffected,
-since what it learns must not depend on a clock. A run resumed from ``newest.pt`` resets its environments there, and so
-ends differently.
+Between checkpoints, the latest training state is saved to ``newest.pt`` at regular intervals. This does not affect the
+run: no environment is reset, because the result must not depend on the clock. A run resumed from ``newest.pt``,
+however, resets its environments at that point, and so ends differently.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Session:
         env: Callable[..., Any] | None = None,
         run_config: RunConfig | None = None,
     ) -> None:
-        """env: a creator of environments, if config does not name them. run_config: as in ``run``."""
+        """env: a creator that is used instead of ``config.env``, if any. run_config: as in ``run``."""
         self.run_config = config if run_config is None else run_config
         self.vec, self.learner, self.config, self.report = vec, learner, config, report
         self.videos, self.folder, self.origin, self.env = videos, folder, origin, env

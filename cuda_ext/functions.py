@@ -65,7 +65,11 @@ class Shape:
 
     @classmethod
     def of(cls, num_agents: int, observation_size: int, network_width: int = 0, num_weights: int = 0) -> Shape:
-        """Return the layout for environments with num_agents agents: a thread per agent, up to MOST_THREADS."""
+        """Return the layout for environments with num_agents agents.
+
+        Each agent has a thread, or as few agents as possible share one of at most MOST_THREADS threads. Above
+        NUM_LANES agents, the number of threads is a multiple of NUM_LANES.
+        """
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
         else:

@@ -1,4 +1,4 @@
-"""``make``: vectorize any number of environments of any kind on any backend."""
+"""``make``: vectorize any number of environments on any of the backends."""
 
 from __future__ import annotations
 

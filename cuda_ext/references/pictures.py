@@ -1,6 +1,6 @@
 """Draw pictures of Tag: a square field with agents, and above it the numbers of agents and the time.
 
-Shapes are functions of signed distance, in pixels, so that their edges are smooth. Drawing needs only NumPy.
+Shapes are signed distance functions, in pixels, which makes their edges smooth. Drawing needs only NumPy.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ def _elements(path: Path, sample: Any) -> Any:
 
 
 def _true_length(sample: Sequence[Any] | Array) -> Sequence[Any] | Array:
-    """Return a tuple, list or array with a correct length; convert subclasses, which may report a wrong one."""
+    """Return the sample as a plain tuple, list or array, since a subclass may report the wrong length."""
     if type(sample) in (tuple, list, np.ndarray):
         return sample
     return np.asarray(sample) if isinstance(sample, np.ndarray) else tuple(iter(sample))
@@ -314,7 +314,7 @@ def describe(sample: Any) -> str:
 def split(node: Record, sample: Any) -> Sequence[Any] | Array:
     """Return the parts of a Dict's or Tuple's sample in the order of the node's children.
 
-    Raises SpaceError if the sample has another type, or missing or extra parts.
+    Raises SpaceError if the sample is of the wrong type, or if parts are missing or extra.
     """
     path, keys = node.path, node.keys
     if keys is None:

@@ -149,7 +149,10 @@ def _training_result(
 def _new_policy(
     vec: VecEnv, pool: PolicyPool, *, query: tuple[Any, ...], make: OracleCreator, seed: int
 ) -> tuple[Content, str | None]:
-    """Return the content and the seat of an oracle's new policy. query: the name and the arguments of its method."""
+    """Make a policy with an oracle, and return its content and seat.
+
+    query: the oracle's method to call, by name, and its arguments.
+    """
     method, *arguments = query
     policy = getattr(make(vec, pool, seed), method)(*arguments)
     return (pool.origin(policy), _weights(pool, policy)), pool[policy].seat

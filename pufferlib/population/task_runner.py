@@ -85,8 +85,8 @@ class FailedTask(NamedTuple):
 class LostTask(NamedTuple):
     """The result of a task whose worker died or was ended because the task timed out.
 
-    reason: what happened, as text. advice: what the user can do, without a final period; ends the error that is raised
-    once the task has been lost too often.
+    reason: what happened, as text. advice: what the user can do, without a final period; the last sentence of the error
+    message once the task has been lost too often.
     """
 
     reason: str

@@ -157,7 +157,7 @@ def _of_main(specs: Iterable[EnvSpec]) -> dict[str, object]:
 
 
 def _sendable(spec: EnvSpec) -> EnvSpec:
-    """Return a specification if it can be pickled, else one whose entry point raises the reason."""
+    """Return the specification if it can be pickled, else one whose entry point raises PlanError with the reason."""
     try:
         _by_value((spec, _of_main([spec])))
         return spec
@@ -167,7 +167,7 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
 
 @dataclasses.dataclass(frozen=True)
 class _Refusal:
-    """An entry point that stands in for one that could not be sent, and raises the reason."""
+    """An entry point that stands in for one that could not be sent, and raises PlanError with the reason."""
 
     env_id: str
     reason: str

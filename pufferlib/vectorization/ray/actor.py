@@ -350,7 +350,10 @@ class ActorService:
             return sealed(answer)
 
     def _clock(self, kind: int) -> None:
-        """Add the seconds since the last call to telemetry.BUSY or WAITED if the worker runs in this process."""
+        """Credit ``worker_times[kind]`` with the seconds since the previous call, if the worker runs in this process.
+
+        kind: BUSY or WAITED, of telemetry/timeline.py.
+        """
         if self._task.in_place:
             now_s = time.perf_counter()
             self._slab.worker_times[0, kind] += now_s - self._clocked_s

@@ -187,7 +187,10 @@ class Worker:
         self._doing[0] = 0
 
     def clock(self, kind: int) -> None:
-        """Add the seconds since the last call to telemetry.BUSY or WAITED; the compiled loop does so itself."""
+        """Credit ``worker_times[kind]`` with the seconds since the previous call; the compiled loop does this itself.
+
+        kind: BUSY or WAITED, of telemetry/timeline.py.
+        """
         now_s = perf_counter()
         self._worker_times[kind] += now_s - self._clocked_s
         self._clocked_s = now_s
