@@ -151,12 +151,13 @@ def play(
     """Evaluate a policy, and return the evaluation.
 
     greedy: take the most likely actions instead of sampling them. torch_threads: the number of threads that torch uses
-    meanwhile. device: only for backend "cuda", whose environments run there; policies stay on the CPU. video: a .gif or .mp4 file
-    for the first ``num_videos`` episodes, one after another, or a folder with a file for each. With several
+    meanwhile. device: only for backend "cuda", whose environments run there; policies stay on the CPU. video: a .gif or
+    .mp4 file for the first ``num_videos`` episodes, one after another, or a folder with a file for each. With several
     environments these are the first episodes of the first environments. snapshots: the steps of the first environment's
     first episode to save as pictures in snapshots_folder, along with a GIF of the episode. watch: the terminal in which
-    to show play, with a single environment. For the other arguments, see ``evaluate`` and ``pufferlib.make``. Raises
-    PlanError for impossible requests before anything is played.
+    to show play, with a single environment. For the other arguments, see ``evaluate`` and ``pufferlib.make``.
+
+    Raises PlanError for impossible requests before anything is played.
     """
     from cleanrl_demo.film import RGB
     from cleanrl_demo.video import Reel, Snapshots, render_mode
