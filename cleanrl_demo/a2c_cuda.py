@@ -58,7 +58,7 @@ def resume(
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
-    """Train each team once on a rollout; return the losses, (teams, losses)."""
+    """Train each team once on a rollout; return this process's share of the losses, (teams, losses)."""
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []
     for team in learner.teams:

@@ -158,7 +158,7 @@ def resume(
 
 @dataclass
 class Learner:
-    """The training state, which checkpoints save. version: how often the policy has been updated."""
+    """The training state, which checkpoints save. version: the number of updates of the policy so far."""
 
     actor: Actor
     optimizer: torch.optim.Optimizer
@@ -346,7 +346,7 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
 
 
 def outlook(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
-    """Return the distributions and values of lines, (steps * agents, …): ``Actor.unroll``, but for any policy."""
+    """Return the distributions and values of lines, (steps * agents, …), as ``Actor.unroll`` does, for any policy."""
     if actor.recurrent:
         return actor.unroll(observations, states, starts)
     distribution, values, _ = actor(observations.flatten(0, 1))
@@ -370,7 +370,8 @@ def vtrace(
     log_ratios: each action's log probability by the policy that learns, minus that by the policy that played. rewards,
     terminations, truncations: the action's outcome. values: the value of each row's own observation, by the policy that
     learns; the targets are values + corrections. A row whose mask is set is followed by the row of the next
-    observation. If the policy that learns is the one that played, both results are generalised advantage estimates.
+    observation. If the policy that learns is the one that played, and both bounds are 1 or more, both results are
+    generalised advantage estimates.
     Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2, here in the advantages as
     well.
     """

@@ -24,7 +24,7 @@ COLORS = {"environments": "cyan", "inference": "green", "learning": "magenta"}
 
 @dataclass(frozen=True)
 class Dashboard:
-    """A snapshot of a run's progress, drawn by rich. Seconds are training time; steps are the trainer's.
+    """A snapshot of a run's progress, drawn by rich. Seconds are training time; a step is one action of one agent.
 
     shares: each phase's share of the time, adding up to 1; empty if unknown.
     episodes, learning, infos: values, keyed by display name.

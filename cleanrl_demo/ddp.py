@@ -37,7 +37,7 @@ __all__ = ["alike", "gathered", "is_first", "joined", "of_this_rank", "require_a
 def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]:
     """Join the processes that torchrun started; yield this process's settings and those of the whole run.
 
-    ``num_envs`` and ``seed`` become this process's share; only the first process prints and writes files. plan: for
+    A process has its share of ``num_envs`` and its own seed; only the first one prints and writes files. plan: for
     num_envs="auto", returns how many environments fit in this process's memory; every process then gets the smallest of
     these numbers. Raises PlanError if there are fewer environments than processes.
     """
@@ -108,9 +108,9 @@ def gathered(value: Any) -> Any:
 
 
 def of_this_rank(values: Any) -> Any:
-    """Return this process's value from what ``gathered`` returned.
+    """Return this process's value from what ``gathered`` returned; with one process, all of it.
 
-    Raises CheckpointError if it was gathered from a different number of processes.
+    Raises CheckpointError if there are several processes and a different number gathered it.
     """
     if not several():
         return values

@@ -5,7 +5,7 @@
 The part that trainers most often get wrong is in ``Replay``. It pairs each agent's row with that agent's next row by
 ``agent_ids``, whichever batches they arrive in, and keeps the pair only if the next row's mask is set, so that reset
 rows, crash rows and the padding of absent agents are never learnt from. After a truncation, the next row is the one
-whose flag is set, and the value of its observation counts; after a termination, no further value is added.
+whose truncation is set, and the value of its observation counts; after a termination, no further value is added.
 
 Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015 (DQN), and van Hasselt
 et al., arXiv:1509.06461 (double DQN).
@@ -203,7 +203,7 @@ class Greedy(nn.Module):
     ) -> np.ndarray:
         """Return each row's best action or, with probability epsilon, a random allowed one: zero-based, int64 (rows,).
 
-        generator: a CPU generator, since the choice is made there.
+        generator: one on the CPU, where the choice is made.
         """
         q_values = self.network(observations, None, mask)[0].cpu()
         mask = None if mask is None else mask.cpu()
@@ -300,8 +300,8 @@ def targets(
 
     rewards, terminations: (rows,), the outcomes of these actions. online, target: (rows, num_actions), the Q-values of
     the next observations by the trained network, which chooses the action, and by the target network, which values that
-    choice: a single network would take its own errors for gains. mask: bool, the actions allowed there; None allows
-    all.
+    choice: a single network would take its own errors for gains. mask: bool (rows, num_actions), the actions allowed
+    after the next observations; None allows all.
     Source: van Hasselt et al., arXiv:1509.06461, eq. 4.
     """
     best = allowed(online, mask).argmax(1, keepdim=True)

@@ -58,10 +58,11 @@ class Subject:
         wrap_kwargs: Mapping[str, Any] | None = None,
         trust: bool = False,
     ) -> Subject:
-        """Return the subject for a policy's file or a run's folder, or for the names of a policy and an environment.
+        """Return the subject for a policy's file or a run's folder, or for an environment and the name of a policy.
 
-        env: the environment to use instead of the file's. env_kwargs, wrap_kwargs: override single arguments of the
-        file's. trust: see ``read_policy``. Raises CheckpointError if there is no readable policy, PlanError for
+        target: the file, the folder or the environment. policy, policy_kwargs: a policy for an environment: "random" or
+        module:Class, and its arguments. env: the environment to use instead of the file's. env_kwargs, wrap_kwargs:
+        override single arguments of the file's. trust: see ``read_policy``. Raises CheckpointError if there is no readable policy, PlanError for
         arguments that do not go together, and RegistryError if the file's environment is not found.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})

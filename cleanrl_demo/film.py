@@ -21,7 +21,10 @@ RGB = "rgb_array"
 
 
 class Film:
-    """The pictures of an episode, at most MAX_FRAMES, scaled down to max_side pixels and kept compressed."""
+    """The pictures of an episode, scaled down to fit max_side × max_side pixels and kept compressed.
+
+    fps: pictures per second. The caller stops adding pictures when the film is ``full``; iterating yields them.
+    """
 
     def __init__(self, fps: float = FPS, max_side: int = MAX_SIDE) -> None:
         self.fps, self.max_side = fps, max_side
@@ -39,7 +42,7 @@ class Film:
 
     @property
     def limit(self) -> str:
-        """The suffix of the file's name if pictures were left out, such as "-first-2000"; else ""."""
+        """A suffix for the file's name: such as "-first-2000" if pictures were left out, else ""."""
         return f"-first-{len(self)}" if self.num_left_out else ""
 
     def add(self, picture: Any) -> None:
@@ -49,7 +52,10 @@ class Film:
         self._frames.append((zlib.compress(frame.tobytes(), 1), frame.shape))
 
     def count(self, rewards: np.ndarray, masks: np.ndarray, picture: Any) -> None:
-        """Add a step of an episode: its agents' rewards, and a picture, or None if the film is full."""
+        """Add a step of an episode: the rewards of its valid rows to the return, and its picture to the film.
+
+        masks: which rows are valid. picture: None if the film is full; the picture is then counted as left out.
+        """
         self.episodic_return += float(rewards[masks].sum())
         if picture is None:
             self.num_left_out += 1
@@ -62,9 +68,10 @@ class Film:
 
 
 def save(path: Path, films: Sequence[Film]) -> None:
-    """Write films, one after another, to a single file, atomically. Raises PlanError unless it is a .gif or .mp4.
+    """Write films, one after another, to a single .gif or .mp4 file, atomically, at the first film's ``fps``.
 
-    A GIF needs Pillow, an MP4 imageio-ffmpeg; raises MissingExtra if the package is not installed.
+    At least one film must have a picture. Raises PlanError for another extension, and MissingExtra if the package for
+    the format is not installed: Pillow for a GIF, imageio-ffmpeg for an MP4.
     """
     frames, fps = [film for film in films if len(film)], films[0].fps
     with written_whole(path) as part:
@@ -72,7 +79,7 @@ def save(path: Path, films: Sequence[Film]) -> None:
 
 
 def save_picture(path: Path, picture: np.ndarray) -> None:
-    """Write a picture, uint8 (height, width, 3), to a PNG, atomically."""
+    """Write a picture, uint8 (height, width, 3), to a PNG file, atomically."""
     with written_whole(path) as part:
         _pillow().fromarray(picture).save(part, format="PNG")
 
@@ -128,7 +135,7 @@ def _ffmpeg() -> Any:
 
 
 def checked_picture(picture: Any) -> np.ndarray:
-    """Return a picture as an array. Raises PlanError unless it is uint8 (height, width, 3)."""
+    """Return the picture unchanged. Raises PlanError unless it is a non-empty array, uint8 (height, width, 3)."""
     array = np.asarray(picture) if isinstance(picture, np.ndarray) else np.zeros(0)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
         kind = f"{array.dtype} {array.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
@@ -139,7 +146,7 @@ def checked_picture(picture: Any) -> np.ndarray:
 
 
 def scaled(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Return a picture scaled down, in proportion, to fit a size, (width, height); unchanged if it already fits."""
+    """Return a picture scaled down in proportion to fit ``size``, (width, height); unchanged if it already fits."""
     height, width = picture.shape[:2]
     ratio = min(1.0, size[0] / width, size[1] / height)
     if ratio == 1.0:

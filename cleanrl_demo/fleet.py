@@ -135,7 +135,7 @@ class Fleet:
         return [rollout for _, rollout, _ in results], [lag for *_, lag in results]
 
     def charts(self) -> dict[str, float]:
-        """Return the actors' steps per second, and the numbers of losses, keyed by TensorBoard name."""
+        """Return the steps per second of actors and nodes, and the numbers of losses, keyed by TensorBoard name."""
         speeds: dict[str, float] = {}
         for member in self.members:
             if member.steps_per_s:

@@ -8,7 +8,7 @@
 ``[oracle_kwargs]`` are fields of the trainer's ``Config``. ``num_envs``, ``backend``, ``num_workers`` and
 ``batch_size`` are those of the VecEnv in which responses are learnt; payoffs are sampled in another one. In a league
 with ``[workers]``, the workers learn the responses of all seats at the same time, each in its own VecEnv. Settings that
-the league determines, such as the seed, are rejected.
+the league determines, such as the seed, are rejected; with ``[workers]`` these four are as well.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def dqn_oracle(setup: Setup, **settings: Any) -> LeagueOracle:
 
 
 class LeagueOracle:
-    """An oracle that makes a ``LearnedOracle`` for each policy, seeded by the league's seed and the size of the pool.
+    """An oracle that makes a new ``LearnedOracle`` for each request, seeded by the league's seed and the pool's size.
 
     A league that is interrupted and resumed therefore gives the same policies. nash_conv, evaluate: the methods of
     ``ExactOracle`` for games whose environments number information states, else None. Raises PlanError for invalid

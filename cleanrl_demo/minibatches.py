@@ -40,7 +40,7 @@ def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple
 
 
 def as_one(policy: nn.Module) -> torch.Tensor:
-    """Move all weights into one vector and their gradients into another; return the first.
+    """Move a policy's weights into one vector, with a gradient of zeros, and return it.
 
     The policy keeps views of both. Clipping and applying gradients takes a few operations on one long vector instead of
     as many on each of a dozen small tensors, which took a quarter of an update's time.

@@ -57,10 +57,11 @@ class Needs:
 def as_many_as_fit(
     trial: Trial, device: str, rows_per_env: int, most: int, *, free: float | None = None, share: float = SHARE
 ) -> tuple[int, Needs]:
-    """Return how many environments fit on a device, at most ``most``, and what they need.
+    """Return how many environments fit on a device, at most ``most``, and their memory needs.
 
-    rows_per_env: one environment's rows in a rollout. free: available bytes; by default all that are free now. share:
-    the fraction of them to plan with. Raises PlanError if not even one environment fits.
+    trial: plays with a number of environments. rows_per_env: one environment's rows in a rollout. free: the available
+    bytes; by default all that are free now. share: the fraction of them to plan with. Raises PlanError if not even two
+    environments fit.
     """
     free = free_nbytes(device) if free is None else free
     budget = share * free
@@ -76,7 +77,7 @@ def as_many_as_fit(
 def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
     """Return the memory needs of environments, from trials with ``num_envs`` and twice as many.
 
-    If memory runs out, the trials have fewer environments. Raises PlanError if not even two fit, since nothing can
+    If those do not fit into ``budget`` bytes, fewer are tried. Raises PlanError if not even two fit, since nothing can
     be predicted then.
     """
     for few in halved(num_envs):
@@ -128,7 +129,7 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
 
 
 def ran_out(error: BaseException | None) -> bool:
-    """Return whether memory ran out, judging by an error and its causes; a failed capture raises a different error."""
+    """Return whether an error or one of its causes is a lack of memory, as when it makes a graph's capture fail."""
     while error is not None:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
             return True

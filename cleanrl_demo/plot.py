@@ -124,7 +124,7 @@ def read(run_folder: Path, tag: str) -> Curve:
 
 
 def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve]:
-    """Return the curve of each run that has the scalar, keyed by folder; runs may end before they store any.
+    """Return the curve of each run that has the scalar, keyed by folder; a run may have ended before it stored any.
 
     Raises PlanError if none has it, a folder is not a run's, or x is not one of AXES.
     """

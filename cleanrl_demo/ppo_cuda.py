@@ -1,15 +1,15 @@
-"""PPO that runs entirely on the device, where the environments are a kernel.
+"""PPO that runs entirely on the device, where a kernel simulates the environments.
 
     python -m cleanrl_demo.ppo_cuda --env tag/grid --separate
     python -m cleanrl_demo.ppo_cuda --env tag/grid --num-envs 64 --device host      without a GPU
 
-An iteration plays ``rollout_length`` steps of all environments, estimates advantages and updates the policies. None of
-its operations depend on a value on the device, so the host never waits for one, and on a GPU the whole iteration is one
+An iteration plays ``rollout_length`` steps of all environments, estimates advantages and updates the policies. The
+host never needs a value from the device to continue, so it never waits for one, and on a GPU the whole iteration is one
 CUDA graph, which is replayed. For the same reason rows are never selected by their masks: invalid rows get weight 0. An
-iteration's losses, episodes and step count are read while the next one runs.
+iteration's losses, episode statistics and step count are read while the next one runs.
 
-A rollout has a row for each step and agent: the observation, the action and, one step later, its outcome. Nothing is
-learnt from a transition whose next row has its mask unset. A truncated transition is valued by the next row, which has
+A rollout has a row for each step and agent: the observation, the action and the action's outcome. Nothing is learnt
+from a transition whose outcome has its mask unset. A truncated transition is valued by the next row, which has
 the episode's last observation: the next episode begins one row later (autoreset_mode="next_step").
 
 All agents share one policy, or each team has its own, with its own optimizer and schedule (``--separate``, or tables
@@ -159,7 +159,7 @@ class Team:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the optimizer from a ``state_dict``. Raises ValueError if it does not match the weights.
 
-        Older checkpoints store the parameters' values one after another, without alignment gaps.
+        Also accepts older checkpoints, which store the parameters' values one after another, without alignment gaps.
         """
         moments = {
             index: {name: self._aligned(values) if values.ndim else values for name, values in param_state.items()}
@@ -170,7 +170,10 @@ class Team:
             self.optimizer.param_groups[0]["lr"] = self.rate  # loading replaced it with a copy
 
     def _aligned(self, numbers: Tensor) -> Tensor:
-        """Return one value per weight in the weights' aligned order."""
+        """Return numbers of an optimizer, one for each weight, in the weights' aligned order.
+
+        Raises ValueError if their count does not match the weights.
+        """
         if numbers.shape == self.weights.shape:
             return numbers
         parts = [part.numel() for part in self.actor.policy.parameters()]
@@ -182,7 +185,7 @@ class Team:
         return aligned_numbers
 
     def set_rate(self, num_steps: int, total_steps: int) -> float:
-        """Set the learning rate to that after ``num_steps`` steps, without waiting for the device; return it."""
+        """Set the learning rate that the schedule has after ``num_steps`` steps, and return it. Never waits."""
         rate = rate_at(self.schedule, self.first_rate, num_steps, total_steps)
         if self.weights.is_cuda:
             self.rate.fill_(rate)
@@ -192,9 +195,10 @@ class Team:
 
 
 def aligned(policy: nn.Module) -> Tensor:
-    """Move the weights into one vector and the gradients into another; return the first.
+    """Move a policy's weights into one vector, with a gradient of zeros, and return it.
 
-    Like ``minibatches.as_one``, but each parameter begins at a multiple of ALIGNMENT, with zeros in between.
+    The policy keeps views of both. Unlike in ``minibatches.as_one``, each parameter begins at a multiple of ALIGNMENT,
+    with zeros in between.
     """
     parts = list(policy.parameters())
     begins = begins_of([part.numel() for part in parts])
@@ -209,14 +213,14 @@ def aligned(policy: nn.Module) -> Tensor:
 
 
 def begins_of(sizes: Sequence[int]) -> list[int]:
-    """Return each part's offset, a multiple of ALIGNMENT, and the end of the last part. sizes: the parts' sizes."""
+    """Return the offset of each part, a multiple of ALIGNMENT, then the padded total size. sizes: the parts' sizes."""
     return [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
 
 
 def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> float:
     """Return the learning rate after ``num_steps`` steps. Raises PlanError for an invalid schedule.
 
-    schedule: as in Config. first: the initial rate, for schedules that name no rates.
+    schedule: as in Config. first: the initial rate of a named schedule; one with its own rates ignores it.
     """
     if schedule in SCHEDULES:
         return first * SCHEDULES[schedule](min(1.0, num_steps / total_steps))
@@ -263,7 +267,7 @@ def resume(
 ) -> tuple[Config, Result]:
     """Resume the run in a folder (see ``session.resumed``); return its settings and its result.
 
-    Raises PlanError unless there are as many processes as began it.
+    Raises PlanError unless as many processes resume the run as began it.
     """
     require_as_many(checkpoint_path(folder).parent)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
@@ -283,9 +287,10 @@ MOST_SHUFFLED = 2**31 - 1
 
 
 def require_shuffled(config: Any, rows: Sequence[int]) -> None:
-    """Raise PlanError if torch's randperm cannot shuffle the rows on a GPU. rows: how many each team has in a rollout.
+    """Raise PlanError if a rollout has too many rows for the GPU to shuffle. rows: how many each team has.
 
-    randperm numbers the rows with an int, and draws a random number for each.
+    torch's randperm numbers a team's rows with an int, and draws a random number for each in every epoch. A CUDA graph
+    counts its random numbers in an unsigned int.
     """
     num_epochs = getattr(config, "num_epochs", 0)
     if torch.device(config.device).type != "cuda" or num_epochs == 0:
@@ -382,7 +387,7 @@ class Rollout:
 
     @torch.no_grad()
     def play(self) -> None:
-        """Play ``rollout_length`` steps, starting from the last observations."""
+        """Play ``rollout_length`` steps, starting from the last observations, and store them."""
         self.observations[0] = self.observations[-1]
         for step in range(self.num_steps):
             for team in self.learner.teams:
@@ -442,7 +447,10 @@ def advantages(
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
-    """Train each team on a rollout for ``num_epochs`` epochs; return the last epoch's losses, (teams, losses)."""
+    """Train each team on a rollout for ``num_epochs`` epochs.
+
+    Return this process's share of the last epoch's losses, (teams, losses), averaged over the minibatches.
+    """
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []
     for team in learner.teams:
@@ -470,7 +478,10 @@ def ppo_step(
     returns: Tensor,
     masks: Tensor,
 ) -> Tensor:
-    """Take a gradient step on PPO's loss; return the values of ``Config.losses``. masks: 1 for valid rows, else 0."""
+    """Take a gradient step on PPO's loss; return this process's share of each of ``Config.losses``.
+
+    masks: 1 for valid rows, else 0.
+    """
     shares, normalized = weighed(advantages, masks, config.advantage_floor)
     distribution, values, _ = team.actor(observations)
     log_ratios = distribution.log_prob(discrete_actions, advantages[:, None]) - old_log_probs
@@ -489,8 +500,9 @@ def ppo_step(
 def weighed(advantages: Tensor, masks: Tensor, floor: float) -> tuple[Tensor, Tensor]:
     """Return each row's weight in a mean over the valid rows of all processes, and the normalized advantages.
 
-    The latter are centred on their mean and divided by their deviation, but at least by ``floor``. Processes wait for
-    each other only once: the count and both moments are summed together, in float64; the variance follows from them.
+    The latter are centred on their mean and divided by their standard deviation or ``floor``, whichever is larger.
+    Processes wait for each other only once: the count and both moments are summed together, in float64; the variance
+    follows from them.
     """
     weighted = (advantages * masks).double()
     sums = total(torch.stack([masks.sum(dtype=weighted.dtype), weighted.sum(), weighted.square().sum()]))
@@ -501,7 +513,7 @@ def weighed(advantages: Tensor, masks: Tensor, floor: float) -> tuple[Tensor, Te
 
 
 def descend(team: Team, loss: Tensor, config: DeviceConfig) -> None:
-    """Take a gradient step on a loss, or on this process's share of it; the gradient's norm is bounded."""
+    """Take a gradient step on the sum of the processes' losses, with the gradient's norm clipped."""
     gradient = team.weights.grad
     assert gradient is not None
     gradient.zero_()
@@ -519,7 +531,7 @@ def learn(
 ) -> None:
     """Alternate between playing and updating until ``total_steps`` transitions have been learnt from.
 
-    An iteration's results are read while the next one runs, unless newest.pt is due or the stretch may be over.
+    An iteration's results are read while the next one runs; or at once, if newest.pt is due or the stretch may be over.
     """
     report = session.report
     with on_own_stream(config.device):

@@ -201,7 +201,7 @@ def seats_of_run(vec: pufferlib.VecEnv, config: Config) -> tuple[Seat, ...]:
 
 
 class League:
-    """A matchmaker that gives the learner each seat in turn, and draws opponents for the others."""
+    """A matchmaker that gives the learner each seat in turn, and draws opponents for the other seats."""
 
     def __init__(self, num_seats: int, learner: Learner, meet: str, seed: int) -> None:
         if num_seats < 2:
@@ -237,8 +237,8 @@ class League:
 def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
     """Return the learner's margins over random play and over its oldest version in each seat, keyed by name.
 
-    A margin is the learner's mean return in a seat minus that of the opponent in the same seat, over at least
-    VERSUS_EPISODES episodes each. The opponent plays all other seats.
+    A margin is the learner's mean return in a seat minus that of the opponent in the same seat, each over at least
+    VERSUS_EPISODES episodes. The opponent plays all other seats.
     """
     pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
     chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}

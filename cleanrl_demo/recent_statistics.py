@@ -14,7 +14,7 @@ RESERVED_KEYS = {"env_id", "agent_id", "env", "episode", "score", "restarted", "
 
 
 def numbers_in(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an info with only its numbers and strings, and nested dicts of these."""
+    """Return a copy of an info with only the numbers, the strings, and nested dicts of these."""
     values = {key: numbers_in(value) if isinstance(value, Mapping) else value for key, value in info.items()}
     return {key: value for key, value in values.items() if isinstance(value, (*NUMBERS, str, dict))}
 

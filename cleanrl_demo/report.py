@@ -52,7 +52,7 @@ class Lines:
 
 
 def default_console() -> Console | Lines:
-    """Return the console to which a run prints."""
+    """Return the console to which a run prints: rich's, or ``Lines`` if rich is not installed."""
     try:
         from rich.console import Console
     except ImportError:
@@ -68,9 +68,9 @@ class Report:
 
     - ``charts/SPS``: steps per second, the mean since training began or was resumed; ``charts/seconds``: seconds of
       training so far, including those before it was resumed;
-    - ``charts/episodic_return``, ``episodic_length`` and ``score`` of the last hundred episodes; ``charts/restarts``:
-      the number of environments restarted, if any; ``charts/return_of/…``: with several agents, the return of each in
-      these episodes, or the mean for each type of agents;
+    - ``charts/episodic_return``, ``episodic_length`` and ``score``: means over the last hundred episodes;
+      ``charts/return_of/…``: with several agents, the same for the return of each agent or type of agents;
+      ``charts/restarts``: the number of times that environments were restarted, if any;
     - ``charts/share_environments``, ``share_inference`` and ``share_learning``: each phase's share of the time so far;
     - ``actors/…``: with remote actors, the steps per second of each actor and of each node, as the trainer reports
       them;

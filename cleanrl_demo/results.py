@@ -36,9 +36,10 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run. seconds: the duration of training alone. began: the Unix time at which it began.
+    """The result of a run. began: the Unix time at which training began or was last resumed.
 
-    episodes: the episodes of the evaluation after training.
+    seconds: the duration of training, including the time before it was resumed. episodes: those of the evaluation after
+    training.
     """
 
     actor: Actor
@@ -170,7 +171,7 @@ def charts(episodes: Collection[Episode]) -> dict[str, float]:
 
 
 def summary(config: Any, result: Result) -> str:
-    """Return the text printed at the end of a run: how good the policy is, how long it took, and what to try next."""
+    """Return the text printed at the end of a run: the policy's results, the training time, and what to try next."""
     score = "" if result.score is None else f"score {result.score:.3f}, "
     lines = [
         f"{config.env}: {score}mean return {result.mean_return:.3f} over {len(result.episodes):,} fresh episodes, "

@@ -14,7 +14,7 @@ EPSILON = 1e-8
 
 
 class RewardProcessing:
-    """A function from batches to (rewards, terminations).
+    """A callable that takes batches and returns (rewards, terminations).
 
     normalize: divide rewards by the running deviation of discounted returns, not of rewards, so that the critic's
     targets are of about the same size, however frequent rewards are. bound: the largest magnitude of a reward; None: no
@@ -96,6 +96,6 @@ class RewardProcessing:
         return lost
 
     def _lives_of(self, info: Mapping[str, Any]) -> Iterable[tuple[int, float]]:
-        """Return (agent id, lives) pairs of an info; a vector environment reports all copies in one."""
+        """Return (agent id, lives) pairs from an info; a vector environment's info has the lives of all copies."""
         first = int(info.get("agent_id", info["env_id"] * self.agents_per_env))
         return enumerate(np.ravel(info["lives"]).tolist(), first)

@@ -83,7 +83,10 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def saying_where(folder: Path) -> Iterator[None]:
-    """Add to a RegistryError the directory in which the run began, if it is another: the name may be found there."""
+    """Add to a RegistryError from the block the directory in which a run began, unless it is the current one.
+
+    The name may be found there. folder: the run's folder.
+    """
     try:
         yield
     except pufferlib.RegistryError as error:

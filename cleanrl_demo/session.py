@@ -121,7 +121,7 @@ class RunConfig:
             raise PlanError(f"device={self.device!r} is none that torch knows; use cpu or cuda") from error
 
     def require(self, expected: str, fits: Callable[[Any], bool], *names: str) -> None:
-        """Raise PlanError unless the named settings pass a test. expected: the allowed values, for the message."""
+        """Raise PlanError unless ``fits`` accepts the named settings. expected: the allowed values, for the message."""
         for name in names:
             if not fits(getattr(self, name)):
                 raise PlanError(f"{name}={getattr(self, name)!r} is out of bounds; use {expected}")
@@ -138,7 +138,7 @@ class RunConfig:
 
 
 class Learner(Protocol):
-    """The interface of learners: ``actor`` has the policy, and ``state`` returns all that ``restore`` needs."""
+    """The interface of learners: ``restore`` restores what ``state`` returned; num_steps: transitions learnt from."""
 
     actor: Actor
     num_steps: int
@@ -179,7 +179,7 @@ class Session:
         self.num_turns, self.next_save_s = 0, 0.0
 
     def stretches(self) -> Iterator[int]:
-        """Yield the last step of each stretch, and write a checkpoint after it."""
+        """Reset all environments at the start of each stretch, yield its last step, and then write a checkpoint."""
         every, total_steps = self.config.checkpoint_every, self.config.total_steps
         while self.learner.num_steps < total_steps:
             self.vec.async_reset(seed=self.seed)
@@ -200,7 +200,7 @@ class Session:
         return True
 
     def is_due(self) -> bool:
-        """Return whether ``save_newest`` is due, the same in all processes. Call it between updates."""
+        """Return whether ``save_newest`` is due, with the same answer in all processes. Call it between updates."""
         if self.config.checkpoint_minutes is None:
             return False
         news = self.learner.num_steps > self.num_kept
@@ -211,7 +211,7 @@ class Session:
         return self.num_turns % TURNS_TOGETHER == 0 and bool(gathered(due)[0])
 
     def save_newest(self) -> None:
-        """Save the current training state to newest.pt, from which a resumed run ends differently."""
+        """Save the current training state to newest.pt. A run resumed from it ends differently."""
         began_s = time.monotonic()
         self.save(self.folder, NEWEST)
         ended_s = time.monotonic()
@@ -262,7 +262,8 @@ class Session:
     def break_off(self) -> None:
         """Save the current policy, and print how to resume the run or evaluate the policy.
 
-        The checkpoint is not updated: only from the end of a stretch can a run be resumed to the same end.
+        Does nothing without a folder. The checkpoint is not updated: only from the end of a stretch can a run be
+        resumed to the same end.
         """
         folder, learner, console = self.folder, self.learner, self.report.console
         if folder is None:
@@ -287,7 +288,7 @@ class Session:
             console.print(line, soft_wrap=True, markup=False)
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restore a checkpoint. Raises CheckpointError if it does not fit the environment and policy."""
+        """Restore a checkpoint. Raises CheckpointError if it does not fit the environment, policy or processes."""
         try:
             self.learner.restore(checkpoint["learner"])
         except (RuntimeError, ValueError) as error:
@@ -368,7 +369,7 @@ def run(
 
 
 def _report_resumption(session: Session, checkpoint: Path | None) -> None:
-    """Print where a run is resumed, except from checkpoint.pt when newest.pt has nothing later."""
+    """Print from which step and file a run is resumed; nothing for checkpoint.pt, unless newest.pt is later."""
     if checkpoint is None:
         return
     newest = later(checkpoint.parent)
@@ -434,7 +435,7 @@ def origin_of(config: RunConfig, env: Callable[..., Any] | None) -> Origin:
 
 
 def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib.VecEnv:
-    """Return the environments of a run. env: a creator to use instead of config.env.
+    """Make the environments of a run, and return them. env: a creator to use instead of config.env.
 
     Raises PlanError for environments that reset their copies without returning the final observation.
     """
@@ -466,7 +467,7 @@ def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib
 
 
 def algorithm_of(folder: Path) -> str:
-    """Return the trainer's name for the run in a folder. Raises CheckpointError if there is no checkpoint."""
+    """Return the name of the trainer whose run is in a folder. Raises CheckpointError without a readable checkpoint."""
     algorithm: str = read_checkpoint(checkpoint_path(folder), KIND, FILE)["algorithm"]
     return algorithm
 
@@ -502,7 +503,10 @@ def resumed(
 def _config_of(
     checkpoint: Path, kind: type[Any], env: Any, total_steps: int | None, trust: bool
 ) -> tuple[Any, Callable[..., Any] | None]:
-    """Return the settings for resuming a checkpoint's run, and a creator of its environments or None."""
+    """Return the settings for resuming a checkpoint's run, and a creator of its environments or None.
+
+    Raises CheckpointError if the run cannot be resumed with these arguments.
+    """
     content, folder = read_checkpoint(checkpoint, KIND, FILE), checkpoint.parent
     if content["algorithm"] != kind.algorithm:
         raise CheckpointError(

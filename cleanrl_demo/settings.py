@@ -1,4 +1,4 @@
-"""A trainer's settings. Flags override a file, which overrides settings for the environment's family, then defaults.
+"""A trainer's settings. Flags override a file, which overrides the environment's family, which overrides the defaults.
 
     puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
 
@@ -34,7 +34,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class FromFile:
-    """Flags for the sources of other settings; a base class next to a trainer's ``Config``."""
+    """The flags that choose the sources of the other settings; a base class, together with a trainer's ``Config``."""
 
     config: str | None = None
     """a TOML file with settings, or a run's config.json; flags override it"""
@@ -72,7 +72,7 @@ def settle(
     """Return the settings, and a line that lists those from the environment's family, or "" if there are none.
 
     config_type: a frozen dataclass whose fields all have defaults; its ``algorithm`` names its table in
-    ``defaults.toml``. parse: converts arguments, given defaults, to values of all its fields and those of ``FromFile``.
+    ``defaults.toml``. parse: converts arguments and defaults to values of all fields, with those of ``FromFile``.
     Tables such as ``env_kwargs`` are merged key by key. Raises PlanError for a file that cannot be read, and for keys
     and types that ``config_type`` does not have.
     """
@@ -130,7 +130,7 @@ def algorithm_in(path: str | Path) -> str | None:
 
 
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
-    """Return the patterns that match an environment, and its family's settings; both empty if none matches.
+    """Return the patterns that match an environment, as text, and its family's settings; both empty if none matches.
 
     They are read from ``defaults.toml`` and the family's own file. Later tables override earlier ones; if one names a
     different policy, policy arguments of earlier ones are dropped. Raises RegistryError for an unknown name.
@@ -156,7 +156,7 @@ def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, An
 
 
 def _note(config: Any, pattern: str, of_family: Mapping[str, Any], from_file: Mapping[str, Any]) -> str:
-    """Return a line that lists the settings taken from the family."""
+    """Return a line that lists the settings taken from the family, or "" if there are none."""
     file_settings, settings = _flat(from_file), _flat(vars(config))
     left = {name: value for name, value in _flat(of_family).items() if name not in file_settings}
     notes = [f"{name}={value}" for name, value in left.items() if name in settings and settings[name] == value]

@@ -15,7 +15,10 @@ OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # th
 
 
 def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
-    """Return the indices of each team's agents, keyed by team. Raises PlanError unless each agent is in one team."""
+    """Return the indices of each team's agents, keyed by team; without teams, all of them are in the team "".
+
+    Raises PlanError if an agent is in no team or in several, or if a table in ``config.teams`` has no agents.
+    """
     if config.teams and any("agents" in table for table in config.teams.values()):
         teams = {
             name: [

@@ -24,11 +24,11 @@ def render_mode(
     among: Sequence[str] = (RGB,),
     make_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the first of several render modes that an environment supports, after drawing one in that mode.
+    """Return the first of several render modes that an environment supports, after drawing the environment in it.
 
     among: the modes. make_kwargs: arguments of ``pufferlib.make``; by default the environment is made in a worker.
-    Raises PlanError if it supports none of them, or cannot be made with its mode; MissingExtra if drawing needs a
-    package that is not installed; many environments can be stepped without it.
+    Raises PlanError if the environment supports none of them, or cannot be made with that mode; MissingExtra if drawing
+    needs a package that is not installed, which stepping may not need.
     """
     kwargs = dict(env_kwargs or {})
     make_kwargs = {"wrap_kwargs": wrap_kwargs, **(make_kwargs or {"backend": "multiprocessing"})}
@@ -144,7 +144,7 @@ class Filming:
                 self._finish(env_id)
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any]) -> None:
-        """Take a picture of an environment, if it is filmed. masks, rewards: its agents'. draw: returns the picture.
+        """Take a picture of an environment, if it is filmed. masks, rewards: (agents,). draw: returns the picture.
 
         An episode ends when the next one begins, since nothing announces its end.
         """
@@ -182,7 +182,8 @@ class Videos:
 
     A film's name has the environment and the training step at which its episode began: ``env-0-step-12345.gif``, with
     ``-first-2000`` if the episode was longer than that. every: training steps between the starts of two films of an
-    environment. ``written`` lists the files. Raises PlanError (see ``Filming``) and MissingExtra without Pillow.
+    environment. ``written`` lists the files. Raises PlanError if ``every`` is below 1 or as ``Filming`` does,
+    and MissingExtra without Pillow.
     """
 
     def __init__(
@@ -232,7 +233,10 @@ class Reel:
     """The films of an evaluation's first episodes: one after another in a file, or a file each in a folder."""
 
     def __init__(self, path: Path, num_videos: int, num_envs: int, num_episodes: int) -> None:
-        """Raises PlanError for too many films or a file that cannot be written, MissingExtra without its encoder."""
+        """Raises PlanError unless num_videos is 1 to num_episodes, or for a path that cannot be a film's.
+
+        Raises MissingExtra if the package that writes its format is not installed.
+        """
         if not 1 <= num_videos <= num_episodes:
             raise PlanError(f"{num_videos} videos of {num_episodes} episodes; use 1 to {num_episodes}")
         self.path, self.is_file = path, bool(path.suffix) and not path.is_dir()
@@ -250,7 +254,7 @@ class Reel:
         return self._left.keys()
 
     def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
-        """Return a function to call with each batch. If the films go into a folder, it is created."""
+        """Return a function to call with each batch. Creates the folder, if the films go into one."""
         if not self.is_file:
             self.path.mkdir(parents=True, exist_ok=True)
         self._filming = Filming(
@@ -290,7 +294,10 @@ class Snapshots:
     """
 
     def __init__(self, folder: Path, steps: Sequence[int]) -> None:
-        """Raises PlanError if there are no steps or some exceed a film's length, or if the folder is a file."""
+        """Raises PlanError unless there are steps and all are from 0 to MAX_FRAMES - 1, or if the folder is a file.
+
+        Raises MissingExtra without Pillow.
+        """
         wrong = [step for step in steps if not 0 <= step < MAX_FRAMES]
         if wrong or not steps:
             raise PlanError(f"snapshots of the steps {wrong} are impossible; use some of 0 to {MAX_FRAMES - 1}")

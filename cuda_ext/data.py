@@ -1,4 +1,4 @@
-"""The data manager: hold a schema's arrays on a device, and count the bytes copied to and from it.
+"""The data manager, which holds a schema's arrays on a device, and counts the bytes copied to and from it.
 
 Arrays are torch tensors, so that one allocator serves environments and learner. Kernels receive their addresses.
 """

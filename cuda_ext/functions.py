@@ -1,4 +1,4 @@
-"""The function manager: compile, cache and run kernels on the host, and choose the layout of launches.
+"""The function manager, which compiles, caches and runs kernels on the host, and chooses the layout of launches.
 
 setup.py builds a library of this package's kernels for the host. Users' kernels, and all kernels if there is no such
 library, are compiled once with the system's C++ compiler. NVRTC compiles kernels for a device (device.py). The user's

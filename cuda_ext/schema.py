@@ -6,7 +6,7 @@
     )
 
 ``Schema.declaration`` returns the C++ of ``struct Env``, which precedes the kernel file in a program. This file imports
-only the standard library, and those that declare environments only this file, because setup.py imports them.
+only the standard library, and files that declare environments import only this one, because setup.py imports them all.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Field:
     role: "state" (compared by ``check_kernel`` with the reference's attribute of the same name), "const" (read-only;
         the value of the reference's attribute, copied once) or "scratch" (not meaningful between two launches).
     reset: what happens at the start of an episode. "start": the kernel's ``start`` writes the field. "zero": it is
-        zeroed before ``start``. "keep": none.
+        zeroed before ``start``. "keep": nothing.
 
     Raises ValueError for invalid values and combinations.
     """

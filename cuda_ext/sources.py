@@ -67,7 +67,7 @@ def for_host(kernel: KernelEnv) -> str:
 
 
 def for_checks(kernel: KernelEnv, macros: Mapping[str, int], *, threads: bool = False) -> str:
-    """Return a C++ program that runs a kernel with groups of many threads, as a device would.
+    """Return a C++ program that runs a kernel on the host with the groups of threads that a device would use.
 
     It exports ``const char* <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned seed)``,
     which returns null, or an error text about barriers. Its seed determines the order of threads; with 0 they run in

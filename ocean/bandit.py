@@ -26,7 +26,10 @@ from pufferlib.environment import PufferEnv
 
 
 class Bandit(PufferEnv):
-    """A bandit with ``num_actions`` >= 2 arms. The seed ``arm_seed`` >= 0 determines the best of them."""
+    """A bandit with ``num_actions`` >= 2 arms; ``arm_seed`` >= 0 is the seed with which the best one is drawn.
+
+    ``reward_scale`` > 0; ``reward_noise`` >= 0.
+    """
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 4  # 1 / num_actions

@@ -91,7 +91,7 @@ class Continuous(PufferEnv):
         np.concatenate((np.clip(self.position, -1, 1), self.velocity, self.target), out=self.observations[0])
 
     def _chosen_push(self) -> int:
-        """Return a discrete push: towards the target if the point is at rest, else the opposite one, to stop it.
+        """Return a discrete push: towards the target if the point is at rest, else against its motion, to stop it.
 
         At the reachable position nearest to the target, the push is towards the centre.
         """

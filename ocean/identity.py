@@ -14,7 +14,7 @@ Catches      rows and actions matched by their position in a batch although envi
 Source       New.
 
 A step sleeps ``step_s`` seconds, ``slow`` times as long in every fourth environment (3, 7, 11 … by ``env_index``), each
-time up to 30 % more or less. The codes do not depend on it: the durations come from a separate generator, which is
+time up to 30 % more or less. The codes do not depend on these durations, which come from a separate generator that is
 seeded with the environment.
 """
 

@@ -59,11 +59,11 @@ class Mixed(gymnasium.Env[np.ndarray[Any, Any], dict[str, Any]]):
         return self._observation(), score, True, False, {"score": score}
 
     def solve(self) -> dict[str, Any]:
-        """Return the best action, a dict as in the action space."""
+        """Return the best action, a dict that the action space contains."""
         return {"aim": self.point, "choice": self.code}
 
     def render(self) -> Any:
-        """Draw the codes in the first line and the square below: the right action in blue, the last one in red."""
+        """Draw the codes in the first line and the square below: the right action in blue, the one taken in red."""
         grid = np.zeros((SIDE + 1, SIDE), np.int8)
         self._mark(grid, 1, self.code, self.point)
         if self.played is not None:

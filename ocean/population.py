@@ -162,7 +162,7 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return name
 
     def _play(self, life: _Life, action: int) -> float:
-        """Play an agent's action, draw its next bit, and return its reward."""
+        """Apply an agent's action, draw the agent's next bit, and return the reward."""
         bit, newborn = life.bit, life.newborn
         life.bit, life.newborn = int(self.np_random.integers(2)), False
         if newborn:

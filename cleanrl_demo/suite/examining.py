@@ -63,12 +63,12 @@ Learner = Callable[[Task], Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a learner on a task. score: the mean over fresh episodes, or None if there is none."""
+    """The result of examining a learner on a task. score: the mean over fresh episodes; None if it has none."""
 
     score: float | None
     bar: float
     seconds: float
-    """of training, including the making of environments"""
+    """how long training took, or until it failed"""
     error: str = ""
     """why there is no score"""
     cannot: bool = False
@@ -119,7 +119,10 @@ def learner(name: str) -> Learner:
 
 
 def examine(task: Task, train: Learner, num_episodes: int = NUM_EPISODES) -> tuple[Verdict, Callable[[Any], Any]]:
-    """Train on a task in this process; return the verdict and the learner's ``play``. Raises the learner's errors."""
+    """Train on a task in this process; return the verdict and the learner's ``play``.
+
+    Raises PlanError if a random episode ends without a score, the errors of ``score``, and those of the learner.
+    """
     _require_scores(task)
     start_s = time.perf_counter()
     play = train(task)
@@ -170,7 +173,7 @@ def examined(
 ) -> Iterator[tuple[Examination, Verdict]]:
     """Yield verdicts as they arrive, from ``jobs`` examinations at once, each in a separate process.
 
-    A learner that raises, dies or takes longer than ``timeout_s`` seconds has no score; its verdict has the reason.
+    If a learner raises, dies or takes longer than ``timeout_s`` seconds, its verdict has the reason instead of a score.
     began: called with each examination when it begins. meanwhile: called several times a second. The processes end when
     the generator does, for whatever reason. If several run at once, each starts with its share of the cores as torch's
     number of threads.
@@ -252,7 +255,7 @@ class _Running:
         return time.monotonic() - self.start_s > self.timeout_s
 
     def verdict(self) -> Verdict:
-        """Return the verdict, and kill all processes that are still running."""
+        """Kill the process and everything that it started, and return the verdict."""
         bar, seconds = self.examination.task.bar, time.monotonic() - self.start_s
         late = self.reported is None and not self.ended
         if not late:
@@ -289,7 +292,9 @@ class _Running:
 def _examine_in_process(
     sender: Connection, examination: Examination, log: str, life: LifePipe, num_threads: int | None
 ) -> None:
-    """Run an examination in this process. num_threads: torch's; None leaves its default."""
+    """Run an examination in this process, and send its verdict. log: the file that gets all output, already open in the
+    parent; its name is removed. num_threads: torch's number of threads; None leaves the default.
+    """
     as_before()
     if num_threads is not None:
         torch.set_num_threads(num_threads)
@@ -318,7 +323,10 @@ def _examine_in_process(
 
 
 def _from_learner_on(error: BaseException) -> TracebackType | None:
-    """Return an error's traceback, starting in the learner's code; None for a pufferlib error raised before it."""
+    """Return an error's traceback from the learner's first frame on.
+
+    If it has no such frame, return None for an error of pufferlib, else the whole traceback.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in IN_FRONT:
         trace = trace.tb_next

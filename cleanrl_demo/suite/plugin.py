@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Return a line with the number of environments, since they are in no file that pytest counts."""
+    """Return a line with the number of environments and the learner's name; no line without a learner."""
     num_envs = sum(isinstance(item, Examined) for item in items)
     return [] if config.getoption("--ocean") is None else [f"ocean: {num_envs} for {config.getoption('--ocean')}"]
 
@@ -74,7 +74,8 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 def _collected(session: pytest.Session, name: str) -> list[pytest.Item]:
     """Return a test for each environment.
 
-    Raises UsageError if the learner cannot be imported or an environment is unknown.
+    Raises UsageError if the extra ``train`` is not installed, if the learner cannot be imported or called with a task,
+    or if an environment is unknown or cannot be learnt.
     """
     try:
         from cleanrl_demo.suite.examining import learner
@@ -105,7 +106,7 @@ def _nodeid(env: str) -> str:
 
 
 class Faulty(pytest.Item):
-    """A failing test for an environment that should be learnable, but is not; the others are examined anyway."""
+    """A failing test for an environment that should be learnable but is not; the others are still tested."""
 
     def __init__(self, *, fault: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -137,7 +138,7 @@ class Examined(pytest.Item):
             raise Missed(verdict.score)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return why it failed, without pufferlib's own frames: a score, a message, or the learner's traceback."""
+        """Return why the test failed: the score, a pufferlib error's message, or the traceback from the learner on."""
         from cleanrl_demo.suite.tasks import shortfall
         from pufferlib.errors import PufferError
 

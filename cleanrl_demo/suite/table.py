@@ -113,7 +113,10 @@ class Screen:
 
 
 def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int = 0, *, jobs: int = 1) -> str:
-    """Summarize all examinations in a line: passed and total numbers, duration, and counts of the other outcomes."""
+    """Return a one-line summary: how many examinations passed, their duration, and a count of each other outcome.
+
+    seconds: the duration. num_unjudged: how many ended without a verdict. jobs: how many ran at a time.
+    """
     num_failed = sum(verdict.failed for verdict in verdicts)
     num_impossible = sum(verdict.cannot for verdict in verdicts)
     num_passed = len(verdicts) - num_failed - num_impossible

@@ -30,7 +30,7 @@ class Cannot(PufferError, NotImplementedError):
 
 @dataclass(frozen=True)
 class Task:
-    """One Ocean environment, to be learnt on one backend from one seed."""
+    """An Ocean environment to learn, on one backend and with one seed."""
 
     env: str
     """its name, such as ocean/squared"""
@@ -60,11 +60,14 @@ class Task:
 
     @property
     def batch_size(self) -> int:
-        """The number of environments in a batch: half of them on a pool, else all."""
+        """The number of environments in a batch: on a pool half of all, rounded up, else all."""
         return -(-self.num_envs // 2) if self.backend == "pool" else self.num_envs
 
     def make(self, **changes: Any) -> pufferlib.VecEnv:
-        """Return the environments on the task's backend, for the caller to close. changes: arguments of ``make``."""
+        """Return the environments on the task's backend, for the caller to close.
+
+        changes: arguments of ``pufferlib.make`` that replace the task's or are added to them.
+        """
         defaults = {
             "backend": self.backend,
             "num_envs": self.num_envs,
@@ -80,7 +83,7 @@ def names() -> list[str]:
 
 
 def faults() -> dict[str, str]:
-    """Return what is wrong with each environment that should be learnable but is not: sentences, keyed by name."""
+    """Return error messages, keyed by name, for the environments that should be learnable but are not."""
     return _surveyed()[1]
 
 
@@ -108,7 +111,7 @@ def catches(env: str) -> str:
 
 
 def shortfall(task: Task, score: float) -> str:
-    """Return possible reasons for a score below the bar, in a few lines."""
+    """Return possible reasons for a score below the bar, one per line."""
     reasons = []
     if task.bar - score <= NEAR * (task.bar - task.chance):
         reasons.append("near the bar: another seed may pass, or longer training")
@@ -142,7 +145,9 @@ def _listed() -> list[str]:
 
 
 def _surveyed() -> tuple[list[str], dict[str, str]]:
-    """Return the learnable environments, and the others' faults, keyed by name; those without a bar are in neither."""
+    """Return the learnable environments, and error messages for the others, keyed by name; those without a bar are in
+    neither.
+    """
     fine, wrong = list[str](), dict[str, str]()
     for env in _listed():
         try:

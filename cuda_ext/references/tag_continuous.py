@@ -269,7 +269,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return self.accelerations[chosen[:, 0]], self.turns[chosen[:, 1]]
 
     def _move(self, active: NDArray[np.intp], accelerations: Floats, turns: Floats) -> NDArray[np.bool_]:
-        """Move the active agents, and return which agents hit the edge."""
+        """Move the active agents; return a mask of those that hit the edge, (N,)."""
         top = self._top_speeds[active]
         acceleration = self.acceleration[active] + accelerations
         direction = wrapped(self.direction[active] + turns)
@@ -327,7 +327,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return np.concatenate(features, axis=1, dtype=np.float32)
 
     def _visible(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the agents that these agents observe, and whether each of those is in the game, (len(agents), M)."""
+        """Return the agents that these agents observe, and whether those are in the game, each (len(agents), M)."""
         if self.full_observation:
             others = self._others[agents]
             return others, self.alive[others]
