@@ -37,7 +37,7 @@ __all__ = ["alike", "gathered", "is_first", "joined", "of_this_rank", "require_a
 def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]:
     """Join the processes that torchrun started; yield this process's settings and those of the whole run.
 
-    A process has its share of ``num_envs`` and its own seed; only the first one prints and writes files. plan: for
+    Each process has its share of ``num_envs`` and its own seed; only the first prints and writes files. plan: for
     num_envs="auto", returns how many environments fit in this process's memory; every process then gets the smallest of
     these numbers. Raises PlanError if there are fewer environments than processes.
     """

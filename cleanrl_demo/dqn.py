@@ -5,7 +5,7 @@
 The part that trainers most often get wrong is in ``Replay``. It pairs each agent's row with that agent's next row by
 ``agent_ids``, whichever batches they arrive in, and keeps the pair only if the next row's mask is set, so that reset
 rows, crash rows and the padding of absent agents are never learnt from. After a truncation, the next row is the one
-whose truncation is set, and the value of its observation counts; after a termination, no further value is added.
+whose flag ``truncations`` is set, and its observation's value counts; after a termination, no further value is added.
 
 Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015 (DQN), and van Hasselt
 et al., arXiv:1509.06461 (double DQN).

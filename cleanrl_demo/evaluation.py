@@ -62,8 +62,9 @@ class Subject:
 
         target: the file, the folder or the environment. policy, policy_kwargs: a policy for an environment: "random" or
         module:Class, and its arguments. env: the environment to use instead of the file's. env_kwargs, wrap_kwargs:
-        override single arguments of the file's. trust: see ``read_policy``. Raises CheckpointError if there is no readable policy, PlanError for
-        arguments that do not go together, and RegistryError if the file's environment is not found.
+        override single arguments of the file's. trust: see ``read_policy``. Raises CheckpointError if there is no
+        readable policy, PlanError for arguments that do not go together, and RegistryError if the file's environment is
+        not found.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
         path = Path(target)

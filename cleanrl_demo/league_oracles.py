@@ -8,7 +8,7 @@
 ``[oracle_kwargs]`` are fields of the trainer's ``Config``. ``num_envs``, ``backend``, ``num_workers`` and
 ``batch_size`` are those of the VecEnv in which responses are learnt; payoffs are sampled in another one. In a league
 with ``[workers]``, the workers learn the responses of all seats at the same time, each in its own VecEnv. Settings that
-the league determines, such as the seed, are rejected; with ``[workers]`` these four are as well.
+the league determines, such as the seed, are rejected; with ``[workers]``, so are these four.
 """
 
 from __future__ import annotations

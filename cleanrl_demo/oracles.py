@@ -102,7 +102,7 @@ class LearnedOracle(Oracle, ImprovingOracle):
     def _trained(
         self, seat: int, mixture: Mixture, weights: Mapping[str, Any] | None, state: Mapping[str, Any] | None = None
     ) -> Any:
-        """Train and return a learner. weights: initial weights; None draws new ones. state: entries to restore."""
+        """Train and return a learner. weights: initial weights; None draws new ones. state: more to restore."""
         config = self._seeded()
         make_learner, learn = TRAINERS[type(config)]
         num_rows = config.rows_per_update(self._vec) // self._vec.agents_per_env

@@ -57,9 +57,9 @@ class Needs:
 def as_many_as_fit(
     trial: Trial, device: str, rows_per_env: int, most: int, *, free: float | None = None, share: float = SHARE
 ) -> tuple[int, Needs]:
-    """Return how many environments fit on a device, at most ``most``, and their memory needs.
+    """Return the number of environments that fit on a device, at most ``most``, and their memory needs.
 
-    trial: plays with a number of environments. rows_per_env: one environment's rows in a rollout. free: the available
+    trial: runs iterations with a number of environments. rows_per_env: one environment's rows in a rollout. free: the available
     bytes; by default all that are free now. share: the fraction of them to plan with. Raises PlanError if not even two
     environments fit.
     """
@@ -129,7 +129,10 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
 
 
 def ran_out(error: BaseException | None) -> bool:
-    """Return whether an error or one of its causes is a lack of memory, as when it makes a graph's capture fail."""
+    """Return whether an error, or one in its chain of causes, means that memory ran out.
+
+    If memory runs out during a graph's capture, the capture raises a different error.
+    """
     while error is not None:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
             return True

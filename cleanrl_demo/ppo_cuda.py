@@ -170,7 +170,7 @@ class Team:
             self.optimizer.param_groups[0]["lr"] = self.rate  # loading replaced it with a copy
 
     def _aligned(self, numbers: Tensor) -> Tensor:
-        """Return numbers of an optimizer, one for each weight, in the weights' aligned order.
+        """Return an optimizer's numbers, one for each weight, in the weights' aligned order.
 
         Raises ValueError if their count does not match the weights.
         """
@@ -185,7 +185,7 @@ class Team:
         return aligned_numbers
 
     def set_rate(self, num_steps: int, total_steps: int) -> float:
-        """Set the learning rate that the schedule has after ``num_steps`` steps, and return it. Never waits."""
+        """Set and return the scheduled learning rate after ``num_steps`` steps, without waiting for the device."""
         rate = rate_at(self.schedule, self.first_rate, num_steps, total_steps)
         if self.weights.is_cuda:
             self.rate.fill_(rate)
@@ -220,7 +220,7 @@ def begins_of(sizes: Sequence[int]) -> list[int]:
 def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> float:
     """Return the learning rate after ``num_steps`` steps. Raises PlanError for an invalid schedule.
 
-    schedule: as in Config. first: the initial rate of a named schedule; one with its own rates ignores it.
+    schedule: as in Config. first: the initial rate, for the schedules in SCHEDULES.
     """
     if schedule in SCHEDULES:
         return first * SCHEDULES[schedule](min(1.0, num_steps / total_steps))
@@ -586,7 +586,10 @@ def num_envs_that_fit(
     env: Callable[..., Any] | None = None,
     update: Callable[[Learner, Rollout, Any], Tensor] = update,
 ) -> int:
-    """Return how many environments of this process fit in the free memory, and print it."""
+    """Return the number of environments of this process that fit in the free memory, and print it.
+
+    It is limited so that one rollout of all processes takes at most ``total_steps`` steps.
+    """
     with environments(replace(config, num_envs=1, video_envs=()), env) as vec:
         rows_per_env = vec.agents_per_env * config.rollout_length
 

@@ -69,7 +69,8 @@ class Report:
     - ``charts/SPS``: steps per second, the mean since training began or was resumed; ``charts/seconds``: seconds of
       training so far, including those before it was resumed;
     - ``charts/episodic_return``, ``episodic_length`` and ``score``: means over the last hundred episodes;
-      ``charts/return_of/…``: with several agents, the same for the return of each agent or type of agents;
+      ``charts/return_of/…``: with several agents, the mean return of each, or of each type, in these
+      episodes;
       ``charts/restarts``: the number of times that environments were restarted, if any;
     - ``charts/share_environments``, ``share_inference`` and ``share_learning``: each phase's share of the time so far;
     - ``actors/…``: with remote actors, the steps per second of each actor and of each node, as the trainer reports

@@ -138,7 +138,7 @@ class RunConfig:
 
 
 class Learner(Protocol):
-    """The interface of learners: ``restore`` restores what ``state`` returned; num_steps: transitions learnt from."""
+    """The interface of learners. num_steps: transitions learnt from so far. ``state`` returns what ``restore`` takes."""
 
     actor: Actor
     num_steps: int
@@ -313,8 +313,8 @@ def run(
     """Train a policy, evaluate it on fresh seeds, and return the result.
 
     env: a creator to use instead of config.env. resume: the checkpoint from which to resume; config is then the run's
-    own, except for ``total_steps``. run_config: the settings to record for the run, if config is the share of one of
-    several processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for minibatches that are too
+    own, apart from changes. run_config: the settings to record for the run, if config is the share of one of several
+    processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for minibatches that are too
     small.
     """
     run_config = config if run_config is None else run_config
@@ -369,7 +369,7 @@ def run(
 
 
 def _report_resumption(session: Session, checkpoint: Path | None) -> None:
-    """Print from which step and file a run is resumed; nothing for checkpoint.pt, unless newest.pt is later."""
+    """Print the step and the file from which a run is resumed; for checkpoint.pt, only if newest.pt is later."""
     if checkpoint is None:
         return
     newest = later(checkpoint.parent)

@@ -45,8 +45,7 @@ class FromFile:
 def from_command_line(config_type: type[Config], arguments: Sequence[str] | None = None) -> Config:
     """Return the settings for command-line arguments; print those that come from the environment's family.
 
-    arguments: by default this program's. Raises PlanError as ``settle`` does; if tyro cannot parse them, the program
-    exits.
+    arguments: by default this program's. Raises the errors of ``settle``; if tyro cannot parse them, the program exits.
     """
     import tyro
 
@@ -72,9 +71,10 @@ def settle(
     """Return the settings, and a line that lists those from the environment's family, or "" if there are none.
 
     config_type: a frozen dataclass whose fields all have defaults; its ``algorithm`` names its table in
-    ``defaults.toml``. parse: converts arguments and defaults to values of all fields, with those of ``FromFile``.
+    ``defaults.toml``. parse: converts arguments, with defaults for them, to values of all these fields and of ``FromFile``'s.
     Tables such as ``env_kwargs`` are merged key by key. Raises PlanError for a file that cannot be read, and for keys
-    and types that ``config_type`` does not have.
+    and types that ``config_type`` does not have; RegistryError for an unknown environment, if its family's settings are
+    looked up.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     # A first pass, for the file and the environment. Its help would show the wrong defaults.
@@ -130,7 +130,7 @@ def algorithm_in(path: str | Path) -> str | None:
 
 
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
-    """Return the patterns that match an environment, as text, and its family's settings; both empty if none matches.
+    """Return the patterns that match an environment, comma-separated, and its family's settings; empty if none matches.
 
     They are read from ``defaults.toml`` and the family's own file. Later tables override earlier ones; if one names a
     different policy, policy arguments of earlier ones are dropped. Raises RegistryError for an unknown name.

@@ -17,7 +17,8 @@ OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # th
 def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
     """Return the indices of each team's agents, keyed by team; without teams, all of them are in the team "".
 
-    Raises PlanError if an agent is in no team or in several, or if a table in ``config.teams`` has no agents.
+    Raises PlanError if an agent is in no team or in several, or if teams are types of agents and a table in
+    ``config.teams`` names none of them.
     """
     if config.teams and any("agents" in table for table in config.teams.values()):
         teams = {

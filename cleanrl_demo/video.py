@@ -233,7 +233,7 @@ class Reel:
     """The films of an evaluation's first episodes: one after another in a file, or a file each in a folder."""
 
     def __init__(self, path: Path, num_videos: int, num_envs: int, num_episodes: int) -> None:
-        """Raises PlanError unless num_videos is 1 to num_episodes, or for a path that cannot be a film's.
+        """Raises PlanError unless num_videos is 1 to num_episodes, or for an unknown extension or a missing folder.
 
         Raises MissingExtra if the package that writes its format is not installed.
         """
@@ -294,7 +294,7 @@ class Snapshots:
     """
 
     def __init__(self, folder: Path, steps: Sequence[int]) -> None:
-        """Raises PlanError unless there are steps and all are from 0 to MAX_FRAMES - 1, or if the folder is a file.
+        """Raises PlanError if steps is empty, if a step is not from 0 to MAX_FRAMES - 1, or if the folder is a file.
 
         Raises MissingExtra without Pillow.
         """

@@ -102,7 +102,10 @@ def architecture_of(kernel: KernelEnv, capability: str) -> str:
 
 
 def architectures() -> list[int]:
-    """Return the architectures that NVRTC supports, with 90 for sm_90. Raises MissingExtra if NVRTC is not installed."""
+    """Return the numbers of the architectures that NVRTC supports, such as 90 for sm_90.
+
+    Raises MissingExtra if NVRTC is not installed.
+    """
     library, num = _library(), ctypes.c_int()
     library.nvrtcGetNumSupportedArchs(ctypes.byref(num))
     numbers = (ctypes.c_int * num.value)()

@@ -1,4 +1,4 @@
-"""Ocean: small environments, each of which reveals whether a certain part of a learner is broken.
+"""Ocean: small environments, most of which reveal whether a certain part of a learner is broken.
 
 Each file is an environment: ``ocean/squared.py`` contains the class ``Squared``, and the registry lists the file as
 ``ocean/squared``. The class is a ``PufferEnv`` or a Gymnasium or PettingZoo environment, with these additions:

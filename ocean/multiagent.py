@@ -57,5 +57,5 @@ class Multiagent(PufferEnv):
         return np.array([int(first > 0), int(second < 0)])
 
     def render(self) -> Any:
-        """Draw a row for each agent, its observation and its action: 1 in blue for both, -1 and action 0 in red."""
+        """Draw a row per agent, observation and action side by side: 1 and action 1 blue, -1 and action 0 red."""
         return draw(np.column_stack([self.observations, self.played]), self.render_mode)

@@ -63,12 +63,12 @@ Learner = Callable[[Task], Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of examining a learner on a task. score: the mean over fresh episodes; None if it has none."""
+    """The result of examining a learner on a task. score: the mean over fresh episodes; None without one."""
 
     score: float | None
     bar: float
     seconds: float
-    """how long training took, or until it failed"""
+    """the duration of training, including the making of environments, or the time until the failure"""
     error: str = ""
     """why there is no score"""
     cannot: bool = False
@@ -98,7 +98,7 @@ class Examination:
 def learner(name: str) -> Learner:
     """Return the function that ``module:function`` names.
 
-    Raises PlanError if the name has another form, or the function cannot be called with a task; also raises the
+    Raises PlanError if the name is not of that form, or the function cannot be called with a task; also raises the
     errors of ``registry.load``.
     """
     module, _, function = name.partition(":")
@@ -292,8 +292,10 @@ class _Running:
 def _examine_in_process(
     sender: Connection, examination: Examination, log: str, life: LifePipe, num_threads: int | None
 ) -> None:
-    """Run an examination in this process, and send its verdict. log: the file that gets all output, already open in the
-    parent; its name is removed. num_threads: torch's number of threads; None leaves the default.
+    """Run an examination in this process, and send its verdict to the parent.
+
+    log: a file for all output, which is unlinked at once, since the parent has opened it. num_threads: torch's number
+    of threads; None leaves the default.
     """
     as_before()
     if num_threads is not None:

@@ -1,4 +1,4 @@
-"""`pytest --ocean my_package:train`: a test for each Ocean environment, which your learner has to pass.
+"""`pytest --ocean my_package:train`: test your learner on each Ocean environment that has a bar.
 
 A test's id, such as ocean::squared, can be passed to pytest like that of any other test. The tests run in pytest's own
 process, so that --pdb stops in the learner. If no paths are named on the command line, only these tests are run. Every
@@ -138,7 +138,7 @@ class Examined(pytest.Item):
             raise Missed(verdict.score)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return why the test failed: the score, a pufferlib error's message, or the traceback from the learner on."""
+        """Return why the test failed: the score, a pufferlib error's message, or the traceback in the learner."""
         from cleanrl_demo.suite.tasks import shortfall
         from pufferlib.errors import PufferError
 

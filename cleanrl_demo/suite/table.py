@@ -113,7 +113,7 @@ class Screen:
 
 
 def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int = 0, *, jobs: int = 1) -> str:
-    """Return a one-line summary: how many examinations passed, their duration, and a count of each other outcome.
+    """Return a one-line summary: how many examinations passed, their duration, and the counts of other outcomes.
 
     seconds: the duration. num_unjudged: how many ended without a verdict. jobs: how many ran at a time.
     """

@@ -60,7 +60,7 @@ class Task:
 
     @property
     def batch_size(self) -> int:
-        """The number of environments in a batch: on a pool half of all, rounded up, else all."""
+        """The number of environments in a batch: half of ``num_envs`` (rounded up) on a pool, else all."""
         return -(-self.num_envs // 2) if self.backend == "pool" else self.num_envs
 
     def make(self, **changes: Any) -> pufferlib.VecEnv:
@@ -145,9 +145,7 @@ def _listed() -> list[str]:
 
 
 def _surveyed() -> tuple[list[str], dict[str, str]]:
-    """Return the learnable environments, and error messages for the others, keyed by name; those without a bar are in
-    neither.
-    """
+    """Return the learnable environments, and error messages for broken ones by name; omit those without a bar."""
     fine, wrong = list[str](), dict[str, str]()
     for env in _listed():
         try:

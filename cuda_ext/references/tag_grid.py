@@ -260,7 +260,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return rows
 
     def _nearest(self, agent: int) -> NDArray[np.intp]:
-        """Return the indices of the agents in an agent's partial observation: at most ``num_nearest``, nearest first."""
+        """Return the indices of agents in an agent's partial observation: at most ``num_nearest``, nearest first."""
         others = np.flatnonzero(self.alive & (self.is_runner != self.is_runner[agent]))
         distances = (self.x[others] - self.x[agent]) ** 2 + (self.y[others] - self.y[agent]) ** 2
         return others[np.argsort(distances, kind="stable")[: self.num_nearest]]
