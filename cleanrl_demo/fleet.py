@@ -57,7 +57,7 @@ class Fleet:
     """
 
     def __init__(self, ray: Any, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
-        """kind: the actors' class, called with an index and these arguments. config: see ``appo_ray.Config``."""
+        """kind: the actors' class, called with an index and ``arguments``. config: see ``appo_ray.Config``."""
         self.ray, self.report, self.config, self.arguments = ray, report, config, arguments
         self.kind = ray.remote(num_cpus=config.cpus_per_actor, scheduling_strategy="SPREAD")(kind)
         self.members = [FleetActor(index, self._new(index)) for index in range(config.num_actors)]

@@ -1,7 +1,7 @@
 """Shared parts of updates: minibatches of the rows to learn from, and a policy's weights as one vector.
 
-Minibatches have at least two rows if possible: advantages are centred on their mean, so a single row's would be zero,
-and nothing would be learnt.
+Minibatches have at least two rows if possible: advantages are centred on their mean, so the advantage of a single row
+would be zero, and nothing would be learnt.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Needs:
         return self.shared_nbytes + self.per_env_nbytes * num_envs
 
     def num_envs(self, nbytes: float) -> int:
-        """Return how many environments fit in ``nbytes``; 0 if none does."""
+        """Return the number of environments that fit in ``nbytes``, possibly 0."""
         return max(0, math.floor((nbytes - self.shared_nbytes) / self.per_env_nbytes))
 
     def __str__(self) -> str:
@@ -59,9 +59,9 @@ def as_many_as_fit(
 ) -> tuple[int, Needs]:
     """Return the number of environments that fit on a device, at most ``most``, and their memory needs.
 
-    trial: runs iterations with a number of environments. rows_per_env: one environment's rows in a rollout. free: the available
-    bytes; by default all that are free now. share: the fraction of them to plan with. Raises PlanError if not even two
-    environments fit.
+    trial: runs iterations with a number of environments. rows_per_env: one environment's rows in a rollout. free: the
+    available bytes; by default, all the bytes that are free now. share: the fraction of them to plan with. Raises
+    PlanError if not even two environments fit.
     """
     free = free_nbytes(device) if free is None else free
     budget = share * free

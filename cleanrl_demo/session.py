@@ -138,7 +138,7 @@ class RunConfig:
 
 
 class Learner(Protocol):
-    """The interface of learners. num_steps: transitions learnt from so far. ``state`` returns what ``restore`` takes."""
+    """The interface of learners. num_steps: transitions learnt from so far. state: returns what ``restore`` takes."""
 
     actor: Actor
     num_steps: int

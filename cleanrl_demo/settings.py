@@ -71,10 +71,10 @@ def settle(
     """Return the settings, and a line that lists those from the environment's family, or "" if there are none.
 
     config_type: a frozen dataclass whose fields all have defaults; its ``algorithm`` names its table in
-    ``defaults.toml``. parse: converts arguments, with defaults for them, to values of all these fields and of ``FromFile``'s.
-    Tables such as ``env_kwargs`` are merged key by key. Raises PlanError for a file that cannot be read, and for keys
-    and types that ``config_type`` does not have; RegistryError for an unknown environment, if its family's settings are
-    looked up.
+    ``defaults.toml``. parse: converts arguments, given defaults, to values of all fields of ``config_type`` and
+    ``FromFile``. Tables such as ``env_kwargs`` are merged key by key. Raises PlanError for a file that cannot be read,
+    and for keys and types that ``config_type`` does not have; RegistryError for an unknown environment, if its family's
+    settings are looked up.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     # A first pass, for the file and the environment. Its help would show the wrong defaults.

@@ -25,10 +25,10 @@ NUM_LINES_BELOW = 2  # the caption, and the cursor
 
 
 class TerminalView:
-    """A context manager that shows the only environment of a VecEnv: call ``see`` between ``recv`` and ``send``.
+    """A context manager that shows a VecEnv's only environment: call ``see`` between ``recv`` and ``send``.
 
-    ``see`` waits until the next picture is due, by ``metadata["render_fps"]``. Raises PlanError if the console is not a
-    terminal.
+    ``see`` waits until the next picture is due, according to ``metadata["render_fps"]``. Raises PlanError if the
+    console is not a terminal.
     """
 
     def __init__(self, vec: pufferlib.VecEnv, console: Console) -> None:

@@ -290,7 +290,8 @@ class Reel:
 class Snapshots:
     """Pictures of the first episode of environment 0: a PNG of each chosen step, and a GIF of all steps.
 
-    steps: 0 is the reset. If the episode ends before the last of them, there is a picture of its end.
+    steps: the chosen steps; 0 is the reset. If the episode ends before the last of these, its final picture is saved
+    instead of those that are missing.
     """
 
     def __init__(self, folder: Path, steps: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ Reward       1 for repeating the code, else 0; plus ``fortune`` times the luck, 
              hides the rewards that are right by chance: without it such a learner scored 0.93 after 60,000 steps.
 Ending       The episode terminates after ``horizon`` steps: it is a test of that many questions.
 Score        The share of the codes that were repeated. Uniform play: 1/num_codes, by default 0.25; the best policy: 1.
-Catches      rows and actions matched by their position in a batch although environments finish in another order than
+Catches      rows and actions matched by their position in a batch even though environments finish in another order than
              they started: memories and trajectories stored by position, actions sent in the order of sorted ids, the
              actions of the previous batch. Use a pool of more environments than a batch holds.
 Source       New.

@@ -81,7 +81,7 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether the learner did not pass, although it supports the environment."""
+        """Whether the learner supports the environment but did not pass."""
         return not (self.passed or self.cannot)
 
 
