@@ -7,7 +7,7 @@ gradients, or the losses. A gradient step therefore equals, up to rounding, that
 of its minibatch. The sums use NCCL between GPUs, one per process, and gloo between CPUs.
 
 A checkpoint stores shared state once, and for each process the states of its random generators. The seeds of a
-process's environments follow from its rank.
+process's environments follow from the run's seed and the process's rank.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Film:
 
     @property
     def limit(self) -> str:
-        """A suffix for the file's name: such as "-first-2000" if pictures were left out, else ""."""
+        """A suffix for the file's name if pictures were left out, such as "-first-2000"; otherwise ""."""
         return f"-first-{len(self)}" if self.num_left_out else ""
 
     def add(self, picture: Any) -> None:

@@ -127,7 +127,7 @@ class LearnedOracle(Oracle, ImprovingOracle):
 
 
 class Opponents(Sampled):
-    """A matchmaker that draws a learner's opponents in each episode from a mixture, and counts episodes."""
+    """A matchmaker that draws a learner's opponents in each episode from a mixture, and counts finished episodes."""
 
     def __init__(self, mixture: Mixture, seat: int, learner: int, seed: int) -> None:
         populations = [*mixture.populations[:seat], (learner,), *mixture.populations[seat + 1 :]]

@@ -3,14 +3,14 @@
     python -m cleanrl_demo.ppo_cuda --env tag/grid --separate
     python -m cleanrl_demo.ppo_cuda --env tag/grid --num-envs 64 --device host      without a GPU
 
-An iteration plays ``rollout_length`` steps of all environments, estimates advantages and updates the policies. The
-host never needs a value from the device to continue, so it never waits for one, and on a GPU the whole iteration is one
+An iteration plays ``rollout_length`` steps of all environments, estimates advantages and updates the policies. During
+an iteration the host needs no value from the device, so it never waits for one, and on a GPU the whole iteration is one
 CUDA graph, which is replayed. For the same reason rows are never selected by their masks: invalid rows get weight 0. An
 iteration's losses, episode statistics and step count are read while the next one runs.
 
 A rollout has a row for each step and agent: the observation, the action and the action's outcome. Nothing is learnt
-from a transition whose outcome has its mask unset. A truncated transition is valued by the next row, which has
-the episode's last observation: the next episode begins one row later (autoreset_mode="next_step").
+from a transition whose outcome has its mask unset. A truncated transition is valued by the next row, which has the
+episode's last observation: the next episode begins one row later (autoreset_mode="next_step").
 
 All agents share one policy, or each team has its own, with its own optimizer and schedule (``--separate``, or tables
 ``[teams.NAME]`` in a file). ``a2c_cuda.py`` differs only in its update.
@@ -513,7 +513,7 @@ def weighed(advantages: Tensor, masks: Tensor, floor: float) -> tuple[Tensor, Te
 
 
 def descend(team: Team, loss: Tensor, config: DeviceConfig) -> None:
-    """Take a gradient step on the sum of the processes' losses, with the gradient's norm clipped."""
+    """Take a gradient step on ``loss``, summed over the processes, with the gradient's norm clipped."""
     gradient = team.weights.grad
     assert gradient is not None
     gradient.zero_()

@@ -74,7 +74,7 @@ class RecentStatistics:
         return {f"infos/{key}": sum(values) / len(values) for key, values in self.values.items()}
 
     def state(self) -> dict[str, Any]:
-        """Return the state for ``restore`` as dicts, lists and numbers, without unfinished episodes."""
+        """Return the state for ``restore``, as plain values, without unfinished episodes."""
         return {
             "episodes": [
                 [int(env_id), float(episodic_return), int(length), score, cut, dict(returns_of)]

@@ -69,8 +69,7 @@ class Report:
     - ``charts/SPS``: steps per second, the mean since training began or was resumed; ``charts/seconds``: seconds of
       training so far, including those before it was resumed;
     - ``charts/episodic_return``, ``episodic_length`` and ``score``: means over the last hundred episodes;
-      ``charts/return_of/…``: with several agents, the mean return of each, or of each type, in these
-      episodes;
+      ``charts/return_of/…``: with several agents, the mean return of each, or of each type, in these episodes;
       ``charts/restarts``: the number of times that environments were restarted, if any;
     - ``charts/share_environments``, ``share_inference`` and ``share_learning``: each phase's share of the time so far;
     - ``actors/…``: with remote actors, the steps per second of each actor and of each node, as the trainer reports
@@ -193,7 +192,7 @@ class Report:
         return {name: phase_s / total for name, phase_s in seconds.items()} if total else {}
 
     def state(self) -> dict[str, Any]:
-        """Return the state for ``restore``: only dicts, lists, strings and numbers, which ``weights_only`` can load."""
+        """Return the state for ``restore``, as plain values, which ``torch.load`` with ``weights_only`` can load."""
         seconds = dict(self.seconds)
         if self.current is not None:
             seconds[self.current] += perf_counter() - self.since_s

@@ -227,7 +227,7 @@ class Session:
 
     @property
     def seed(self) -> int:
-        """The seed of the environments in this stretch; in the first one, the run's seed."""
+        """The seed of the environments in this stretch: the run's seed in the first one, unless it was resumed."""
         entropy = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
         if entropy == [0]:
             return self.config.seed
@@ -313,9 +313,9 @@ def run(
     """Train a policy, evaluate it on fresh seeds, and return the result.
 
     env: a creator to use instead of config.env. resume: the checkpoint from which to resume; config is then the run's
-    own, apart from changes. run_config: the settings to record for the run, if config is the share of one of several
-    processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for minibatches that are too
-    small.
+    own, apart from what was changed to resume it. run_config: the settings to record for the run, if config is the
+    share of one of several processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for
+    minibatches that are too small.
     """
     run_config = config if run_config is None else run_config
     content = None if resume is None else read_checkpoint(resume, KIND, FILE)

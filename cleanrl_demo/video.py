@@ -182,8 +182,8 @@ class Videos:
 
     A film's name has the environment and the training step at which its episode began: ``env-0-step-12345.gif``, with
     ``-first-2000`` if the episode was longer than that. every: training steps between the starts of two films of an
-    environment. ``written`` lists the files. Raises PlanError if ``every`` is below 1 or as ``Filming`` does,
-    and MissingExtra without Pillow.
+    environment. ``written`` lists the files. Raises PlanError if ``every`` is below 1 or as ``Filming`` does, and
+    MissingExtra without Pillow.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ def faults() -> dict[str, str]:
 def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: Sequence[int] = (1,)) -> Iterator[Task]:
     """Yield a task for each environment, backend and seed, without duplicates.
 
-    envs: names with or without "ocean/", or several separated by commas; all by default. Raises PlanError for an
+    envs: names with or without "ocean/", or several separated by commas; all by default. Raises PufferError for an
     environment that does not exist or cannot be learnt.
     """
     chosen = dict.fromkeys(_full_name(env.strip()) for argument in envs for env in argument.split(",")) or names()
@@ -158,7 +158,7 @@ def _surveyed() -> tuple[list[str], dict[str, str]]:
 
 
 def _learnable(env: str) -> Any:
-    """Return an Ocean environment's creator. Raises PufferError if it cannot be made or has no bar, chance or best."""
+    """Return an Ocean environment's creator. Raises PufferError if it is not found or has no bar, chance or best."""
     creator = registry.creator(env)
     lacking = [name for name in ("bar", "chance", "best") if getattr(creator, name, None) is None]
     if lacking:
