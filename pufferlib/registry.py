@@ -7,8 +7,9 @@
     my_game:Maze-v0                          any other Gymnasium id
     my_game:make_env                         your own callable, on the module search path
 
-``creator`` imports the module that a name stands for, but third-party packages are imported only when the creator is
-called, in the worker. One exception: a name that its family does not list makes ``find`` import the family's package.
+``creator`` imports the module that a name stands for, but the packages of families and kernels are imported only when
+the creator is called, in the worker. One exception: ``find`` imports a family's package to look up a name that the
+family does not list.
 """
 
 from __future__ import annotations
@@ -145,8 +146,9 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return the ``env_creator`` for a name; return a callable unchanged.
 
     The creator can be pickled with cloudpickle, and works in a process that has registered nothing. Raises
-    RegistryError for an unknown name, a missing module, or a value that is neither a name nor a callable; raises
-    MissingExtra, with the command that installs the package, if an optional package is missing.
+    RegistryError for an unknown name, a missing module, an ``ocean`` file that cannot be imported, a kernel, and a value
+    that is neither a name nor a callable; raises MissingExtra, with the command that installs the package, if an
+    optional package is missing.
     """
     if not isinstance(env, str):
         value: Any = env

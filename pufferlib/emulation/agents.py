@@ -36,8 +36,8 @@ class Agent:
 
         raw_action_space: the action space before flattening. masked: whether info["action_mask"] is added to
         observations. check: see ``wrap``. spaces: the environment's own observation and action space. checked: the ids
-        of the layouts whose observations need no further full checks, shared among agents; None: each agent is checked
-        separately.
+        of the layouts whose observations need no further full checks, shared among agents; None if each agent is
+        checked separately.
         """
         self.spaces = spaces
         self.raw_action_space = raw_action_space

@@ -15,7 +15,7 @@ STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 
 
 def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
-    """Split a reset's result into observations and infos, by default {}. Raises SpaceError unless both are mappings."""
+    """Split a reset's result into observations and infos, {} if missing. Raises SpaceError unless both are mappings."""
     observations, infos = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     infos = {} if infos is None else infos
     _require_dicts((observations, infos), ("observations", "infos"), f"{name}.reset")

@@ -166,9 +166,9 @@ class RowEnv(ABC):
         """Copy the held rewards, terminations, truncations and masks into rows."""
 
     def row_of(self, observation: object, info: object = None, agent: AgentId = None) -> Array:
-        """Return a raw observation as one flat row, a new array. agent: its name in a multi-agent environment.
+        """Return a raw observation as one flat row, a new array.
 
-        info: the agent's info, with its action mask and, if rows contain the environment's state, that state under
+        agent: the agent's name in a multi-agent environment. info: the agent's info, with its action mask and, if rows contain the environment's state, that state under
         "state". If the info lacks the state, its leaf is zeros: this RowEnv cannot read it, because the observation may
         come from another environment.
         """
@@ -177,7 +177,7 @@ class RowEnv(ABC):
     def action_of(self, row: RowActions, agent: AgentId = None) -> object:
         """Convert one action row, an array or a pair of arrays, to the raw action.
 
-        agent: its name in a multi-agent environment.
+        agent: the agent's name in a multi-agent environment.
         """
         return self.action_layout.unpack(row)
 

@@ -71,7 +71,8 @@ class VectorRows(HeldRows):
     created. ``reset(options={"reset_mask": …})`` leaves the episodes of the copies outside the mask unchanged.
 
     Raises SpaceError if a batch does not hold all copies (EnvPool or ALE with a ``batch_size``) or does not fit the
-    spaces, and for rewards or flags of the wrong shape, or flags that are not bools.
+    spaces, for rewards or flags of the wrong shape, for flags that are neither bools nor 0 or 1, and for an unknown
+    autoreset mode.
     """
 
     def __init__(self, env: Any, *, check: str = "first", **bounds: Any) -> None:
