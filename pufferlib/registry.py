@@ -146,8 +146,8 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return the ``env_creator`` for a name; return a callable unchanged.
 
     The creator can be pickled with cloudpickle, and works in a process that has registered nothing. Raises
-    RegistryError for an unknown name, a missing module, an ``ocean`` file that cannot be imported, a kernel, and a value
-    that is neither a name nor a callable; raises MissingExtra, with the command that installs the package, if an
+    RegistryError for an unknown name, a missing module, an ``ocean`` file that cannot be imported, a kernel, and a
+    value that is neither a name nor a callable; raises MissingExtra, with the command that installs the package, if an
     optional package is missing.
     """
     if not isinstance(env, str):

@@ -3,9 +3,9 @@
     python -m pufferlib.adapters.cleanrl path/to/dqn.py --env-id ocean/squared
     python -m pufferlib.adapters.cleanrl --num-workers 4 path/to/ppo_continuous_action.py --num-envs 32
 
-While a script runs, pufferlib's vector environments replace Gymnasium's, ``gymnasium.make`` also accepts
-the names in pufferlib's registry and the ids of Atari games, and ``gymnasium.wrappers`` has the wrapper names of
-Gymnasium 0.29. docs/adapters.md lists the differences.
+While a script runs, pufferlib's vector environments replace Gymnasium's, ``gymnasium.make`` also accepts the names in
+pufferlib's registry and the ids of Atari games, and ``gymnasium.wrappers`` has the wrapper names of Gymnasium 0.29.
+docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ATARI = re.compile(r"ALE/.+|[A-Z]\w*-v[04]")  # ids that may be Atari games
 class _OldForm(GymnasiumVecEnv):
     """A vector environment with infos in the form of Gymnasium 0.29, which CleanRL reads, on any installed version.
 
-    By default, when an episode ends, the next starts in the same step. Values that are not numbers, such as ``infos["final_info"]``
-    and ``infos["final_observation"]``, are in object arrays, with None for environments without a value. The key of
-    each array's mask is its key with a leading underscore.
+    By default, when an episode ends, the next starts in the same step. Values that are not numbers, such as
+    ``infos["final_info"]`` and ``infos["final_observation"]``, are in object arrays, with None for environments without
+    a value. The key of each array's mask is its key with a leading underscore.
     """
 
     final_obs_key = "final_observation"

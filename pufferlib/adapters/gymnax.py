@@ -33,8 +33,8 @@ class Copies:
     """A vector of copies of a gymnax environment, with the interface of Gymnasium's vector environments.
 
     name: a gymnax id, or an environment object with gymnax's interface, such as Craftax's. params: the environment's
-    parameters, by default its default_params. autoreset_mode: "next_step" or "same_step"; the latter,
-    gymnax's own mode, adds ``final_obs`` and its mask to the infos. env_kwargs: further arguments of ``gymnax.make``. If no
+    parameters, by default its default_params. autoreset_mode: "next_step" or "same_step"; the latter, gymnax's own
+    mode, adds ``final_obs`` and its mask to the infos. env_kwargs: further arguments of ``gymnax.make``. If no
     ``reset`` has received a seed, a random one is used. Raises PlanError for another mode, SpaceError for spaces that
     are neither Box nor Discrete.
     """

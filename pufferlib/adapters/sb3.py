@@ -181,7 +181,8 @@ class SubprocVecEnv(SB3VecEnv):
     """A replacement for Stable-Baselines3's SubprocVecEnv, whose worker processes share the environments.
 
     start_method: "fork", "spawn" or "forkserver"; by default fork if that is safe.
-    num_workers: the number of processes, by default one per available CPU; Stable-Baselines3 starts one per environment.
+    num_workers: the number of processes, by default one per available CPU; Stable-Baselines3 starts one per
+    environment.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ def league(arguments: list[str]) -> int:
 
 
 def run(arguments: list[str]) -> int:
-    """Run ``puffer league run FILE``: grow a population."""
+    """Run ``puffer league run FILE``: grow a population, or, with --resume FOLDER, continue one."""
     from rich.live import Live
 
     from pufferlib.population import League, Ratings, Settings

@@ -168,9 +168,9 @@ class RowEnv(ABC):
     def row_of(self, observation: object, info: object = None, agent: AgentId = None) -> Array:
         """Return a raw observation as one flat row, a new array.
 
-        agent: the agent's name in a multi-agent environment. info: the agent's info, with its action mask and, if rows contain the environment's state, that state under
-        "state". If the info lacks the state, its leaf is zeros: this RowEnv cannot read it, because the observation may
-        come from another environment.
+        agent: the agent's name in a multi-agent environment. info: the agent's info, with its action mask and, if rows
+        contain the environment's state, that state under "state". If the info lacks the state, its leaf is zeros: this
+        RowEnv cannot read it, because the observation may come from another environment.
         """
         return np.asarray(self.observation_layout.flatten(observation))
 

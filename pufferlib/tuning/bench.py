@@ -117,7 +117,7 @@ def compare_backends(
 
 
 def right_one(speeds: Sequence[Speed]) -> Speed:
-    """Return the Speed of the backend to use: serial if it was measured and none is clearly faster; else the best."""
+    """Return the Speed of the backend to use: serial if measured and none is clearly faster, else the fastest."""
     serial = next((speed for speed in speeds if speed.backend == "serial"), None)
     others = [speed for speed in speeds if speed is not serial]
     if serial is None or not others:
