@@ -126,7 +126,10 @@ class PufferEnv:
         return np.random.default_rng()
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Infos:
-        """Start an episode. A subclass calls this method first; it seeds ``np_random`` unless seed is None."""
+        """Start an episode. A subclass calls this method first; it seeds ``np_random`` unless seed is None.
+
+        options: the caller's, for subclasses; this method ignores them.
+        """
         if seed is not None:
             self.np_random = np.random.default_rng(seed)
         return None

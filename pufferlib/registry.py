@@ -91,7 +91,7 @@ def names(members: bool = True) -> list[Entry]:
 def find(name: str) -> Entry:
     """Return the entry for a name, even if its package is not installed (see ``installed``).
 
-    Raises RegistryError, which suggests similar names, for an unknown name.
+    Raises RegistryError for an unknown name, with similar names, and for the path of a Python file.
     """
     _refuse_file(name)
     entry = next(itertools.chain(_ocean(name), _kernels(name)), None)

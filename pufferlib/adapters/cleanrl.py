@@ -172,7 +172,7 @@ def _make(theirs: Function, name: Any, *args: object, **kwargs: object) -> objec
 
 
 def _is_ataris(name: str) -> bool:
-    """Import ale_py, which Gymnasium 1.0 and later do not import, and return whether it registers an id."""
+    """Return whether a name is an Atari game's id, after importing ale_py, which Gymnasium imports only before 1.0."""
     if not _ATARI.fullmatch(name) or find_spec("ale_py") is None:
         return False
     importlib.import_module("ale_py")

@@ -72,7 +72,10 @@ class Copies:
         self._states: object = None
 
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Array, dict[str, Any]]:
-        """Start new episodes in all copies and return (observations, infos)."""
+        """Start new episodes in all copies and return (observations, infos).
+
+        seed: by default, the random numbers continue. options: ignored.
+        """
         if seed is not None or self._key is None:
             drawn = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
             self._key = jax.random.key(int(drawn))

@@ -49,7 +49,7 @@ RESERVED = frozenset((*OURS, EXTRAS_KEY))
 
 
 def info_parts(info: dict[str, Any]) -> InfoExtras:
-    """Return the InfoExtras that an info from a SplitEnv carries, or new ones that hold the info itself."""
+    """Return the InfoExtras in a SplitEnv's info, or new InfoExtras that hold the info without the keys in OURS."""
     if EXTRAS_KEY in info:
         extras: InfoExtras = info[EXTRAS_KEY]
         return extras

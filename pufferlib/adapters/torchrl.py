@@ -161,7 +161,10 @@ class TorchRLVecEnv(EnvBase):
         self._seed = seed
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close all environments; safe to call again. With ``again``, the next reset makes new ones."""
+        """Close all environments; safe to call again. With ``again``, the next reset makes new ones.
+
+        raise_if_closed: ignored, but accepted because TorchRL passes it.
+        """
         self.vec.close()
         self.is_closed = True
 

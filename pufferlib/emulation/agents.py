@@ -88,8 +88,8 @@ class Agent:
 class Agents:
     """The agents of one parallel environment, by name; each is described on first access.
 
-    keeps_spaces: whether agents have the same spaces in all episodes. If not, ``new_episode`` must be called at each
-    reset, and a space is fully checked for one agent only.
+    bounds, action_mask, check: as for ``wrap``. keeps_spaces: whether agents have the same spaces in all episodes. If
+    not, ``new_episode`` must be called at each reset, and a space is fully checked for one agent only.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ def require_known(call: str, knows: Callable[[AgentId], bool], **dicts: Mapping[
 
     PettingZoo allows other keys in infos if their value is neither a mapping nor None. A mapping or None, which looks
     like an agent's info, must have an agent's name or a key in COMMON. call: the call that returned the dicts, for the
-    error. knows: returns whether a key is an agent's name. dicts: the dicts, under their names.
+    error. knows: a function that returns whether a key is an agent's name. dicts: the dicts, under their names.
     """
     for what, values in dicts.items():
         foreign = [agent for agent in values if not knows(agent)]

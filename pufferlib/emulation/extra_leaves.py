@@ -172,8 +172,8 @@ def row_layout(layouts: Sequence[Layout], bounds: Mapping[str, Any], *, masks: b
     """Return the layout with which policies read the rows of agents whose extended spaces differ.
 
     The leaves in front that are equal for all agents stay unchanged; the rest becomes "observation", a
-    ``common_observation_space``: a Box if it has one dtype, else bytes. masks: whether an action mask of equal size
-    also stays in front.
+    ``common_observation_space``: a Box if it has one dtype, else bytes. bounds: arguments of ``observation_layout``.
+    masks: whether an action mask of equal size also stays in front.
     """
     extended: list[dict[Any, Any]] = [dict(layout.space.spaces) for layout in layouts]  # type: ignore[attr-defined]
     front: OrderedDict[Any, Any] = OrderedDict()

@@ -91,7 +91,7 @@ class PettingZooRows(HeldRows):
     max_agents: the most agents that are alive at once, for environments without ``possible_agents``; by default
         PettingZoo's ``max_num_agents``.
     observation_space, action_space: spaces as large as any agent's, which determine the spaces of the rows; for
-        environments that do not know the spaces of later agents at the start.
+        environments whose later agents' spaces are unknown at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observation; None inspects the infos of one reset.
     state, agent_type, check and the bounds: see ``wrap``.
 

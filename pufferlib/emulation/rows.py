@@ -104,7 +104,7 @@ class RowEnv(ABC):
     """An environment as ``num_agents`` rows: step it, then write the rows that it holds.
 
     ``step`` and ``reset`` advance the environment and hold the outcome; ``write_observations`` and ``write_outcome``
-    copy it into rows. They are separate because a pool knows the slot only after the step, and because a same-step
+    copy it into rows. They are separate because a pool assigns the slot only after the step, and because a same-step
     autoreset writes the last observation and the first one of the next episode to different arrays.
     """
 

@@ -70,6 +70,8 @@ class VectorRows(HeldRows):
     The vector environment distributes a seed to its copies: seed, seed + 1, …; EnvPool's seeds are fixed when it is
     created. ``reset(options={"reset_mask": …})`` leaves the episodes of the copies outside the mask unchanged.
 
+    check, bounds: as for ``wrap``.
+
     Raises SpaceError if a batch does not hold all copies (EnvPool or ALE with a ``batch_size``) or does not fit the
     spaces, for rewards or flags of the wrong shape, for flags that are neither bools nor 0 or 1, and for an unknown
     autoreset mode.

@@ -86,9 +86,9 @@ class Mario(gymnasium.Env[Any, Any]):
 def env_creator(
     name: str = FAMILY.examples[0].name, *, max_episode_steps: int | None = None, **kwargs: Any
 ) -> GymnasiumEnv:
-    """Make the game or one stage: "SuperMarioBros…" with every frame, "mario/…" with small grayscale images.
+    """Make the game or one stage.
 
-    The latter are uint8 (84, 84), one per four frames.
+    "SuperMarioBros…" returns every frame; "mario/…" returns grayscale images, uint8 (84, 84), one per four frames.
 
     max_episode_steps: counted in actions; by default there is no limit, because the game has a clock. kwargs: arguments
     of ``Mario``.

@@ -68,7 +68,7 @@ def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
 
 
 def _within(path: Path, what: str, view: Any, most: int) -> int:
-    """Return a length or an index from a row as an int. Raises SpaceError unless it is from 0 to most."""
+    """Return a length, index or character code from a row as an int. Raises SpaceError unless it is from 0 to most."""
     number = int(view)
     if not 0 <= number <= most:
         raise SpaceError(f"{where(path)}: {what} {number} is not one of 0 to {most}")
