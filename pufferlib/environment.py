@@ -139,7 +139,7 @@ class PufferEnv:
         raise NotImplementedError(f"{type(self).__name__} must write step(actions)")
 
     def render(self) -> Any:
-        """Return a picture in the format of ``render_mode``: a str ("ansi") or uint8 (height, width, 3) ("rgb_array").
+        """Return what ``render_mode`` selects: a str ("ansi") or an image, uint8 (height, width, 3) ("rgb_array").
 
         Returns None unless a subclass overrides it.
         """

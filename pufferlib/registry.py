@@ -8,8 +8,8 @@
     my_game:make_env                         your own callable, on the module search path
 
 ``creator`` imports the module that a name stands for, but the packages of families and kernels are imported only when
-the creator is called, in the worker. One exception: ``find`` imports a family's package to look up a name that the
-family does not list.
+the creator is called, in the worker. One exception: if a family's ``listed`` does not return a name, ``find`` imports
+the family's package to look the name up.
 """
 
 from __future__ import annotations

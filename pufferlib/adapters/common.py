@@ -42,7 +42,7 @@ LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class AdapterParameters(MakeParameters, total=False):
-    """The parameters of ``make`` for one of the libraries in TAKE_ROWS."""
+    """The parameters of an adapter's ``make``, for the libraries in TAKE_ROWS."""
 
     agents: str | None
 

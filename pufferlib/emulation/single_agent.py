@@ -1,4 +1,4 @@
-"""One interface to single-agent environments of different conventions: all return Gymnasium's five values."""
+"""One interface to single-agent environments with different conventions: each step returns Gymnasium's five values."""
 
 from __future__ import annotations
 

@@ -51,9 +51,9 @@ def is_vectorized(env: object) -> bool:
 class VectorRows(HeldRows):
     """A vector environment as one environment with ``num_envs`` rows, one per copy.
 
-    Each copy starts its next episode by itself, so the environment as a whole is never over. ``autoreset_mode``
-    determines how: it is ``metadata["autoreset_mode"]`` or, if that is missing, same_step before Gymnasium 1.0 and
-    next_step otherwise (for EnvPool always next_step).
+    A copy's next episode starts without a reset by the caller, so the environment as a whole is never over.
+    ``autoreset_mode`` determines how: it is ``metadata["autoreset_mode"]`` or, if that is missing, same_step before
+    Gymnasium 1.0 and next_step otherwise (for EnvPool always next_step).
 
     - next_step: the row after a copy's last one is the first of its next episode: mask False, reward 0, no flags, its
       action ignored.

@@ -54,8 +54,8 @@ def env_creator(
     """Make a game: "stable-retro/…" unchanged, "retro/…" with grayscale images, uint8 (84, 84), one per four frames.
 
     In "retro/…", the first of the four frames repeats the previous action with a probability of 1/4, because games
-    are deterministic and always start the same way. This and the default limit follow the package's ``examples/ppo.py``,
-    whose settings retro.toml has.
+    are deterministic and always start the same way. This and the default limit follow the package's
+    ``examples/ppo.py``, whose settings retro.toml has.
 
     max_episode_steps: counted in actions; by default, 4,500 in "retro/…" and no limit in "stable-retro/…".
     kwargs: arguments of ``stable_retro.make``; members of its enumerations may be given by name, such as

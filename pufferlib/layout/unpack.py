@@ -216,7 +216,7 @@ class ActionPart:
 def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
     """Return a compiled ``unpack(discrete, box)``, which returns the action in a row's components.
 
-    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack it. It is
+    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack it. ``unpack`` is
     compiled because, like the writer, it runs at every step. The action's leaves may be views of one new array.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
