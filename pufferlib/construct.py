@@ -38,7 +38,7 @@ def make(
         first environments to finish), "ray" (like "pool", but with Ray actors on the machines of a cluster), "cuda"
         (one GPU kernel steps all environments; only for environments that have a kernel).
     num_envs: the number of environments, 1 unless ``env`` is a list. num_workers: the number of workers, by default one
-        for each available CPU.
+        for each available CPU, but at most num_envs.
     batch_size: the number of environments in each batch that ``recv`` returns, by default all. The counts need not
         divide each other.
     seed: the seed for the first reset of all environments; None draws one at random.
@@ -71,8 +71,10 @@ def make(
         ``resources``, ``placement``, ``local_workers``, ``start_timeout`` for "ray"; ``threads`` and ``checked`` for
         "cuda" on the host; and ``telemetry``, False to record nothing for ``stats``.
 
-    Raises PlanError for impossible counts or arguments, RegistryError for unknown names, SpaceError for spaces that
-    cannot be flattened, WorkerError if an environment cannot be made.
+    Raises PlanError for impossible counts or arguments, RegistryError for unknown names, MissingExtra if a required
+    package is not installed, SpaceError for spaces that cannot be flattened, WorkerError if an environment cannot be
+    made, KernelError if a kernel cannot be compiled or does not support the spaces, and PlatformError if the system
+    cannot provide the memory or the processes, or if Ray cannot be started or does not answer.
     """
     backend = kwargs.pop("backend")
     try:

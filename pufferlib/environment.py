@@ -126,7 +126,10 @@ class PufferEnv:
         return np.random.default_rng()
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Infos:
-        """Start an episode. A subclass calls this method first; it seeds ``np_random`` unless seed is None."""
+        """Start an episode. A subclass calls this method first; it seeds ``np_random`` unless seed is None.
+
+        options: the caller's, for subclasses; this method ignores them.
+        """
         if seed is not None:
             self.np_random = np.random.default_rng(seed)
         return None
@@ -136,7 +139,7 @@ class PufferEnv:
         raise NotImplementedError(f"{type(self).__name__} must write step(actions)")
 
     def render(self) -> Any:
-        """Return a picture in the format of ``render_mode``: a str ("ansi") or uint8 (height, width, 3) ("rgb_array").
+        """Return what ``render_mode`` selects: a str ("ansi") or an image, uint8 (height, width, 3) ("rgb_array").
 
         Returns None unless a subclass overrides it.
         """

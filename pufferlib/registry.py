@@ -7,8 +7,9 @@
     my_game:Maze-v0                          any other Gymnasium id
     my_game:make_env                         your own callable, on the module search path
 
-``creator`` imports the module that a name stands for, but third-party packages are imported only when the creator is
-called, in the worker. One exception: a name that its family does not list makes ``find`` import the family's package.
+``creator`` imports the module that a name stands for, but the packages of families and kernels are imported only when
+the creator is called, in the worker. One exception: if a family's ``listed`` does not return a name, ``find`` imports
+the family's package to look the name up.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def names(members: bool = True) -> list[Entry]:
 def find(name: str) -> Entry:
     """Return the entry for a name, even if its package is not installed (see ``installed``).
 
-    Raises RegistryError, which suggests similar names, for an unknown name.
+    Raises RegistryError for an unknown name, with similar names, and for the path of a Python file.
     """
     _refuse_file(name)
     entry = next(itertools.chain(_ocean(name), _kernels(name)), None)
@@ -145,8 +146,9 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return the ``env_creator`` for a name; return a callable unchanged.
 
     The creator can be pickled with cloudpickle, and works in a process that has registered nothing. Raises
-    RegistryError for an unknown name, a missing module, or a value that is neither a name nor a callable; raises
-    MissingExtra, with the command that installs the package, if an optional package is missing.
+    RegistryError for an unknown name, a missing module, an ``ocean`` file that cannot be imported, a kernel, and a
+    value that is neither a name nor a callable; raises MissingExtra, with the command that installs the package, if an
+    optional package is missing.
     """
     if not isinstance(env, str):
         value: Any = env

@@ -28,10 +28,10 @@ class AgentRows(VecEnv):
     It supports agents with identical spaces whose episodes end together. Environment i is agent i % n of environment i
     // n of ``vec``, where n is ``vec.agents_per_env``. Batches are NumPy arrays; their ``env_ids`` are the
     ``agent_ids`` of ``vec``. Each row has at most one info: the agent's entries and those that its environment reports
-    for no particular agent, except "episode". Sequences of seeds, options and attribute values have one entry per row;
-    an environment takes the entry of its first agent. ``call`` runs once per environment and repeats the result for
-    each of its rows. The copies in an already vectorized environment are rows as well; their episodes may end at any
-    time.
+    for no particular agent, except "env" and "episode". Sequences of seeds, options and attribute values have one entry
+    per row; an environment takes the entry of its first agent. ``call`` runs once per environment and repeats the
+    result for each of its rows. The copies in an already vectorized environment are rows as well; their episodes may
+    end at any time.
 
     Raises SpaceError if agents have different spaces. ``recv`` raises it if agents take turns, if an agent is absent
     while another acts, or if an agent's episode ends before another's in the same environment.

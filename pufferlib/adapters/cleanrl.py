@@ -3,9 +3,9 @@
     python -m pufferlib.adapters.cleanrl path/to/dqn.py --env-id ocean/squared
     python -m pufferlib.adapters.cleanrl --num-workers 4 path/to/ppo_continuous_action.py --num-envs 32
 
-While a script runs, pufferlib's vector environments replace Gymnasium's, ``gymnasium.make`` also accepts the names of
-pufferlib and Atari, and ``gymnasium.wrappers`` has the wrapper names of Gymnasium 0.29. docs/adapters.md lists the
-differences.
+While a script runs, pufferlib's vector environments replace Gymnasium's, ``gymnasium.make`` also accepts the names in
+pufferlib's registry and the ids of Atari games, and ``gymnasium.wrappers`` has the wrapper names of Gymnasium 0.29.
+docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ATARI = re.compile(r"ALE/.+|[A-Z]\w*-v[04]")  # ids that may be Atari games
 class _OldForm(GymnasiumVecEnv):
     """A vector environment with infos in the form of Gymnasium 0.29, which CleanRL reads, on any installed version.
 
-    When an episode ends, the next starts in the same step. Values that are not numbers, such as ``infos["final_info"]``
-    and ``infos["final_observation"]``, are in object arrays, with None for environments without a value. The key of
-    each array's mask is its key with a leading underscore.
+    By default, when an episode ends, the next starts in the same step. Values that are not numbers, such as
+    ``infos["final_info"]`` and ``infos["final_observation"]``, are in object arrays, with None for environments without
+    a value. The key of each array's mask is its key with a leading underscore.
     """
 
     final_obs_key = "final_observation"
@@ -81,12 +81,12 @@ FORMS = {
 def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
     """Replace Gymnasium's vector environments with pufferlib's, and extend ``gymnasium.make``, inside this block.
 
-    ``gymnasium.make`` then also accepts the names of pufferlib and Atari.
+    ``gymnasium.make`` then also accepts the names in pufferlib's registry and the ids of Atari games.
 
     infos: the Gymnasium version whose form of infos the script reads, a key of FORMS; "0.29" also adds that version's
         wrappers.
-    num_workers: the number of processes that step the environments, for both classes; 0 leaves it to the script, which
-        steps a SyncVectorEnv in this process.
+    num_workers: the number of processes that step the environments, for both classes; 0 leaves the number to the script
+        and steps a SyncVectorEnv in this process.
 
     Raises PlanError if infos is not in FORMS or num_workers is negative.
     """
@@ -172,7 +172,7 @@ def _make(theirs: Function, name: Any, *args: object, **kwargs: object) -> objec
 
 
 def _is_ataris(name: str) -> bool:
-    """Import ale_py, as Gymnasium 1.0 and later do not, and return whether it registers an id."""
+    """Return whether a name is an Atari game's id, after importing ale_py, which Gymnasium imports only before 1.0."""
     if not _ATARI.fullmatch(name) or find_spec("ale_py") is None:
         return False
     importlib.import_module("ale_py")

@@ -42,7 +42,7 @@ LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class AdapterParameters(MakeParameters, total=False):
-    """The parameters of ``make`` for one of the libraries in TAKE_ROWS."""
+    """The parameters of an adapter's ``make``, for the libraries in TAKE_ROWS."""
 
     agents: str | None
 
@@ -128,7 +128,10 @@ def reset_arrays(
     options: Options = None,
     env_ids: Sequence[int] | None = None,
 ) -> tuple[Array, Infos]:
-    """Reset a VecEnv and return (observations, infos); observations are a NumPy array even if batches are tensors."""
+    """Reset a VecEnv and return (observations, infos); observations are a NumPy array even if batches are tensors.
+
+    seed, options, env_ids: as for ``VecEnv.reset``.
+    """
     _, infos = vec.reset(seed, options, env_ids)
     batch = vec.host_batch
     assert batch is not None

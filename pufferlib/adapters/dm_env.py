@@ -1,4 +1,4 @@
-"""An adapter of a VecEnv with one environment to dm_env's Environment.
+"""An adapter that presents a VecEnv with one environment as a dm_env Environment.
 
     with pufferlib.adapters.dm_env.make("ocean/bandit") as env:
         step = env.reset()

@@ -1,4 +1,4 @@
-"""GymnasiumRowsVecEnv, an adapter of a VecEnv on any backend to Gymnasium's VectorEnv."""
+"""GymnasiumRowsVecEnv, an adapter that presents a VecEnv on any backend as a Gymnasium VectorEnv."""
 
 from __future__ import annotations
 

@@ -36,8 +36,11 @@ __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "m
 class SyncVectorEnv(GymnasiumVecEnv):
     """A replacement for Gymnasium's SyncVectorEnv, which steps all environments in this process, one after another.
 
-    ``envs`` lists the environments. env_fns: callables that make one environment each. observation_mode: "same",
-    "different" or a pair of spaces, as in Gymnasium.
+    ``envs`` lists the environments. env_fns: callables that make one environment each. copy: whether observations are
+    copies; otherwise they are valid until the second wait after theirs. observation_mode: "same", "different" or a pair
+    of spaces, as in Gymnasium. autoreset_mode: an AutoresetMode or its name in ``make``; by default, the installed
+    Gymnasium's default.
+
     Raises the same errors as Gymnasium's: RuntimeError if spaces differ, TypeError or ValueError for an impossible
     observation_mode, and the exceptions of env_fns.
     """
@@ -56,7 +59,7 @@ class SyncVectorEnv(GymnasiumVecEnv):
 class AsyncVectorEnv(GymnasiumVecEnv):
     """A replacement for Gymnasium's AsyncVectorEnv, with a process per environment or ``max_concurrency`` in total.
 
-    env_fns, observation_mode: see SyncVectorEnv.
+    env_fns, copy, observation_mode, autoreset_mode: see SyncVectorEnv.
     context: the processes' start method; by default fork if that is safe, else spawn.
     shared_memory: ignored, because arrays always go through shared memory and objects never do.
     daemon: ignored, because processes always end with this one and their environments may start processes.

@@ -33,8 +33,8 @@ class Copies:
     """A vector of copies of a gymnax environment, with the interface of Gymnasium's vector environments.
 
     name: a gymnax id, or an environment object with gymnax's interface, such as Craftax's. params: the environment's
-    parameters, by default its default_params. autoreset_mode: "next_step" or "same_step"; the latter, which is
-    gymnax's, adds ``final_obs`` and its mask to the infos. env_kwargs: further arguments of ``gymnax.make``. If no
+    parameters, by default its default_params. autoreset_mode: "next_step" or "same_step"; the latter, gymnax's own
+    mode, adds ``final_obs`` and its mask to the infos. env_kwargs: further arguments of ``gymnax.make``. If no
     ``reset`` has received a seed, a random one is used. Raises PlanError for another mode, SpaceError for spaces that
     are neither Box nor Discrete.
     """
@@ -72,7 +72,10 @@ class Copies:
         self._states: object = None
 
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Array, dict[str, Any]]:
-        """Start new episodes in all copies and return (observations, infos)."""
+        """Start new episodes in all copies and return (observations, infos).
+
+        seed: by default, the random numbers continue. options: ignored.
+        """
         if seed is not None or self._key is None:
             drawn = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
             self._key = jax.random.key(int(drawn))

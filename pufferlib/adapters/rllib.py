@@ -61,8 +61,9 @@ class Agents(MultiAgentEnv):
     """An RLlib MultiAgentEnv that wraps a PettingZoo environment or another multi-agent environment.
 
     env: a name, a creator, or an environment. Agents appear and disappear as in the environment. An observation of a
-    Dict or Tuple space is a dict with one array per leaf, an action of such a space one array, as in RLlibVecEnv.
-    kwargs: arguments of ``wrap``. Raises SpaceError for an environment with one agent or without ``possible_agents``.
+    Dict or Tuple space is a dict with one array per leaf, as in RLlibVecEnv; an action of such a space is one array, or
+    a pair of arrays if it has both discrete and continuous parts. kwargs: arguments of ``wrap``. Raises SpaceError for
+    an environment without ``possible_agents``, such as a Gymnasium environment, and the errors of ``wrap``.
     """
 
     def __init__(self, env: Any, **kwargs: Unpack[WrapParameters]) -> None:
@@ -135,8 +136,8 @@ def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: A
 
     num_envs: the number of environments per env runner; each runner is a separate process. env, kwargs: the arguments
     of ``make`` or, after ``config.multi_agent(policies=…)``, of ``Agents``, whose copies RLlib steps one after another.
-    Raises PlanError if env is an environment rather than a name or a creator, and for arguments that RLlib would
-    ignore.
+    Raises PlanError if env is an environment rather than a name or a creator, for ``seed``, which every runner would
+    share, and for arguments that ``Agents`` does not take.
     """
     name = f"pufferlib-{next(_NUMBERS)}"
     if not (isinstance(env, str) or callable(env)):

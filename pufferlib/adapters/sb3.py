@@ -49,7 +49,7 @@ OF_THE_END = ("episode", "final_obs", "final_info")  # keys about the ended epis
 
 
 class SB3VecEnv(Base):
-    """A Stable-Baselines3 VecEnv backed by one of pufferlib.
+    """A Stable-Baselines3 VecEnv backed by a pufferlib VecEnv.
 
     vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="same_step"``. Observations are
     copies, arrays (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as
@@ -181,7 +181,8 @@ class SubprocVecEnv(SB3VecEnv):
     """A replacement for Stable-Baselines3's SubprocVecEnv, whose worker processes share the environments.
 
     start_method: "fork", "spawn" or "forkserver"; by default fork if that is safe.
-    num_workers: number of processes, by default one per available CPU; Stable-Baselines3 starts one per environment.
+    num_workers: the number of processes, by default one per available CPU; Stable-Baselines3 starts one per
+    environment.
     """
 
     def __init__(

@@ -49,10 +49,10 @@ class SkrlVecEnv(Wrapper):
 
     vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="same_step"``. Observations are
     (num_envs, values), flattened by skrl; rewards (float32) and flags are (num_envs, 1). All are copies on skrl's
-    device. If episodes ended in this step, infos are {"episode": {"return": …, "length": …}}, with the means over these
-    episodes as tensors, which skrl's trainers log; otherwise they are {}. ``reset`` starts episodes the first time and
-    after ``seed``; otherwise it returns the current observations, because environments reset themselves. An episode
-    that ends in a crash is terminated, not truncated, so that nothing is bootstrapped from it.
+    device. If episodes ended in a step, its infos are {"episode": {"return": …, "length": …}}, with the means over
+    these episodes as tensors, which skrl's trainers log; otherwise they are {}. ``reset`` starts episodes the first
+    time and after ``seed``; otherwise it returns the current observations, because environments reset themselves. An
+    episode that ends in a crash is terminated, not truncated, so that nothing is bootstrapped from it.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.

@@ -37,7 +37,7 @@ _PLACEHOLDER = spaces.Discrete(1)  # the space of rows that hold nothing
 class InfoExtras(NamedTuple):
     """The values that an info carries to the parent process.
 
-    A named tuple, because emulation does not change those.
+    It is a named tuple because emulation shares named tuples instead of copying them.
     """
 
     info: dict[str, Any]  # the environment's info
@@ -49,7 +49,7 @@ RESERVED = frozenset((*OURS, EXTRAS_KEY))
 
 
 def info_parts(info: dict[str, Any]) -> InfoExtras:
-    """Return the InfoExtras that an info from a SplitEnv carries, or new ones that hold the info itself."""
+    """Return the InfoExtras in a SplitEnv's info, or new InfoExtras that hold the info without the keys in OURS."""
     if EXTRAS_KEY in info:
         extras: InfoExtras = info[EXTRAS_KEY]
         return extras
@@ -61,7 +61,7 @@ class SplitEnv:
 
     Observations are the parts that rows hold. Infos are the environment's, or {EXTRAS_KEY: InfoExtras} if there are
     objects to transfer or if the environment uses a reserved key. Explicit resets have options {EXTRAS_KEY: (seed,
-    options)}; with {EXTRAS_KEY: ()}, the environment is not reset, because its creator has reset it. Setting the
+    options)}; with {EXTRAS_KEY: ()}, the environment is not reset, because its creator may have reset it. Setting the
     attribute EXTRAS_KEY to (action,) makes the next step play that action instead of its row.
     keep_finals: whether an automatic reset's info carries the last observation of the ended episode.
     """

@@ -138,7 +138,7 @@ class TianshouVecEnv(BaseVectorEnv):
         )
 
     def seed(self, seed: Any = None) -> list[list[int] | None]:
-        """Set the seed of each environment's next reset; return one list of a seed, or None, per environment.
+        """Set the seed of each environment's next reset; return, for each environment, a list with its seed, or None.
 
         seed: an integer gives environment i seed + i; a list has one seed per environment.
         """
@@ -271,7 +271,10 @@ class TianshouVecEnv(BaseVectorEnv):
 
 
 class DummyVectorEnv(TianshouVecEnv):
-    """A replacement for Tianshou's DummyVectorEnv, which steps all environments in this process."""
+    """A replacement for Tianshou's DummyVectorEnv, which steps all environments in this process.
+
+    wait_num, timeout: see TianshouVecEnv.
+    """
 
     def __init__(
         self, env_fns: Sequence[Callable[[], Any]], wait_num: int | None = None, timeout: float | None = None
@@ -282,9 +285,9 @@ class DummyVectorEnv(TianshouVecEnv):
 class SubprocVectorEnv(TianshouVecEnv):
     """A replacement for Tianshou's SubprocVectorEnv, with a pool of worker processes that share the environments.
 
-    share_memory: ignored, because rows always go through shared memory. context: "fork" or "spawn", by default fork if
-    that is safe. num_workers: number of processes, by default one per available CPU; Tianshou starts one per
-    environment.
+    wait_num, timeout: see TianshouVecEnv. share_memory: ignored, because rows always go through shared memory. context:
+    "fork" or "spawn", by default fork if that is safe. num_workers: the number of processes, by default one per
+    available CPU; Tianshou starts one per environment.
     """
 
     def __init__(

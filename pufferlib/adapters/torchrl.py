@@ -54,7 +54,7 @@ class TorchRLVecEnv(EnvBase):
 
     vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="disabled"``. ``batch_size`` is
     (num_envs,), or () for one environment, as in TorchRL's GymEnv. Keys: "observation" (for a Dict or Tuple space, the
-    path of each leaf), "action" (numbers of choices in one dimension, or one-hot with ``one_hot``), "reward"
+    path of each leaf), "action" (discrete ones as numbers from 0, flattened, or one-hot with ``one_hot``), "reward"
     (\\*batch_size, 1) float32, "terminated", "truncated", "done". All tensors are copies, on the CPU or on the device
     to which ``to`` has moved the environment. Infos are in ``vec.batch.infos``. ``set_seed`` seeds the next reset of
     all environments.
@@ -161,7 +161,10 @@ class TorchRLVecEnv(EnvBase):
         self._seed = seed
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close all environments; safe to call again. If ``make`` made them, the next reset makes new ones."""
+        """Close all environments; safe to call again. With ``again``, the next reset makes new ones.
+
+        raise_if_closed: ignored, but accepted because TorchRL passes it.
+        """
         self.vec.close()
         self.is_closed = True
 

@@ -131,7 +131,8 @@ def _run(arguments: list[str]) -> int:
 def _explain(error: Exception) -> None:
     """Print an error's message.
 
-    For pufferlib's errors, add the flags that set the sizes mentioned in it; for others, the line that raised them.
+    Adds, for pufferlib's errors, the flags that set the sizes that the message mentions; for others, the line that
+    raised the error.
     """
     if isinstance(error, WorkerError) and isinstance(error.__cause__, PufferError):
         error = error.__cause__  # pufferlib's error in a worker: its message is complete
@@ -243,7 +244,10 @@ def check(arguments: list[str]) -> int:
 
 
 def _check_kernel(options: Check, console: Any) -> int:
-    """Run ``puffer check ENV --backend cuda``: compare a kernel with its reference, or report its resources."""
+    """Run ``puffer check ENV --backend cuda``: compare a kernel with its reference, or report its resources.
+
+    Raises PlanError without --backend cuda.
+    """
     from pufferlib.testing import check_kernel
 
     if options.backend != "cuda":
@@ -483,7 +487,10 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 
 def _entries(text_filter: str) -> list[registry.Entry]:
-    """Return the registry's entries that contain a text; include families' members unless the text is empty."""
+    """Return the registry's entries whose name, extra or package contains a text, given in lower case.
+
+    Families' members are included unless the text is empty.
+    """
     for entry in registry.names() if text_filter else ():
         if not entry.target and registry.installed(entry):
             with contextlib.suppress(Exception):  # a failing import must not prevent listing the others

@@ -20,7 +20,7 @@ SNAPSHOT_STEPS = (0, 50, 150, 300)
 
 
 def evaluated(evaluation: Any, options: Eval, console: Console, after: Callable[[int, int], None] | None) -> Any:
-    """Run the evaluation that the options describe, and return it.
+    """Run the evaluation that the options describe, and return its result.
 
     evaluation: the module ``cleanrl_demo.evaluation``, which the caller passes because it is in a higher layer. after:
     called with the numbers of finished episodes and steps.

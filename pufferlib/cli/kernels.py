@@ -14,7 +14,10 @@ __all__ = ["kernel_report"]
 
 
 def kernel_report(options: Check, console: Console) -> int:
-    """Compile the kernel for each launch and GPU architecture of backend "cuda"; print a table of its resources."""
+    """Compile the kernel for each launch and GPU architecture of backend "cuda"; print a table of its resources.
+
+    Returns the exit status, always 0.
+    """
     from rich.table import Table
 
     from pufferlib.testing.kernel_usage import HIDDEN, LAUNCHES, architectures, kernel_usage

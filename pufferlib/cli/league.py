@@ -58,7 +58,7 @@ def league(arguments: list[str]) -> int:
 
 
 def run(arguments: list[str]) -> int:
-    """Run ``puffer league run FILE``: grow a population."""
+    """Run ``puffer league run FILE``: grow a population, or, with --resume FOLDER, continue one."""
     from rich.live import Live
 
     from pufferlib.population import League, Ratings, Settings
@@ -169,7 +169,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {"run": run, "show": show, "pl
 def opened(folder: str, trust: bool) -> League:
     """Open the league in a folder for reading.
 
-    Raises PlanError if there is none, CallError if it has no results yet, CheckpointError if it is damaged.
+    Raises PlanError if there is none, CallError if it has no results yet, CheckpointError if it is damaged. trust:
+    whether to accept policies that name code outside the current folder.
     """
     from pufferlib.population import League
 

@@ -82,9 +82,9 @@ def parse(
 ) -> Any:
     """Parse arguments into an instance of kind, a dataclass whose field ``name`` is positional.
 
-    name: None if all fields are flags. metavar, text: the positional argument's name and help. shape: its type.
-    defaults: the defaults of all fields, in place of kind's. Exits with status 2 for wrong arguments. Raises
-    MissingExtra if tyro or rich is not installed.
+    command: the command's name, for messages. name: None if all fields are flags. metavar, text: the positional
+    argument's name and help. shape: its type. defaults: the defaults of all fields, in place of kind's. Exits with
+    status 2 for wrong arguments. Raises MissingExtra if tyro or rich is not installed.
     """
     require("tyro", "rich")
     import tyro

@@ -87,7 +87,10 @@ def _on(ray: Any, node_id: str) -> Any:
 
 
 def _probe_of(ray: Any) -> Any:
-    """Return an actor class that examines a node. Defined here, it is pickled by value: nodes may lack pufferlib."""
+    """Return an actor class that examines a node.
+
+    It is defined in the function so that it is pickled by value, because nodes may lack pufferlib.
+    """
 
     class Probe:
         def __init__(self, num_bytes: int) -> None:
@@ -138,7 +141,10 @@ def _fit(versions: Mapping[str, str], remote: Mapping[str, str]) -> Finding:
 
 
 def _costs(ray: Any, probe: Any) -> tuple[list[float], list[float], list[float]]:
-    """Return the seconds of calls, and of transfers of NUM_BYTES through the object store, to the probe and back."""
+    """Return (calls, forth, back): the seconds of calls to a probe, and of transfers of NUM_BYTES to it and back.
+
+    The transfers go through the object store.
+    """
     array = np.ones(NUM_BYTES, np.uint8)
     for _ in range(NUM_CALLS // 10):
         ray.get(probe.nothing.remote(), timeout=ANSWER_S)

@@ -18,7 +18,8 @@ After = Callable[[int, int], None]
 def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
     """Make the recording that the options describe; return the exit status and the lines to print.
 
-    name: the file's name if the options have none. Raises RecordingError if the file exists and --overwrite is not set.
+    name: the file's name if the options have none. after: called with the numbers of finished and of all steps. Raises
+    RecordingError if the file exists and --overwrite is not set.
     """
     path = Path(options.save or name)
     if path.exists() and not options.overwrite:

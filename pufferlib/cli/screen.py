@@ -46,7 +46,7 @@ def cleared(console: Console) -> Iterator[None]:
 
 
 def counting(console: Console) -> Callable[[int, int], None]:
-    """Return a function that shows the number of finished steps, at most once every SHOWN_S."""
+    """Return a function ``after(finished, total)`` that shows these numbers of steps, at most once every SHOWN_S."""
     next_s = time.monotonic() + SHOWN_S
 
     def after(done: int, of: int) -> None:

@@ -44,8 +44,8 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
         single leaves, {"path.to.leaf": {"max_length": 5}}.
     max_agents: the most agents that are alive at once; ``emulate`` needs it for an environment that has neither
         possible_agents nor PettingZoo's max_num_agents.
-    observation_space, action_space: spaces as large as any agent's, for the rows of an environment that does not know
-        all agents' spaces at the start.
+    observation_space, action_space: spaces as large as any agent's, for the rows of an environment whose agents' spaces
+        are not all known at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation"; int8, one
         element per option of the discrete actions. By default PettingZoo environments are reset once to look for a
         mask, and other environments have none.

@@ -47,7 +47,7 @@ def _sizes(space: gymnasium.Space[Any]) -> int | None:
 
 
 def masked_space(observation_space: gymnasium.Space[Any], size: int) -> spaces.Dict:
-    """Return a Dict of "observation" and "action_mask", like the spaces of environments that observe their masks."""
+    """Return a Dict of "observation" and "action_mask", like the observation spaces that contain masks already."""
     return spaces.Dict({"observation": observation_space, ACTION_MASK: spaces.MultiBinary(size)})
 
 

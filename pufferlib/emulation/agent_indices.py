@@ -55,7 +55,8 @@ class AgentIndices:
     def restart(self, agents: Sequence[AgentId]) -> None:
         """Assign indices to the agents of a new episode.
 
-        Raises PopulationError if there are more agents than indices, or if one is not in ``possible_agents``.
+        Raises PopulationError if there are more agents than indices or, if indices are fixed, for an agent that is not
+        in ``possible_agents``.
         """
         self.living, self.last = {}, {}
         self.ended, self.lingering = set(), set()
@@ -83,8 +84,8 @@ class AgentIndices:
 
         listed: the environment's agents after the step. ended: the living agents that ended in it. stillborn: the
         agents in ``listed`` that ended in the step in which they appeared; they never act and get no index. Raises
-        PopulationError if there are more agents than indices, if a new agent is not in ``possible_agents``, or if an
-        agent is listed again after it ended and left.
+        PopulationError if there are more agents than indices, if indices are fixed and a new agent is not in
+        ``possible_agents``, or if an agent is listed again after it ended and left.
         """
         present = set(listed)
         freed = [self.living.pop(agent) for agent in ended]

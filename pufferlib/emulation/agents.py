@@ -36,8 +36,8 @@ class Agent:
 
         raw_action_space: the action space before flattening. masked: whether info["action_mask"] is added to
         observations. check: see ``wrap``. spaces: the environment's own observation and action space. checked: the ids
-        of the layouts whose observations need no further full checks, shared among agents; None: each agent is checked
-        separately.
+        of the layouts whose observations need no further full checks, shared among agents; None if each agent is
+        checked separately.
         """
         self.spaces = spaces
         self.raw_action_space = raw_action_space
@@ -88,8 +88,8 @@ class Agent:
 class Agents:
     """The agents of one parallel environment, by name; each is described on first access.
 
-    keeps_spaces: whether agents have the same spaces in all episodes. If not, ``new_episode`` must be called at each
-    reset, and a space is fully checked for one agent only.
+    bounds, action_mask, check: as for ``wrap``. keeps_spaces: whether agents have the same spaces in all episodes. If
+    not, ``new_episode`` must be called at each reset, and a space is fully checked for one agent only.
     """
 
     def __init__(

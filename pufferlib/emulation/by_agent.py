@@ -15,7 +15,7 @@ STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 
 
 def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
-    """Split a reset's result into observations and infos, by default {}. Raises SpaceError unless both are mappings."""
+    """Split a reset's result into observations and infos, {} if missing. Raises SpaceError unless both are mappings."""
     observations, infos = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     infos = {} if infos is None else infos
     _require_dicts((observations, infos), ("observations", "infos"), f"{name}.reset")
@@ -85,7 +85,7 @@ def require_known(call: str, knows: Callable[[AgentId], bool], **dicts: Mapping[
 
     PettingZoo allows other keys in infos if their value is neither a mapping nor None. A mapping or None, which looks
     like an agent's info, must have an agent's name or a key in COMMON. call: the call that returned the dicts, for the
-    error. knows: returns whether a key is an agent's name. dicts: the dicts, under their names.
+    error. knows: a function that returns whether a key is an agent's name. dicts: the dicts, under their names.
     """
     for what, values in dicts.items():
         foreign = [agent for agent in values if not knows(agent)]

@@ -85,7 +85,7 @@ class ExtraLeaves:
         return ({STATE: self._state} if STATE in self.spaces else {}) | self.fixed_leaves(agent)
 
     def fixed_leaves(self, agent: AgentId) -> dict[str, object]:
-        """Return an agent's leaves that never change: all but the state.
+        """Return an agent's leaves that never change: all except the state.
 
         Raises PopulationError if the agent's type is requested and the agent is not in possible_agents.
         """
@@ -150,8 +150,8 @@ def extended_space(
     """Return an observation space with the added leaves in front, at the same offsets for all agents.
 
     A space with an action mask at the top gets them next to it; any other space becomes the leaf "observation".
-    mask_size: the size of an action mask to add, or None. Raises SpaceError if the space already has a leaf of one of
-    these names.
+    mask_size: the size of an action mask to add, or None. Raises SpaceError if a leaf next to the
+    space's own mask already has one of the added names.
     """
     parts: dict[Any, gymnasium.Space[Any]] = {OBSERVATION: space}
     if mask_size is not None:
@@ -169,11 +169,11 @@ def extended_space(
 
 
 def row_layout(layouts: Sequence[Layout], bounds: Mapping[str, Any], *, masks: bool) -> Layout:
-    """Return the layout of rows for agents whose extended spaces differ, as policies read them.
+    """Return the layout with which policies read the rows of agents whose extended spaces differ.
 
     The leaves in front that are equal for all agents stay unchanged; the rest becomes "observation", a
-    ``common_observation_space``: a Box if it has one dtype, else bytes. masks: whether an action mask of equal size
-    also stays in front.
+    ``common_observation_space``: a Box if it has one dtype, else bytes. bounds: arguments of ``observation_layout``.
+    masks: whether an action mask of equal size also stays in front.
     """
     extended: list[dict[Any, Any]] = [dict(layout.space.spaces) for layout in layouts]  # type: ignore[attr-defined]
     front: OrderedDict[Any, Any] = OrderedDict()

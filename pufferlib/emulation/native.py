@@ -33,9 +33,9 @@ def native_rows(env: PufferEnv, *, check: Check = "first") -> RowEnv:
 
 
 def validate(env: PufferEnv) -> None:
-    """Raise SpaceError unless a PufferEnv's spaces have a fixed shape and it has at least one agent.
+    """Raise SpaceError unless a PufferEnv has at least one agent and suitable spaces.
 
-    Its spaces must each be a Box, Discrete, MultiDiscrete or MultiBinary.
+    Each of its spaces must be a Box, Discrete, MultiDiscrete or MultiBinary.
     """
     name = type(env).__name__
     for attribute in ("single_observation_space", "single_action_space"):
@@ -58,7 +58,10 @@ def zero_outcome(env: PufferEnv) -> None:
 
 
 def validate_buffers(env: PufferEnv) -> None:
-    """Raise SpaceError if a PufferEnv has replaced a buffer with an object of another shape or dtype."""
+    """Raise SpaceError if a PufferEnv has replaced a buffer with an object of a wrong shape or dtype.
+
+    A replaced ``rewards`` may also be float32.
+    """
     space, agents = env.single_observation_space, env.num_agents
     assert space.shape is not None
     expected = {
@@ -237,8 +240,8 @@ class NativeRow(_Native):
 class NativeRows(_Native, HeldRows):
     """A multi-agent PufferEnv as rows, some of which may have no agent for a time.
 
-    In most steps, no agent appears or ends, as a few counts show; the rows are then the environment's own arrays. Such
-    a step takes about a dozen NumPy calls, whatever the number of agents.
+    In most steps, all agents are alive and none appears or ends. A few counts detect such a step, and the held rewards
+    are then the environment's own array: the step takes about a dozen NumPy calls, whatever the number of agents.
     """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:

@@ -201,7 +201,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
 
 class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """A PufferEnv as a PettingZoo parallel environment, whose rows are the agents "agent_0", "agent_1", … in order.
+    """A PufferEnv as a PettingZoo parallel environment; its rows are the agents "agent_0", "agent_1", … in order.
 
     ``agents`` lists the living agents; ``env`` is the PufferEnv; the caller owns returned values. Raises SpaceError for
     spaces without a fixed shape, a buffer replaced by another kind of array, infos in a wrong form, and an action of

@@ -56,9 +56,9 @@ def as_parallel(env: Any) -> Any:
 def probe(
     parallel: Any, possible_agents: list[AgentId] | None, action_mask: bool | None, spaces_known: bool
 ) -> tuple[bool, list[AgentId]]:
-    """Return whether infos have action masks, and the agents that are known before the first episode.
+    """Return whether to read action masks from infos, and the agents that are known before the first episode.
 
-    If that cannot be known otherwise, resets the environment once, without a seed; the first episode starts with a
+    If this cannot be determined otherwise, resets the environment once, without a seed; the first episode starts with a
     later reset. action_mask: the user's choice; None looks for masks. spaces_known: True if the agents of an
     environment without possible_agents need not be known.
     """
@@ -91,9 +91,9 @@ class PettingZooRows(HeldRows):
     max_agents: the most agents that are alive at once, for environments without ``possible_agents``; by default
         PettingZoo's ``max_num_agents``.
     observation_space, action_space: spaces as large as any agent's, which determine the spaces of the rows; for
-        environments that do not know the spaces of later agents at the start.
+        environments whose later agents' spaces are unknown at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observation; None inspects the infos of one reset.
-    state, agent_type: see ``wrap``.
+    state, agent_type, check and the bounds: see ``wrap``.
 
     Agents with different spaces share the row spaces that ``common`` and, with state or agent_type, ``row_layout``
     define. ``observation_layouts`` and ``action_layouts`` have one layout per agent index; an index that no agent has
@@ -279,7 +279,7 @@ class PettingZooRows(HeldRows):
         self._sum, self._length, self._start_s = totals
 
     def seating(self) -> Seating:
-        """Return the living agents, for code that steps the environment directly; valid until ``changes`` changes."""
+        """Return the living agents, for code that steps the environment directly; valid until ``changes`` increases."""
         indices = self._indices
         seats = [self._seat(name, agent_index) for name, agent_index in indices.living.items()]
         return Seating(seats, self._listed, indices.last, indices.ended, indices.lingering)

@@ -104,7 +104,7 @@ class RowEnv(ABC):
     """An environment as ``num_agents`` rows: step it, then write the rows that it holds.
 
     ``step`` and ``reset`` advance the environment and hold the outcome; ``write_observations`` and ``write_outcome``
-    copy it into rows. They are separate because a pool knows the slot only after the step, and because a same-step
+    copy it into rows. They are separate because a pool assigns the slot only after the step, and because a same-step
     autoreset writes the last observation and the first one of the next episode to different arrays.
     """
 
@@ -166,18 +166,18 @@ class RowEnv(ABC):
         """Copy the held rewards, terminations, truncations and masks into rows."""
 
     def row_of(self, observation: object, info: object = None, agent: AgentId = None) -> Array:
-        """Return a raw observation as one flat row, a new array. agent: its name in a multi-agent environment.
+        """Return a raw observation as one flat row, a new array.
 
-        info: the agent's info, with its action mask and, if rows contain the environment's state, that state under
-        "state". If the info lacks the state, its leaf is zeros: this RowEnv cannot read it, because the observation may
-        come from another environment.
+        agent: the agent's name in a multi-agent environment. info: the agent's info, with its action mask and, if rows
+        contain the environment's state, that state under "state". If the info lacks the state, its leaf is zeros: this
+        RowEnv cannot read it, because the observation may come from another environment.
         """
         return np.asarray(self.observation_layout.flatten(observation))
 
     def action_of(self, row: RowActions, agent: AgentId = None) -> object:
         """Convert one action row, an array or a pair of arrays, to the raw action.
 
-        agent: its name in a multi-agent environment.
+        agent: the agent's name in a multi-agent environment.
         """
         return self.action_layout.unpack(row)
 

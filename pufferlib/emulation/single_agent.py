@@ -1,4 +1,4 @@
-"""One interface to single-agent environments of different conventions: all return Gymnasium's five values."""
+"""One interface to single-agent environments with different conventions: each step returns Gymnasium's five values."""
 
 from __future__ import annotations
 
@@ -201,6 +201,7 @@ def scalar_reward(reward: Any, name: str) -> float:
     """Convert a reward, of any numeric type or an array of one element, to a float.
 
     Raises SpaceError for an array of another size, or a value that ``float`` refuses with TypeError or ValueError.
+    name: the environment's name, for the message.
     """
     if type(reward) is float:
         return reward
@@ -213,7 +214,8 @@ def scalar_reward(reward: Any, name: str) -> float:
 def checked_flag(value: object, what: str, name: str) -> bool:
     """Convert a flag, 0 or 1 of any numeric type, to a bool. Several flags in an array are True if all of them are.
 
-    Raises SpaceError for any other value, and for an empty array.
+    Raises SpaceError for any other value, and for an empty array. what, name: the flag's and the environment's names,
+    for the message.
     """
     if type(value) is bool:
         return value

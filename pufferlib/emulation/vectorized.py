@@ -51,9 +51,9 @@ def is_vectorized(env: object) -> bool:
 class VectorRows(HeldRows):
     """A vector environment as one environment with ``num_envs`` rows, one per copy.
 
-    Each copy starts its next episode by itself, so the environment as a whole is never over. ``autoreset_mode``
-    determines how: it is ``metadata["autoreset_mode"]`` or, if that is missing, same_step before Gymnasium 1.0 and
-    next_step otherwise (for EnvPool always next_step).
+    A copy's next episode starts without a reset by the caller, so the environment as a whole is never over.
+    ``autoreset_mode`` determines how: it is ``metadata["autoreset_mode"]`` or, if that is missing, same_step before
+    Gymnasium 1.0 and next_step otherwise (for EnvPool always next_step).
 
     - next_step: the row after a copy's last one is the first of its next episode: mask False, reward 0, no flags, its
       action ignored.
@@ -70,8 +70,11 @@ class VectorRows(HeldRows):
     The vector environment distributes a seed to its copies: seed, seed + 1, …; EnvPool's seeds are fixed when it is
     created. ``reset(options={"reset_mask": …})`` leaves the episodes of the copies outside the mask unchanged.
 
+    check, bounds: as for ``wrap``.
+
     Raises SpaceError if a batch does not hold all copies (EnvPool or ALE with a ``batch_size``) or does not fit the
-    spaces, and for rewards or flags of the wrong shape, or flags that are not bools.
+    spaces, for rewards or flags of the wrong shape, for flags that are neither bools nor 0 or 1, and for an unknown
+    autoreset mode.
     """
 
     def __init__(self, env: Any, *, check: str = "first", **bounds: Any) -> None:

@@ -93,9 +93,9 @@ class Functional(gymnasium.Env[Any, Any]):
     """A Gymnasium environment whose state JAX holds; observations are NumPy arrays, infos Python numbers or arrays.
 
     All randomness, including that of later episodes, derives from the seed of ``reset``. A deep copy is independent and
-    cheap. last_infos: whether infos are returned only at an episode's end. picture: a function that returns the image
-    of a state, uint8, for the render mode "rgb_array"; None if states cannot be drawn. Raises PlanError for any other
-    render mode.
+    cheap. params: the last argument of both functions. last_infos: whether infos are returned only at an episode's end.
+    picture: a function that returns the image of a state, uint8, for the render mode "rgb_array"; None if states cannot
+    be drawn. Raises PlanError for any other render mode.
     """
 
     def __init__(

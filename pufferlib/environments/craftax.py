@@ -62,10 +62,10 @@ def _keep(util: ModuleType, file: str, data: object) -> None:
 
 
 def env_creator(name: str = FAMILY.examples[0].name, render_mode: str | None = None, **kwargs: object) -> Functional:
-    """Make a world. kwargs: fields of Craftax's ``EnvParams``.
+    """Make a world. render_mode: "rgb_array" or None. kwargs: fields of Craftax's ``EnvParams``.
 
-    One of them is ``max_timesteps``, after which an episode is truncated. Infos are returned at an episode's end: for
-    each achievement, 100 if it was unlocked, else 0.
+    One of these fields is ``max_timesteps``, after which an episode is truncated. Infos are returned at an episode's
+    end: for each achievement, 100 if it was unlocked, else 0.
     """
     game = member(FAMILY, name)
     env, functions = _parts(game)

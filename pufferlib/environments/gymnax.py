@@ -39,8 +39,8 @@ def _parts(name: str, items: tuple[tuple[str, Any], ...] = ()) -> tuple[Any, Any
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Functional:
     """Make a single copy of an environment; ``pufferlib.adapters.gymnax`` steps many copies in one call.
 
-    kwargs: fields of its parameters, such as ``max_steps_in_episode``, after which an episode is truncated, and
-    arguments of its class.
+    kwargs: fields of the environment's parameters, such as ``max_steps_in_episode``, after which an episode is
+    truncated, and arguments of its class.
     """
     game = member(FAMILY, name)
     fields = {field.name for field in dataclasses.fields(_parts(game)[1])}

@@ -86,7 +86,9 @@ class Mario(gymnasium.Env[Any, Any]):
 def env_creator(
     name: str = FAMILY.examples[0].name, *, max_episode_steps: int | None = None, **kwargs: Any
 ) -> GymnasiumEnv:
-    """Make the game or one stage: "mario/…" with grayscale images, uint8 (84, 84), one per four frames.
+    """Make the game or one stage.
+
+    "SuperMarioBros…" returns every frame; "mario/…" returns grayscale images, uint8 (84, 84), one per four frames.
 
     max_episode_steps: counted in actions; by default there is no limit, because the game has a clock. kwargs: arguments
     of ``Mario``.

@@ -54,9 +54,10 @@ def env_creator(
     """Make a game: "stable-retro/…" unchanged, "retro/…" with grayscale images, uint8 (84, 84), one per four frames.
 
     In "retro/…", the first of the four frames repeats the previous action with a probability of 1/4, because games
-    are deterministic and always start the same way, and episodes have at most 4,500 actions by default. The package's
-    ``examples/ppo.py`` does the same, and retro.toml has its settings.
+    are deterministic and always start the same way. This and the default limit follow the package's
+    ``examples/ppo.py``, whose settings retro.toml has.
 
+    max_episode_steps: counted in actions; by default, 4,500 in "retro/…" and no limit in "stable-retro/…".
     kwargs: arguments of ``stable_retro.make``; members of its enumerations may be given by name, such as
     ``use_restricted_actions="DISCRETE"``. By default actions are MultiBinary, with a bit for each button.
     Raises RegistryError if the ROM is missing; PlanError if the process already has an emulator, and for unknown names

@@ -30,9 +30,9 @@ class Quest(gymnasium.Env[Any, Any]):
 
     An observation is a Dict of the game's text ("text"), the commands that the game accepts, one per line ("commands"),
     and their "action_mask". An action is the number of a command. There are at most MAX_COMMANDS; if the game has more,
-    the last ones cannot be chosen. The reward is the increase of the score.
+    the last ones cannot be chosen. A number without a command plays "look". The reward is the increase of the score.
 
-    num_rooms, num_objects, quest_length: size of the game, which is generated from game_seed and is the same in all
+    num_rooms, num_objects, quest_length: the size of the game, which is generated from game_seed and is the same in all
     episodes. max_episode_steps: the step at which an episode is truncated.
     """
 
@@ -85,7 +85,10 @@ class Quest(gymnasium.Env[Any, Any]):
 
 
 def _plain(text: str | None) -> str:
-    """Remove all but newlines and printable ASCII, and cut the text to MAX_LENGTH, so that its space contains it."""
+    """Remove all characters except newlines and printable ASCII, and cut the text to MAX_LENGTH.
+
+    Its space contains no other texts.
+    """
     return "".join(character for character in text or "" if character == "\n" or " " <= character <= "~")[:MAX_LENGTH]
 
 

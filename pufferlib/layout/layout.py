@@ -275,7 +275,8 @@ class Layout(_Base):
         """Return the views through which ``pack_into`` writes one row: one per leaf, then the row's padding.
 
         row: a contiguous array of shape ``self.shape`` and dtype ``self.dtype``, 0-d for a Discrete space. Takes half a
-        µs per leaf. Raises SpaceError for any other row.
+        µs per leaf. Raises SpaceError for a row of another shape or dtype and, unless the space is one leaf, for a row
+        that is not contiguous.
         """
         if row.shape != self.shape or row.dtype != self.dtype:
             raise SpaceError(f"expected a row of {self.dtype} of shape {self.shape}, got {describe(row)}")
@@ -312,8 +313,9 @@ class Layout(_Base):
         rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape): one row, a batch, a rollout.
         Dicts and tuples hold arrays of shape (..., \\*leaf.shape), padded where the length varies. Rows whose leaves
         share a dtype may have been cast to another one; rows of bytes must still be bytes. If the space is one leaf,
-        rows are returned unchanged and unchecked. Otherwise raises SpaceError for rows of another length, and if a view
-        is impossible because torch lacks the dtype or the rows are not contiguous.
+        rows are returned unchanged and unchecked. Otherwise raises SpaceError for rows of another length, for rows of
+        bytes that have been cast, and if a view is impossible because torch lacks the dtype or the rows are not
+        contiguous or not aligned.
         """
         return rows if self.is_leaf else nest(self._tree, self._slices(rows))
 
@@ -331,7 +333,7 @@ class Layout(_Base):
         return read(self._tree, views, sampled)
 
     def _slices(self, rows: Any) -> list[Any]:
-        """Return a view of each leaf in the rows. Raises SpaceError for another row length, or as ``slices`` does."""
+        """Return a view of each leaf in the rows. Raises SpaceError for rows of another length, and like ``slices``."""
         if tuple(rows.shape[-1:]) != self.shape:
             raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
         return slices(rows, self._cuts, self._mixed)

@@ -199,7 +199,8 @@ def register(
 class Bounds:
     """The bounds of variable lengths: for a whole layout and, by path, for individual spaces.
 
-    Raises SpaceError for a bound that is neither None nor a whole number, 0 or more, and for an unknown bound.
+    Raises SpaceError for an unknown bound, for one that is neither None nor an integer of at least 0, and if the bounds
+    of a path are not a mapping.
     """
 
     def __init__(
@@ -251,8 +252,8 @@ def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()
     """Return the tree of a space.
 
     actions: whether to store text as indices into its charset, and give every leaf a space that contains its valid
-    values. path: the path of the space in the whole one. Raises SpaceError, whose message contains the path, for a
-    space that cannot be stored in rows.
+    values. path: the path to the space from the root of the tree. Raises SpaceError, whose message contains the path,
+    for a space that cannot be stored in rows.
     """
 
     def below(child: Any, *keys: Any) -> Node:
@@ -345,7 +346,7 @@ def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
 
 
 class Stored(NamedTuple):
-    """A leaf as stored, with ``leading`` dimensions before its own; a ``padded`` leaf may contain padding zeros."""
+    """A leaf as stored, with ``leading`` dimensions before the leaf's; a ``padded`` leaf may contain padding zeros."""
 
     leaf: Fixed
     leading: Shape

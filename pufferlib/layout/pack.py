@@ -186,7 +186,10 @@ class Writer:
         length[...] = count
 
     def write_alike(self, element: Node, sample: Any, data: Views, count: int) -> bool:
-        """Write all elements at once if they are arrays of the leaf's shape and dtype; return whether they were."""
+        """Write all elements at once if they are arrays of the leaf's shape and dtype; return whether this was done.
+
+        Strict writers check each element instead.
+        """
         if not isinstance(element, Fixed) or self.strict or not count:
             return False
         shape, dtype = element.shape, element.dtype

@@ -68,7 +68,7 @@ def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
 
 
 def _within(path: Path, what: str, view: Any, most: int) -> int:
-    """Return a length or an index from a row as an int. Raises SpaceError unless it is from 0 to most."""
+    """Return a length, index or character code from a row as an int. Raises SpaceError unless it is from 0 to most."""
     number = int(view)
     if not 0 <= number <= most:
         raise SpaceError(f"{where(path)}: {what} {number} is not one of 0 to {most}")
@@ -193,7 +193,7 @@ class ActionPart:
             )
 
     def restore(self, component: Any) -> Any:
-        """Return the leaf's value from its component; a discrete one must already include ``start``.
+        """Return the leaf's value from its component; a discrete component must already include ``start``.
 
         Values of integer Boxes are rounded and clipped. Values of float Boxes may stay beyond the bounds, but those of
         float16 are clipped to its range; a value equal to the float32 approximation of a bound becomes the exact bound.
@@ -216,8 +216,8 @@ class ActionPart:
 def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
     """Return a compiled ``unpack(discrete, box)``, which returns the action in a row's components.
 
-    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack it. The function
-    is compiled because it runs at every step, as the writer does. The action's leaves may be views of one new array.
+    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack it. ``unpack`` is
+    compiled because, like the writer, it runs at every step. The action's leaves may be views of one new array.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
     scope.update(START=start, FLOAT32=np.float32)
@@ -265,7 +265,10 @@ def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array)
 
 
 def unpacking_plan(tree: Node, action_parts: Sequence[ActionPart]) -> tuple[Any, ...]:
-    """Return a tree's plan for ``_native.pack.Unpacker``, as nested tuples."""
+    """Return a tree's plan for ``_native.pack.Unpacker``, as nested tuples.
+
+    The plan is ("careful",) if the unpacker does not support all of the tree's nodes.
+    """
     remaining = iter(action_parts)
 
     def plan(node: Node) -> tuple[Any, ...] | None:

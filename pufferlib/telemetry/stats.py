@@ -96,9 +96,9 @@ class Stats:
     cpu, queued: the shares of the workers' busy time (on serial, of the whole time) spent on a core, and waiting for
         one; NaN if the system does not report them.
     waits, thinks: the shares of its time that the thread that calls ``recv`` spends inside ``recv`` or ``send``, and
-        outside. think_cpu: the share of its thinking time spent on a core.
+        outside. think_cpu: the share of its thinking time (on serial, of the whole time) spent on a core.
     fill_mean_s, fill_max_s: the mean and the longest time, in seconds, from a batch's first departure to its
-        completion; NaN on the portable path.
+        completion; NaN if none was recorded, as on the portable path.
     """
 
     backend: str
@@ -328,10 +328,10 @@ class Stats:
         return self._judged(self.forecasts)
 
     def verdict_beside(self, fastest: str, times: float, measured: Collection[str]) -> str:
-        """Return the verdict if several backends were measured in the same run, so that these need no forecast.
+        """Return the verdict for a run that measured several backends, which therefore need no forecasts.
 
-        measured: the names of these backends, with this one. fastest: the name of the recommended one. times: its
-        throughput divided by this one's.
+        measured: the names of these backends, including this one. fastest: the name of the recommended one. times: the
+        recommended backend's throughput divided by this one's.
         """
         if not self.num_batches or not self.step.num:
             return self.verdict

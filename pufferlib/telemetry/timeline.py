@@ -236,7 +236,7 @@ class Recording:
 
 
 def cpu_times(pid: int | str) -> tuple[float, float]:
-    """Return how long, in seconds, a process's main thread was on a core, and waited for one; NaN if unknown.
+    """Return the seconds that a process's main thread spent on a core, and waiting for one; NaN if unknown.
 
     pid: a process id, or "thread-self" for the calling thread.
     """

@@ -66,13 +66,13 @@ def compare_backends(
     profile: bool = False,
     after: Callable[[int, str], None] | None = None,
 ) -> list[Speed]:
-    """Measure the speed of each backend with random actions that the masks allow, and no other work.
+    """Measure the speed of each backend with random actions (see ``random_play.Actor``), and no other work.
 
     The backends take turns of ``seconds``, ``repeats`` times, so that other load on the machine affects all of them.
 
-    num_envs: by default, four per CPU, at least 8. num_workers: as for ``pufferlib.make``. batch_size: for pool and
-        ray; by default, half of the environments. Batches of the other backends hold all of them. device: for the
-        backend "cuda".
+    env, num_workers, seed, env_kwargs, wrap_kwargs: as for ``pufferlib.make``.
+    num_envs: by default, four per CPU, at least 8. batch_size: for pool and ray; by default, half of the environments.
+        Batches of the other backends hold all of them. device: for the backend "cuda".
     profile: whether each backend gets one more turn, four times as long, for the ``stats`` of its Speed.
     after: called after each turn with the number of the repeat and the name of the backend.
 
@@ -117,7 +117,7 @@ def compare_backends(
 
 
 def right_one(speeds: Sequence[Speed]) -> Speed:
-    """Return the Speed of the backend to use: serial if it was measured and none is clearly faster; else the best."""
+    """Return the Speed of the backend to use: serial if measured and none is clearly faster, else the fastest."""
     serial = next((speed for speed in speeds if speed.backend == "serial"), None)
     others = [speed for speed in speeds if speed is not serial]
     if serial is None or not others:

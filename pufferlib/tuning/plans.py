@@ -21,10 +21,10 @@ KEYS = ("backend", "num_envs", "num_workers", "batch_size", "context", "backend_
 class Row:
     """A plan that was considered.
 
-    plan: arguments for ``make``. expected: environment steps per second according to the model. steps_per_s: measured
-    ones, one value per window; empty if the plan was not tried or failed. startup_s: the time until the first batch, in
-    seconds. memory_nbytes: the memory of all its processes, estimated before the trial and measured during it. untried:
-    why the plan was not tried, or "". failed: how its trial failed, or "".
+    plan: arguments for ``make``. expected: environment steps per second according to the model. steps_per_s: the
+    measured steps per second, one value per window; empty if the plan was not tried or failed. startup_s: the time
+    until the first batch, in seconds. memory_nbytes: the memory of all its processes, estimated before the trial and
+    measured during it. untried: why the plan was not tried, or "". failed: how its trial failed, or "".
     """
 
     plan: dict[str, Any]

@@ -16,7 +16,7 @@ def folders(controller: str, root: Path = ROOT, membership: Path = MEMBERSHIP) -
 
     controller: the limited resource, "cpu" or "memory". root: the mounted hierarchy. membership: the file that lists
     the process's groups. Supports versions 1 and 2; yields nothing if membership cannot be read. In a container, a
-    folder may be missing even though its root exists.
+    yielded folder may not exist even though root does.
     """
     try:
         lines = membership.read_text().splitlines()

@@ -44,7 +44,7 @@ def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _clear(target: Path) -> None:
-    """Remove the partial files of processes that have ended."""
+    """Remove the partial files for a target that were left behind by processes that have ended."""
     parts = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\.part")
     try:
         matches = [(name, parts.fullmatch(name)) for name in os.listdir(target.parent)]

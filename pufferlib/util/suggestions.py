@@ -64,7 +64,7 @@ def says_what_was_meant(
     nested: a function that returns, for each dict argument, the names that belong in it. otherwise: the dict argument
         that takes all other names. If no name is near and otherwise is "", the error lists the function's arguments.
     parameters: a TypedDict, if the function's ``**kwargs`` unpack one (parameters.py). The decorated function's
-        signature lists its parameters, and those that are not passed get their defaults.
+        signature lists the TypedDict's parameters, and those that are not passed get their defaults.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

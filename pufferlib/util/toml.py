@@ -109,9 +109,9 @@ def _description(hint: Any) -> str:
 
 
 def to_toml(values: Mapping[str, Any], table: str = "") -> str:
-    """Format str, bool, int and float values (also NumPy's), and lists and mappings of them, as TOML; omit None.
+    """Format str, bool, int and float values (also NumPy's), and lists and mappings of them, as TOML.
 
-    table: the name of the table that contains the values, if any.
+    Keys whose value is None are omitted. table: the dotted name of the table that contains the values, if any.
     """
     lines, tables = [], []
     for key, value in values.items():
