@@ -28,8 +28,8 @@ class Actions:
     each environment's first step or, with ``always``, at every step. Otherwise, a kernel plays an action outside the
     space as action 0 (kernel.cuh).
 
-    data: a cuda_ext.data.Data, which names the device. always: whether values on a device are checked at every step.
-    launches_check: whether a launch of all environments checks the values itself.
+    data: a cuda_ext.data.Data, to whose device actions are copied. always: whether values on a device are checked at
+    every step. launches_check: whether a launch of all environments checks the values itself.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class HostView:
     def set(self, name: str, values: Any, env_ids: Sequence[int]) -> None:
         """Set a state field of environments.
 
-        Raises CallError for an unknown field or values of another kind, PlanError for a wrong number of values.
+        Raises CallError for an unknown field or a value of the wrong type, PlanError for a wrong number of values.
         """
         field = self._states.get(name)
         if field is None:

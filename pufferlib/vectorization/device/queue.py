@@ -34,8 +34,8 @@ class DeviceQueue:
     own. There are two more blocks than can be in flight at once, so that a launch always finds a free one.
 
     torch: the module. shape: the BlockShape. launchers: the kernel's Launchers. streams: the caller's current stream.
-    blocks: all blocks. states: the state of each environment. last_ids: the environments of the last batch, None before
-    the first.
+    blocks: all blocks of the queue. states: the state of each environment. last_ids: the environments of the last
+    batch, None before the first.
     """
 
     def __init__(self, torch: Any, shape: BlockShape, launchers: Launchers) -> None:
