@@ -50,8 +50,8 @@ class Backend(ABC):
         The worker's messages come through ``poll``; this method does not wait for them.
 
         env_spec: by default, the worker makes its environments at once and sends Ready, or Failed if one cannot be
-            made. Given the environments' EnvSpec, it makes each environment when that is first reset, and need not send
-            Ready.
+            made. Given the environments' EnvSpec, it makes each environment at that environment's first reset, and need
+            not send Ready.
 
         Raises PlatformError if the system refuses a resource, PlanError if the worker's task cannot be sent to it.
         """
@@ -83,7 +83,7 @@ class Backend(ABC):
         """
 
 
-# Capabilities that only some backends have: those with the methods of the protocol.
+# Capabilities of some backends. A backend has a capability if it has all methods of the protocol.
 
 
 @runtime_checkable

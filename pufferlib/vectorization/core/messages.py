@@ -127,7 +127,7 @@ class Step(NamedTuple):
 
 
 class ResetOrder(NamedTuple):
-    """An order to reset one environment and write its rows to a slot. fresh: replace it with a new instance first."""
+    """An order to reset one environment and write its rows to a slot. fresh: whether to make it again first."""
 
     env_id: int
     slot: int

@@ -85,7 +85,7 @@ def checked_mode(mode: object, known: Iterable[str] = AUTORESET_MODES) -> str:
 
 
 def available_cpus() -> int:
-    """Return the number of CPUs this process may keep busy: its affinity, limited by the cgroup's quota; at least 1."""
+    """Return the number of CPUs that this process may keep busy, given its affinity and cgroup quotas; at least 1."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cpus, _cgroup_cpus()))
 

@@ -66,7 +66,7 @@ class SlabShape:
     num_blocks: int
     block_size: int  # slots in a block
     num_workers: int
-    ring_nbytes: int = 0  # of the ring; 0 on the portable path
+    ring_nbytes: int = 0  # 0 on the portable path
     telemetry: bool = True  # whether times are recorded
 
     @classmethod

@@ -43,7 +43,7 @@ class Doing(NamedTuple):
 
 
 def word_of(number: int, env_id: int, num_envs: int, *, is_reset: bool) -> int:
-    """Return a worker's activity word for a step or reset. number: the n of the word; see the module."""
+    """Return a worker's activity word for a step or reset. number: the n of the module's docstring."""
     return 2 * (1 + number * num_envs + env_id) + is_reset
 
 

@@ -286,10 +286,10 @@ class Cuda:
 
 
 class _Buffers(NamedTuple):
-    """The buffers of one batch, with an entry for each of its arrays.
+    """The buffers of one batch, by the index of the array.
 
-    targets: tensors on the device. sources: the read-only array that each target holds, or None. pinned: host tensors
-    through which arrays in memory that is not pinned are copied, or None.
+    targets: tensors on the device. sources: the read-only array that each target holds, or None. pinned: the tensor in
+    pinned host memory through which an array elsewhere on the host is copied; None before the first such copy.
     """
 
     targets: list[Tensor]

@@ -46,7 +46,7 @@ class VecEnv(ABC):
     action_layout: ActionLayout  # of a row of actions
     observation_layouts: tuple[Layout, ...]  # one per agent index; an agent may observe less than a row holds
     action_layouts: tuple[ActionLayout, ...]  # one per agent index
-    agent_names: tuple[str, ...]  # one per agent index; () for one agent, or if an index changes its agent
+    agent_names: tuple[str, ...]  # one per agent index; () for one agent, or if the agent at an index can change
     copies_per_env: int  # environments in each environment, one row each; above 1 if it is itself vectorized
     autoreset_mode: str  # "next_step", "same_step" or "disabled"
     metadata: Metadata  # of an environment, with "autoreset_mode" as a gymnasium.vector.AutoresetMode

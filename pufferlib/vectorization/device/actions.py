@@ -82,7 +82,7 @@ class Actions:
         return tensor if valid else None
 
     def _all_valid(self, array: Array) -> bool:
-        """Return whether int64 or int32 actions are in the space. As unsigned numbers, negative ones are too large."""
+        """Return whether int64 or int32 actions are in the space. Viewed as unsigned, negative ones are too large."""
         return bool((array.view(UNSIGNED[array.dtype]) < self._options).all())
 
     def checked(self, actions: Any, env_ids: Sequence[int], num_steps: int | None = None) -> Any:

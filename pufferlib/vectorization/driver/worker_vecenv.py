@@ -396,7 +396,7 @@ class WorkerVecEnv(VecEnv):
     # ------------------------------------------------------------------------------------------------- checks
 
     def _interrupted(self, error: BaseException, *, half_done: bool) -> None:
-        """Close this VecEnv if an exception, usually Ctrl-C, has ended a call half done.
+        """Close this VecEnv if an exception, usually KeyboardInterrupt, has left a call half done.
 
         Raises ClosedError if error is an Exception and this VecEnv was closed during the call: by a signal handler, or
         by an environment on the serial backend.

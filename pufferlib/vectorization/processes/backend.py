@@ -337,9 +337,9 @@ class ProcessBackend(Backend):
 
 
 def not_startable(who: str, error: OSError) -> PlatformError:
-    """Return the error to raise if the system refuses a process or a resource that it needs. who: the process, as text.
+    """Return the error to raise if the system refuses a process or a resource that it needs, with a remedy.
 
-    The message suggests a remedy.
+    who: what could not be started, as text, such as "worker 0 of 4".
     """
     files, processes = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
     which = "on" if processes == resource.RLIM_INFINITY else f"of {processes}"

@@ -523,7 +523,7 @@ class ActorService:
         return self._slab.times.copy(), self._slab.histogram.copy(), self._slab.worker_times.copy()
 
     def close(self, grace_s: float = CLOSE_S) -> bytes:
-        """Close the environments and end the workers; return frames of their failures."""
+        """Close the environments and end the workers; return frames with any failures to close."""
         with self._changed:
             messages = self._workers.close(grace_s)
         return b"".join(self._frames(self._moved(message)) for message in messages if isinstance(message, Failed))

@@ -282,7 +282,7 @@ class RayBackend(Backend):
         try:
             kind, answer = self._calls.take(actor)
         except self._ray.exceptions.RayError as error:
-            if actor.begun_s is not None and NODE_DIED in str(error):  # before Ray knew of that: nothing is lost
+            if actor.begun_s is not None and NODE_DIED in str(error):  # placed before Ray knew of that: nothing is lost
                 self._request_actor(actor)
                 return []
             return self._bury(actor, f"was lost with its actor ({reason(error)})")

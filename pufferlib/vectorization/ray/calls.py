@@ -123,7 +123,7 @@ class Calls:
             return ready
         wait_s = 0.0 if ready else min(timeout_s, ASK_S) if direct else timeout_s
         done, left = self._ray.wait(list(heads), timeout=wait_s)
-        if done and len(left) > 1:  # asking takes 0.1 ms: if there are two, the other comes first next time
+        if done and len(left) > 1:  # for a single one it is not worth 0.1 ms: it comes first next time
             done += self._ray.wait(left, num_returns=len(left), timeout=0)[0]
         self._asked_s = time.monotonic()
         heard = {heads[ref]: None for ref in done}

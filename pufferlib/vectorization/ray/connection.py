@@ -180,7 +180,10 @@ def _same(asked: str, head: str) -> bool:
 
 
 class Placement:
-    """The resources that each actor reserves and the nodes it may run on. Raises PlanError for invalid ones."""
+    """The resources that each actor reserves, and the nodes on which it may run.
+
+    strategy, resources: ``placement`` and ``resources`` of backend_kwargs. Raises PlanError if either is invalid.
+    """
 
     def __init__(
         self, connection: Connection, strategy: Any, resources: Mapping[str, float] | None, num_actors: int

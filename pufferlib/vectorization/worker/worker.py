@@ -201,7 +201,7 @@ class Worker:
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Step environments in the given order, on the portable path; each writes its rows to its slot."""
         for env_id, slot in zip(env_ids, slots, strict=True):
-            # As env_id, the slot: it is another one at each step, and its remainder by num_envs is the env id.
+            # The slot serves as env_id: it differs from step to step, and modulo num_envs it is the env id.
             self._doing[0] = word_of(0, slot, self._num_envs, is_reset=False)
             self.advance(env_id, slot)
         self.flush()
@@ -465,9 +465,10 @@ def adopt(loop: compiled.StepLoop, slab: Slab, env_id: int, env: RowEnv) -> None
 
 
 def _with_finals(final: AgentInfos, env: RowEnv, ended: Array, observations: Array) -> AgentInfos:
-    """Return the new episode's infos, with final_obs and final_info for agents whose episode ended.
+    """Return the new episode's infos, with the last step's infos added as final_info.
 
-    Episode statistics stay at the top level, as in every autoreset mode.
+    Each agent whose episode ended also gets final_obs, and a final_info even if it is empty. Episode statistics stay at
+    the top level, as in every autoreset mode.
     """
     firsts: dict[int | None, Info] = {}
     for agent_index, info in env.infos:
