@@ -172,7 +172,7 @@ Request = Attach | Step | Reset | Call | Sealed
 class Ready(NamedTuple):
     """The message that a worker's environments exist.
 
-    held_envs: by env id, where creators held the environments that existed before the creators were called.
+    held_envs: where creators held those of the environments that existed before the worker began, keyed by env id.
     """
 
     worker: int

@@ -139,7 +139,7 @@ def _text_of(env: object) -> str:
 
 
 class HeldEnvs:
-    """The environments that creators hold before they are called, by identity."""
+    """An index, by identity, of the environments that creators hold before they are called."""
 
     def __init__(self, creators: Mapping[int, EnvCreator]) -> None:
         self._held: dict[int, tuple[object, HeldEnv]] = {}
@@ -184,7 +184,7 @@ def is_environment(value: object) -> bool:
 
 
 def _takes_an_action_alone(kind: type) -> bool:
-    """Return whether a class's ``step`` takes only an action, rather than a state or a key as well."""
+    """Return whether a class's ``step`` requires only an action, rather than a state or a key as well."""
     step = getattr(kind, "step", None)
     assert step is not None
     try:

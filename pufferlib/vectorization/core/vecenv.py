@@ -121,7 +121,7 @@ class VecEnv(ABC):
             already sent have been executed and their rows dropped.
 
         Raises PlanError for an invalid seed or options; CallError for env_ids that do not exist or are in flight, or
-        for options that cannot be serialized.
+        for options that cannot be serialized; PlatformError if a worker that died cannot be replaced.
         """
 
     @abstractmethod

@@ -52,7 +52,10 @@ def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
 
 
 def reference_of(kernel: Any) -> Any:
-    """Return the callable that makes a kernel's reference. Raises RegistryError if it does not exist."""
+    """Return the callable that makes a kernel's reference.
+
+    Raises RegistryError if it does not exist, MissingExtra if a package that it needs is not installed.
+    """
     try:
         return load(kernel.reference)
     except (RegistryError, MissingExtra) as error:

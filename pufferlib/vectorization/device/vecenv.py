@@ -1,4 +1,4 @@
-"""CUDA: a VecEnv whose environments run as kernels, with their state and all that learners read on one device.
+"""CUDA: a VecEnv whose environments run as kernels, with their state and everything that learners read on one device.
 
 A launch steps environments, whose rows fill slots of a block; a full block is the next batch. By default, nothing is
 copied to or from the device, and the host does not wait: work on the device can use a batch before it is complete.
@@ -213,9 +213,9 @@ class CUDA(VecEnv):
 
         logits: float32 (rows, options of all discrete actions). masks: bool or uint8 of this shape, True where an
         option is allowed. env_ids: see ``send``. greedy: whether to choose the likeliest action. The returned Chosen is
-        valid as long as the next batch. ``cuda_ext/references/sampling.py`` defines the sampling, and the result for
-        NaN. Raises ActionError for logits or masks of a wrong shape or dtype; CallError if an environment is not
-        waiting for an action.
+        valid at least as long as the next batch. ``cuda_ext/references/sampling.py`` defines the sampling, and the
+        result for NaN. Raises ActionError for logits or masks of a wrong shape or dtype; CallError if an environment is
+        not waiting for an action.
         """
         queue = self._queue
         if env_ids is None and queue.states.all == WAITING and queue.shape.synchronous:

@@ -91,7 +91,7 @@ class Calls:
             actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
 
     def _connect(self, actor: ActorHandle, address: Address | None) -> None:
-        """Connect to an actor for small calls, unless some actor turned out to be unreachable."""
+        """Connect to an actor for small calls, unless it cannot listen or some actor turned out to be unreachable."""
         if address is None or not self._direct:
             return
         serving = actor.handle.serve.remote()
