@@ -191,7 +191,7 @@ class VecEnv(ABC):
         """
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[object]:
-        """Return the result of each environment's ``render()``."""
+        """Return the result of each environment's ``render()``. env_ids and errors: see ``call``."""
         return self.call("render", env_ids=env_ids)
 
     @abstractmethod

@@ -353,7 +353,10 @@ class CUDA(VecEnv):
         return sums.stats()
 
     def episode_sums(self, *, reset: bool = False) -> EpisodeSums:
-        """Return the sums behind ``episode_stats``, on the device, without waiting; their ``stats()`` waits."""
+        """Return the sums behind ``episode_stats``, on the device, without waiting; their ``stats()`` waits.
+
+        reset: see ``episode_stats``.
+        """
         self._queue.settle()
         return EpisodeSums.of(self._launchers.data.arrays, self.agent_names, reset=reset)
 

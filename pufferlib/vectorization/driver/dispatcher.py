@@ -68,7 +68,7 @@ class Dispatcher:
         return came
 
     def _left_s(self, deadline: float | None) -> float:
-        """Return the longest time to wait, in seconds: until the deadline or the watchdog's next look, if sooner."""
+        """Return the longest time to wait, in seconds: until the deadline or, if sooner, the watchdog's next look."""
         left_s = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
         return left_s if self._watchdog.slice_s is None else min(left_s, self._watchdog.slice_s)
 

@@ -70,7 +70,7 @@ class Workers:
 
     @property
     def backend(self) -> Backend:
-        """The backend. Raises ClosedError if it is closed, or another thread is closing it."""
+        """The backend. Raises ClosedError once ``close`` has been called, by this or another thread."""
         if self.closed:
             raise closed_error(self.title, self.closed_because)
         return self._backend
