@@ -24,7 +24,7 @@ class SerialBackend(Backend):
     """A backend with one worker in this process, which executes each request at once."""
 
     in_process = True
-    watched = False  # the worker itself refuses a step that took too long
+    watched = False  # the worker itself raises once a step has taken too long
 
     def __init__(self, task: WorkerTask) -> None:
         self.shares = (task.env_ids,)
@@ -51,7 +51,7 @@ class SerialBackend(Backend):
                 self._ring = request.ring
                 if self._ring is not None:
                     self._ring.hold_infos()
-            self.interruptible = isinstance(request, Call)  # which leaves no state half changed
+            self.interruptible = isinstance(request, Call)  # an interrupted call leaves no state half changed
             self._worker.execute(request)
             self.interruptible = False
 

@@ -2,6 +2,7 @@
 
 vecenv         VecEnv, the interface that users see
 arguments      checks of what users pass
+parameters     the parameters of make and of the VecEnv classes
 call_errors    errors of calls in the wrong order
 plan           counts, shares and seeds
 slab           the arrays that environments and learner share
@@ -12,6 +13,6 @@ messages       messages between a VecEnv and its workers
 frames         messages as bytes
 backend        the interface between a VecEnv and whatever runs its workers
 step_watchdog  time limits for steps and resets
-sharing        detection of one environment object playing two rows
+sharing        detection of one object that serves as two environments
 transfer       pickling of an object together with this process's registrations
 """

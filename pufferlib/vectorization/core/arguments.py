@@ -59,7 +59,7 @@ def env_creators(
         require_one_each(env, num_envs)
         makers = [creator(item) for item in env]
     else:
-        # Another sequence is refused by ``creator``.
+        # ``creator`` refuses any other sequence.
         makers = [creator(env)] * (1 if num_envs is None else Plan.of(num_envs, 1, None).num_envs)  # type: ignore[arg-type]
     arguments = checked_env_args(env_args)  # once: an iterator would be empty for the second environment
     kwargs_list = checked_env_kwargs(env_kwargs, len(makers))
@@ -140,8 +140,8 @@ def checked_actions(
 ) -> list[Array]:
     """Return the actions as one array (environments, agents_per_env, …) for each of ``values``.
 
-    env_ids: the environments that the actions are for, in the same order. Raises ActionError for a wrong shape, dtype
-    or value.
+    values: the checks of each component of the action space. env_ids: the environments that the actions are for, in the
+    same order. Raises ActionError for a wrong shape, dtype or value.
     """
     num_envs, spaces = len(env_ids), [column.space for column in values]
     if isinstance(actions, Mapping) or (

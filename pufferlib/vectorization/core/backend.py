@@ -1,6 +1,6 @@
 """Backend: the interface between a VecEnv and whatever runs its workers: this process, other processes, or actors.
 
-docs/design.md, "How to write a backend", shows one in a single file.
+"How to write a backend" in docs/design.md shows one in a single file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pufferlib.vectorization.core.messages import Call, EnvSpec, Message, Reques
 
 __all__ = ["CLOSE_S", "SLICE_S", "Backend", "InPlace", "Remote", "Seals"]
 
-CLOSE_S = 5.0  # a worker gets this long to close its environments
+CLOSE_S = 5.0  # by default, a worker gets this long to close its environments
 SLICE_S = 0.1  # a wait ends after this long, to check for signals, deaths and a close by another thread
 
 
@@ -25,10 +25,10 @@ class Backend(ABC):
     the order in which they were sent; an environment's rows are written before its Done is returned.
 
     shares: the environments of each worker. shared_memory: whether the workers need the slab in shared memory.
-    in_process: whether the workers run in this process. watched: whether a worker whose step exceeds its time limit is
-    killed by the VecEnv; False if the backend sees to that. spin: how many times a wait for rows yields the core before
-    it sleeps. interruptible: True during a wait in ``poll`` or ``submit`` in which an exception, such as Ctrl-C, loses
-    nothing; the VecEnv resets it.
+    in_process: whether the workers run in this process. watched: whether the VecEnv kills a worker whose step or reset
+    exceeds its time limit; False if the backend enforces the limits itself. spin: how many times a wait for rows yields
+    the core before it sleeps. interruptible: whether an exception raised now, such as KeyboardInterrupt, would lose
+    nothing; if it is False, such an exception closes the VecEnv. Both the backend and the VecEnv set it.
     """
 
     shares: tuple[range, ...]
@@ -45,41 +45,45 @@ class Backend(ABC):
 
     @abstractmethod
     def start(self, worker: int, env_spec: EnvSpec | None = None) -> int:
-        """Start a worker, or replace one that has died, without waiting; return its process id, or 0 if it has none.
+        """Start a worker, or replace one that has died; return its process id, or 0 if it has none on this machine.
 
-        env_spec: None lets the worker make its environments now and send Ready, or Failed. Otherwise it is the EnvSpec
-            of the other workers: each environment is made by its first reset, and no Ready is expected.
+        The worker's messages come through ``poll``; this method does not wait for them.
+
+        env_spec: by default, the worker makes its environments at once and sends Ready, or Failed if one cannot be
+            made. Given the environments' EnvSpec, it makes each environment at that environment's first reset, and need
+            not send Ready.
 
         Raises PlatformError if the system refuses a resource, PlanError if the worker's task cannot be sent to it.
         """
 
     @abstractmethod
     def submit(self, requests: Mapping[int, Request]) -> None:
-        """Send several workers a request each. requests: by worker; a worker's first is an Attach.
+        """Send one request to each of several workers.
 
-        Raises CallError if a request cannot be serialized; then none is sent.
+        requests: the requests, keyed by worker; the first that a worker receives is an Attach. Raises CallError if one
+        cannot be serialized; then none is sent.
         """
 
     @abstractmethod
     def poll(self, timeout: float | None) -> list[Message]:
-        """Return the messages that have arrived, waiting up to timeout seconds (None: forever) for the first."""
+        """Return the messages that have arrived, after waiting up to timeout seconds (None: no limit) for the first."""
 
     @abstractmethod
     def kill(self, worker: int, cause: str) -> None:
-        """Kill a worker; ``poll`` later returns its Died message, with this cause. Does nothing if it is dead.
+        """Kill a worker; ``poll`` later returns its Died message, which states the cause. Does nothing if it is dead.
 
-        Raises PlanError if the backend cannot kill a single worker.
+        Workers that share a Ray actor die together. Raises PlanError if the backend cannot kill its workers.
         """
 
     @abstractmethod
     def close(self, grace_s: float = CLOSE_S) -> list[Message]:
-        """Close all environments and end the workers, by force after grace_s; return the last messages.
+        """Close all environments and end the workers, by force after grace_s seconds; return the last messages.
 
         It is safe to call this again, even after Ctrl-C has interrupted it. No other method is called afterwards.
         """
 
 
-# Capabilities: what only some backends can do. A backend has one if it has its methods.
+# Capabilities of some backends. A backend has a capability if it has all methods of the protocol.
 
 
 @runtime_checkable
@@ -87,7 +91,10 @@ class InPlace(Protocol):
     """A backend whose only worker executes each request during ``submit``, so that no message comes later."""
 
     def player(self) -> Callable[[int], None]:
-        """Return the function that steps all environments, on the compiled path, into a block of the slab."""
+        """Return a function that steps all environments on the compiled path.
+
+        Its argument is the index of the slab's block to which their rows are written.
+        """
 
 
 @runtime_checkable

@@ -27,8 +27,8 @@ class Batch(NamedTuple):
     """The result of ``recv``: the rows of ``batch_size`` environments, ``agents_per_env`` rows each.
 
     With ``as_torch`` or ``device``, its fields are torch tensors instead of arrays. The arrays are valid until the
-    second ``recv`` after this one, and must not be written. Storing them into a rollout buffer copies them anyway. To
-    keep the Batch itself, pass ``copy=True`` to ``make``; otherwise later rows overwrite it.
+    second ``recv`` after the one that returned them, and must not be written. Storing them into a rollout buffer copies
+    them anyway. To keep the Batch itself, pass ``copy=True`` to ``make``; otherwise later rows overwrite it.
     """
 
     observations: Array  # (rows, *single_observation_space.shape)
@@ -42,13 +42,17 @@ class Batch(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Arrays, infos: Infos) -> Batch:
-        """Return a Batch of a block's arrays, in the order of its fields without infos, and its infos."""
+        """Return a Batch of arrays and infos. arrays: one per field other than infos, in the order of the fields."""
         observations, rewards, terminations, truncations, env_ids, agent_ids, masks = arrays
         return cls(observations, rewards, terminations, truncations, infos, env_ids, agent_ids, masks)
 
 
 class Batches:
-    """The batches that a slab lends to the learner, with the leases that keep them valid."""
+    """The batches that a slab lends to the learner, with the leases that keep them valid.
+
+    copy: whether batches are copies, which stay valid. debug: whether a batch is overwritten when its lease ends.
+    tensors: the Tensors that makes batches of tensors; None for arrays.
+    """
 
     def __init__(self, slab: Slab, plan: Plan, *, copy: bool, debug: bool, tensors: Tensors | None) -> None:
         shape = slab.shape
@@ -69,7 +73,7 @@ class Batches:
         self._leased: deque[tuple[Hashable, Arrays]] = deque()
         self.host: Arrays = ()  # the arrays lent last, before they became tensors; not in the plain case
         self.blocks: list[Arrays] = [tuple(column[block] for column in columns) for block in range(shape.num_blocks)]
-        if shape.block_size == shape.num_envs:  # the same environments in each batch: copies may rely on it
+        if shape.block_size == shape.num_envs:  # ids never change: ``Tensors`` copies read-only arrays only once
             for arrays in self.blocks:
                 for index in IDS:
                     arrays[index].flags.writeable = False

@@ -36,8 +36,8 @@ def no_batch_error() -> CallError:
 def not_waiting_error(call: str, states: Mapping[int, int], *, named: bool) -> CallError:
     """Return the error for actions sent to environments that are not waiting for one.
 
-    call: the name of the call. states: those environments' states, keyed by env id. named: whether the call had
-    ``env_ids``.
+    call: the name of the call. states: those environments' states, keyed by env id. named: whether ``env_ids`` was
+    passed to the call.
     """
     lost = [env_id for env_id, state in states.items() if state in (NEW, FAILED)]
     if lost:

@@ -1,7 +1,7 @@
-"""Serialize messages as bytes.
+"""Convert messages to frames, which are bytes, and back.
 
-A frame is a length, a kind, and a payload. Frames of a step, and of rows without infos, carry 32-bit words. All other
-frames are pickled.
+A frame consists of a length, a kind and a payload. The payload of a step, and of rows without infos, is 32-bit words;
+any other is a pickle.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Frame(NamedTuple):
 
 
 def pickled_frame(message: object) -> bytes:
-    """Return the frame of any message, pickled, or cloudpickled if pickle refuses it (lambdas, local classes)."""
+    """Return the frame of any message, pickled, or cloudpickled if pickle refuses it (lambdas, local classes).
+
+    Raises ValueError for a message that is too large for a frame, and the errors of pickling.
+    """
     payload = _pickled(message)
     if len(payload) > _MAX_NBYTES:
         raise ValueError(f"a message of {len(payload)} bytes is more than the {_MAX_NBYTES} that a frame holds")
@@ -106,9 +109,9 @@ def infos_payload(infos: list[Info]) -> bytes:
 
 
 def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMessage | Failed]:
-    """Return the InfosMessages of infos that came with rows; a Failed for a payload that cannot be unpickled.
+    """Return the InfosMessage of each payload, or a Failed if it cannot be unpickled.
 
-    payloads: (worker, env_id, payload) tuples.
+    payloads: the infos that came with rows, as (worker, env_id, payload) tuples.
     """
     messages: list[InfosMessage | Failed] = []
     for worker, env_id, payload in payloads:
@@ -120,7 +123,10 @@ def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMess
 
 
 def messages_of(frame: Frame, worker: int) -> list[Message]:
-    """Return the messages in any frame but a step's, or failures if the frame cannot be unpickled."""
+    """Return the messages in a frame of any kind except STEP, or failures if its content cannot be unpickled.
+
+    worker: the number of the worker, for those failures.
+    """
     if frame.kind == DONE:
         words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
         return [Done([word >> 1 for word in words], [bool(word & 1) for word in words], [])]

@@ -34,9 +34,8 @@ class Infos(Sequence[Info]):
     """The infos of a batch: a sequence of the non-empty dicts, in the order of the rows.
 
     Each dict has an ``env_id``, and an ``agent_id`` if it belongs to one agent. Dicts are built when they are first
-    read, and belong to the caller from then on; infos that are not read cost little. Comparison, addition and slicing
-    work as for a list; sums, slices, copies and pickles are lists. ``column`` reads one key of all rows without making
-    dicts.
+    read, and belong to the caller from then on; unread infos cost little. Comparison, addition and slicing work as for
+    a list; sums, slices, copies and pickles are lists. ``column`` reads one key of all rows without making dicts.
 
     dicts: the infos, or None if they come from ``source``. env_ids: the env ids of the batch, in the order of its rows,
     or the bytes of a uint32 array of them. agents_per_env: rows per environment; None if env_ids holds agent ids, one
@@ -59,7 +58,8 @@ class Infos(Sequence[Info]):
 
         name: the key. values: a new array (rows, …). As in Gymnasium's vector infos, its dtype is that of the first
         value if this is a number or an array, and later values are cast to it; otherwise it is object. It is float64 if
-        no row has the key, and object if shapes differ. Entries without a value are zero, or None in an object array.
+        no row has the key, and object if a value has another shape or cannot be cast. Entries without a value are zero,
+        or None in an object array.
         mask: (rows,) bool, True where the agent's info has the key. With several agents, infos about the environment as
         a whole, and about agents without a row, are left out.
         """

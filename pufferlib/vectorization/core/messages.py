@@ -1,4 +1,4 @@
-"""Messages between a VecEnv and its workers: plain data, identical within a process and between processes."""
+"""Messages between a VecEnv and its workers: plain data, the same whether or not they share a process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _WHO = re.compile(r"environment \d+ \(worker [^)]*\) ")
 
 
 class EnvSpec(NamedTuple):
-    """The spaces, layouts and metadata of an environment, read in a worker and never in the trainer's process."""
+    """The spaces, layouts and metadata of an environment, read where the environment is made."""
 
     num_agents: int
     multi_agent: bool
@@ -91,13 +91,13 @@ class EnvSpec(NamedTuple):
 
 
 def action_spaces(env_spec: EnvSpec) -> tuple[gymnasium.Space[object], ...]:
-    """Return the components of an action space, each of which has its own array in the slab."""
+    """Return the components of an EnvSpec's action space, each of which has its own array in the slab."""
     space = env_spec.action_space
     return tuple(space.spaces) if isinstance(space, gymnasium.spaces.Tuple) else (space,)
 
 
 def _portable(spec: registration.EnvSpec | None) -> registration.EnvSpec | None:
-    """Return a specification, or None if it cannot be pickled (EnvPool's cannot)."""
+    """Return the specification, or None if it cannot be pickled (EnvPool's cannot)."""
     if spec is None:
         return None
     import cloudpickle
@@ -113,7 +113,7 @@ def _portable(spec: registration.EnvSpec | None) -> registration.EnvSpec | None:
 
 
 class Attach(NamedTuple):
-    """A request to read actions from a slab and write rows to it. ring: the slab's; None on the portable path."""
+    """A request to read actions from a slab and write rows to it. ring: the slab's Ring; None on the portable path."""
 
     slab: Slab
     ring: Ring | None
@@ -127,7 +127,7 @@ class Step(NamedTuple):
 
 
 class ResetOrder(NamedTuple):
-    """An order to reset one environment and write its rows to a slot. fresh: replace it with a new instance first."""
+    """An order to reset one environment and write its rows to a slot. fresh: whether to make it again first."""
 
     env_id: int
     slot: int
@@ -143,7 +143,11 @@ class Reset(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A request to call, get or set attribute ``name`` of environments and to reply. action: "call", "get" or "set"."""
+    """A request to call, get or set attribute ``name`` of environments, and to answer with a Reply.
+
+    ticket: the number that the Reply repeats. action: "call", "get" or "set". args: the positional arguments of the
+    call, or one value to set per environment.
+    """
 
     ticket: int
     action: str
@@ -166,7 +170,10 @@ Request = Attach | Step | Reset | Call | Sealed
 
 
 class Ready(NamedTuple):
-    """The message that a worker's environments exist. held_envs: by env id, those that creators held beforehand."""
+    """The message that a worker's environments exist.
+
+    held_envs: where creators held those of the environments that existed before the worker began, keyed by env id.
+    """
 
     worker: int
     env_spec: EnvSpec
@@ -174,9 +181,10 @@ class Ready(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The message that environments have written their rows. overs: whether each episode is over.
+    """The message that environments have written their rows.
 
-    infos: the non-empty ones, with ids."""
+    overs: whether the episode of each is over. infos: the non-empty infos, with their ids.
+    """
 
     env_ids: list[int]
     overs: list[bool]
@@ -184,16 +192,18 @@ class Done(NamedTuple):
 
 
 class InfosMessage(NamedTuple):
-    """The non-empty infos, with ids, of rows that themselves arrive without a message (on the compiled path)."""
+    """The non-empty infos, with their ids, of rows that arrive without a message, on the compiled path."""
 
     env_ids: list[int]
     infos: list[Info]
 
 
 class Failed(NamedTuple):
-    """An environment raised. phase: "__init__", "reset", "step" or "close"; exception: None if it can't be pickled.
+    """The message that an environment raised an exception, or, without an env id, that its worker did.
 
-    seed: the seed of the reset that raised. location: the worker's node, if it is not this one.
+    phase: where it was raised, such as "__init__", "reset", "step", "close" or "unpickling". exception: None if it
+    cannot be pickled. seed: the seed of the reset that raised. location: the node of a Ray actor's worker, as text that
+    follows the worker's number, or "".
     """
 
     env_id: int | None
@@ -232,7 +242,7 @@ class Failed(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a Call: one result per environment, or the failure."""
+    """The answer to a Call. results: one per environment, unless the call failed. failed: the first failure."""
 
     ticket: int
     worker: int
@@ -241,10 +251,11 @@ class Reply(NamedTuple):
 
 
 class Died(NamedTuple):
-    """The message that a worker's process has ended unexpectedly. exitcode: negative for a signal.
+    """The message that a worker has ended unexpectedly.
 
-    doing: the step or reset it was executing. cause: why this process killed it, if it did. location: its node, if not
-    this one. how: a description of its end if there is neither an exit code nor a cause.
+    exitcode: the exit code of its process, negative for a signal; None if it is unknown. doing: the step or reset that
+    it was executing. cause: why the VecEnv killed it, or "". location: as for Failed. how: a description of its end, if
+    there is no exit code.
     """
 
     worker: int
@@ -285,7 +296,10 @@ Message = Reset | Call | SlabShape | Ready | Done | InfosMessage | Failed | Repl
 
 
 def moved(message: Message, first_env: int, first_worker: int, location: str) -> Message:
-    """Return a worker's message with its env ids and worker numbers made global. location: the worker's node."""
+    """Return the message of an actor's worker with the VecEnv's env ids and worker numbers instead of the actor's.
+
+    first_env, first_worker: the VecEnv's numbers for the actor's environment 0 and worker 0. location: as for Failed.
+    """
     if isinstance(message, Done):
         return message._replace(env_ids=[env_id + first_env for env_id in message.env_ids])
     if isinstance(message, Reply):
@@ -312,7 +326,7 @@ def signal_name(number: int) -> str:
 
 
 def failure_texts(failures: Iterable[Failed]) -> list[str]:
-    """Return one text per cause; if several environments share a fault, the text lists the ids of the others."""
+    """Return one text per cause: the first environment's failure, and the ids of the others that failed alike."""
     causes: dict[str, list[Failed]] = {}
     for failure in failures:
         causes.setdefault(f"{failure.phase} {_NUMBER.sub('0', failure.summary)}", []).append(failure)
@@ -343,7 +357,7 @@ def summary_of(errors: Sequence[WorkerError]) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Format numbers as text, with consecutive ones as a range."""
+    """Format numbers as text, with three or more consecutive ones as a range."""
     numbers = sorted(numbers)
     runs: list[list[int]] = []
     for number in numbers:

@@ -1,4 +1,4 @@
-"""The parameters of ``make`` and of the VecEnv classes; ``make``'s docstring says what each means."""
+"""The parameters of ``make`` and of the VecEnv classes, which the docstring of ``make`` explains."""
 
 # Without `from __future__ import annotations`: see pufferlib/util/parameters.py.
 

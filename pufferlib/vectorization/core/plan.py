@@ -27,7 +27,7 @@ AUTORESET_MODES = ("next_step", "same_step", "disabled")
 class Plan:
     """The validated counts of a VecEnv, and each worker's share of its environments.
 
-    ``shares[w]``: a range of env ids, those of worker w. Shares differ in size by at most one.
+    ``shares[w]``: the env ids of worker w, a range. Shares differ in size by at most one.
     """
 
     num_envs: int
@@ -73,7 +73,10 @@ def checked_count(name: str, value: object, least: int = 1, otherwise: str = "")
 
 
 def checked_mode(mode: object, known: Iterable[str] = AUTORESET_MODES) -> str:
-    """Return the name of an autoreset mode, given as a name or Gymnasium's enum. Raises PlanError for anything else."""
+    """Return the name of an autoreset mode, given as a name or a member of Gymnasium's enum.
+
+    known: the names that are allowed. Raises PlanError for anything else.
+    """
     known = tuple(known)
     word = mode.name.lower() if isinstance(mode, Enum) else mode
     if not isinstance(word, str) or word not in known:
@@ -82,7 +85,7 @@ def checked_mode(mode: object, known: Iterable[str] = AUTORESET_MODES) -> str:
 
 
 def available_cpus() -> int:
-    """Return the number of CPUs this process may keep busy: its affinity, limited by the cgroup's quota; at least 1."""
+    """Return the number of CPUs that this process may keep busy, given its affinity and cgroup quotas; at least 1."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cpus, _cgroup_cpus()))
 
@@ -125,7 +128,7 @@ class Seeds:
         return self._first[env_id]
 
     def draw(self, env_id: int, restarts: int = 0) -> int:
-        """Return an unused seed for an environment's first reset, or for the reset after its n-th restart."""
+        """Return an unused seed for an environment's first reset, or for the first after its n-th restart."""
         sequence = np.random.SeedSequence(self.entropy, spawn_key=(env_id, restarts))
         num_words = 1
         while True:

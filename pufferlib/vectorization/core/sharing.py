@@ -50,7 +50,7 @@ COLLECTIONS: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, fr
 
 
 class HeldEnv(NamedTuple):
-    """An environment whose creator held the object it returned, and the path from that creator to the object."""
+    """The place where a creator held an environment: the creator's env id, and the path from it to the object."""
 
     env_id: int
     path: Path
@@ -66,7 +66,7 @@ class HeldEnv(NamedTuple):
 
 
 class Claims:
-    """The objects that play rows of one VecEnv in this process. While the VecEnv is open, they may play no other row.
+    """The objects that play rows of one VecEnv in this process. While it is open, they may play no other rows.
 
     first_env: the VecEnv's id of the environment that is numbered 0 here.
     """
@@ -84,7 +84,7 @@ class Claims:
     def claim(self, env_id: int, env: object, held_env: HeldEnv | None = None) -> None:
         """Claim env, and every environment it wraps, for the rows of environment ``env_id``.
 
-        held_env: where its creator held it, if it did. Raises PlanError if any of these objects already plays other
+        held_env: where a creator held it, if one did. Raises PlanError if any of these objects already plays other
         rows.
         """
         objects = list(layers(env))
@@ -102,7 +102,7 @@ class Claims:
     ) -> Iterator[tuple[int, PlanError]]:
         """Claim the originals of environments that creators in workers held; yield each refusal with its env id.
 
-        creators: one functools.partial per environment. held_envs: the environments that creators held, keyed by env
+        creators: one functools.partial per environment. held_envs: where creators held the environments, keyed by env
         id.
         """
         known: KnownParts = {}
@@ -139,7 +139,7 @@ def _text_of(env: object) -> str:
 
 
 class HeldEnvs:
-    """The environments that creators hold before they are called, by identity."""
+    """An index, by identity, of the environments that creators hold before they are called."""
 
     def __init__(self, creators: Mapping[int, EnvCreator]) -> None:
         self._held: dict[int, tuple[object, HeldEnv]] = {}
@@ -184,7 +184,7 @@ def is_environment(value: object) -> bool:
 
 
 def _takes_an_action_alone(kind: type) -> bool:
-    """Return whether a class's ``step`` takes only an action, rather than a state or a key as well."""
+    """Return whether a class's ``step`` requires only an action, rather than a state or a key as well."""
     step = getattr(kind, "step", None)
     assert step is not None
     try:
@@ -200,9 +200,9 @@ _takes_an_action: Callable[[type], bool] = functools.lru_cache(256)(_takes_an_ac
 def held_by(creator: EnvCreator, visited: dict[int, object], num_parts: list[int]) -> Iterator[tuple[Path, object]]:
     """Yield the path and the object of each environment that a creator holds.
 
-    It looks in the creator's closure, defaults, arguments and object, and in the globals that its code names. visited:
-    the objects visited so far, by id(); keeping them alive keeps their id() unique. num_parts: a list of one number,
-    the count of parts visited for all creators.
+    It looks in the creator's closure, defaults, arguments and bound object, and in the globals that its code names.
+    visited: the objects visited so far, by id(); keeping them alive keeps their id() unique. num_parts: a list with one
+    number, the count of parts visited for all creators.
     """
     waiting: deque[tuple[Path, object]] = deque([((), creator)])
     while waiting and len(visited) < MOST:

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NUM_BUFFERS", "Slab", "SlabShape", "ring_of"]
 
-NUM_BUFFERS = 3  # two batches that the learner reads, and one outstanding row an environment
+NUM_BUFFERS = 3  # two batches that the learner reads, and one outstanding row per environment
 _CONTROL_WORDS = 64
-_PIPE_NBYTES = 1 << 16  # of one worker's infos not received yet; any more go through its socket
+_PIPE_NBYTES = 1 << 16  # for one worker's infos not received yet; any more go through its socket
 _LINE_NBYTES = 64  # arrays start on cache lines, so that no two share one
 
 _SHM = "/dev/shm"  # files in memory, on Linux
@@ -61,12 +61,12 @@ class SlabShape:
     num_envs: int
     agents_per_env: int
     observation: Column
-    actions: tuple[Column, ...]  # one array a component of the action space
+    actions: tuple[Column, ...]  # one per component of the action space
     reward_dtype: str
     num_blocks: int
     block_size: int  # slots in a block
     num_workers: int
-    ring_nbytes: int = 0  # of the ring; 0 on the portable path
+    ring_nbytes: int = 0  # 0 on the portable path
     telemetry: bool = True  # whether times are recorded
 
     @classmethod
@@ -129,10 +129,10 @@ class Slab:
 
     ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
     …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one per
-    component of the action space; ``times, histogram, worker_times``: see telemetry; ``doing``: (num_workers, 8),
-    each worker's activity word (step_watchdog.py) on a cache line of its own. On the compiled path only:
-    ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), return, length and seconds of the episode that
-    ended in a slot, if the environment has one agent and its info has no other key.
+    component of the action space; ``times, histogram, worker_times``: see telemetry/timeline.py; ``doing``:
+    (num_workers, 8), each worker's activity word (step_watchdog.py) on a separate cache line. On the compiled path
+    only: ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), the return, length and seconds of the
+    episode that ended in a slot, if the environment has one agent and its info has no other key.
     """
 
     observations: Array
@@ -224,7 +224,7 @@ class Slab:
         return {"times": self.times, "histogram": self.histogram, "worker_times": self.worker_times}
 
     def name_rows(self) -> None:
-        """Fill in env_ids and agent_ids if they never change, because slot i of each block belongs to environment i."""
+        """Fill in env_ids and agent_ids once, for blocks whose slot i always belongs to environment i."""
         self.env_ids[...] = np.arange(self.shape.num_envs)
         self.agent_ids[...] = np.arange(self.shape.num_envs * self.shape.agents_per_env)
 
@@ -248,7 +248,7 @@ class Slab:
 
 
 def _require_memory(nbytes: int) -> None:
-    """Raise OSError if memory is insufficient: the system would grant it nevertheless, and later kill the process.
+    """Raise OSError if nbytes are not available: the system would grant them nevertheless, and later kill the process.
 
     Less than a mebibyte is not checked, because the check takes a millisecond in each worker.
     """

@@ -1,10 +1,11 @@
 """StepWatchdog: time limits for steps and resets, checked by the parent while it waits for them.
 
-Each worker writes its current activity to a word of shared memory, a different value each time: 0 for none, else ``2 *
-(1 + n * num_envs + env_id)`` for any n, plus 1 for a reset. Until a worker can write, its word is STARTING. Workers
-need no clock for this. The waiting thread looks at the words: a word that stays the same for longer than allowed
-belongs to a step that does not return. A step queued behind others does not count, and time that the learner spends
-outside ``recv`` counts only up to a bound at each look, so that one pause, however long, never makes a step late.
+Each worker writes its current activity to a word of shared memory: 0 for none, otherwise ``2 * (1 + n * num_envs +
+env_id)``, plus 1 for a reset, with an n that makes each word differ from the one before. Until a worker can write, its
+word is STARTING. Workers need no clock for this. The waiting thread looks at the words: a word that stays the same for
+longer than allowed belongs to a step that does not return. Time that a step spends queued behind others does not count,
+and time that the learner spends outside ``recv`` counts only up to a bound at each look, so that one pause, however
+long, never makes a step late.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Doing(NamedTuple):
 
 
 def word_of(number: int, env_id: int, num_envs: int, *, is_reset: bool) -> int:
-    """Return the activity word for a worker's n-th step or reset."""
+    """Return a worker's activity word for a step or reset. number: the n of the module's docstring."""
     return 2 * (1 + number * num_envs + env_id) + is_reset
 
 
@@ -54,8 +55,8 @@ def doing_of(word: int, num_envs: int) -> Doing | None:
 class StepWatchdog:
     """A watchdog that measures the time each worker has spent in its current step or reset.
 
-    words: one per worker. first_env: the id of the first environment. slice_s: the longest wait before the next
-    ``look``; None without limits.
+    words: the activity words, one per worker. first_env: the number that errors add to a word's env id. slice_s: the
+    longest wait before the next ``look``, in seconds; None without limits.
     """
 
     def __init__(self, words: Array, num_envs: int, limits: Limits, first_env: int = 0) -> None:
@@ -67,11 +68,11 @@ class StepWatchdog:
         self.slice_s: float | None = min(0.1, min(seconds) / SLICES) if seconds else None
 
     def look(self, pending: Callable[[int], object]) -> Sequence[tuple[int, str]]:
-        """Return the workers whose step or reset has taken too long, each with a text for the error.
+        """Return the workers whose step or reset has taken too long, each with the cause as text for the error.
 
-        pending: a function that takes a worker and returns a value that identifies the request it has not begun, or
-        None without one. This also detects a worker process that was stopped while idle, which never begins its
-        request.
+        pending: a function that takes a worker and returns a value that identifies a request which it may not have
+        begun, or None if there is none. It serves to detect a worker process that was stopped while it was idle, which
+        never begins its request.
         """
         assert self.slice_s is not None, "nothing is limited"
         now_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Batches as torch tensors: over the memory that environments wrote, or on a device, copied asynchronously.
+"""Batches as torch tensors: views of the memory that environments wrote, or copies on a device.
 
 torch is not imported until the first tensors are made.
 """
@@ -39,13 +39,14 @@ class Tensors:
     - None, "cpu" or "host": tensors share the arrays' memory, and are valid as long as the arrays are.
     - "cuda", "cuda:1", …: tensors are copies in device memory, made on a separate stream. ``of`` returns at once;
       later work on the caller's current stream waits for the copy on the device. Tensors are valid until the
-      second ``of`` after this one. The arrays must not change until the copy is complete; ``finish(key)`` waits for
-      that. Memory passed to ``pin`` is copied directly, other arrays through pinned buffers.
+      second ``of`` after the call that returned them. The arrays must not change until the copy is complete;
+      ``finish(key)`` waits for that. Memory passed to ``pin`` is copied directly, other arrays through pinned buffers.
     - Any other ("mps"): tensors are copies, complete when ``of`` returns.
 
-    copy: whether tensors stay valid forever, which takes a new copy of each batch.
+    copy: whether tensors stay valid forever, which takes a new copy of each batch. cuda: the streams and copies of a
+    CUDA device; by default, they are created when they are first needed.
 
-    Raises MissingExtra if torch is not installed, PlanError for a device that does not exist.
+    Raises MissingExtra if torch is not installed, PlanError for a device that cannot be used.
     """
 
     def __init__(self, device: Device | str | None = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
@@ -220,10 +221,10 @@ class Tensors:
 
 
 def tensors_of(as_torch: bool | None, device: Device | str | None, *, copy: bool) -> Tensors | None:
-    """Return a Tensors for these arguments of ``make``, or None if batches are arrays.
+    """Return the Tensors for these arguments of ``make``, or None if batches are arrays.
 
-    as_torch: None means tensors if a device is given. With False, workers on CPUs ignore the device, but it must exist.
-    Raises the same errors as Tensors.
+    as_torch: None means tensors if a device is given. With False, the device is not used, but it must exist. Raises the
+    same errors as Tensors.
     """
     if device is None or (device == "host" and as_torch is not None):
         return Tensors(copy=copy) if as_torch else None
@@ -232,7 +233,7 @@ def tensors_of(as_torch: bool | None, device: Device | str | None, *, copy: bool
 
 
 class Cuda:
-    """The stream, events and copies of one CUDA device that ``Tensors`` uses."""
+    """The stream on which ``Tensors`` copies to one CUDA device, with the memory and events that this takes."""
 
     def __init__(self, torch: ModuleType, device: Device) -> None:
         self._torch = torch
@@ -257,12 +258,12 @@ class Cuda:
         self._torch.cuda.cudart().cudaHostUnregister(address)
 
     def pinned(self, like: Tensor) -> Tensor:
-        """Return a new tensor with another's shape and dtype, in pinned host memory."""
+        """Return a new tensor with the shape and dtype of ``like``, in pinned host memory."""
         tensor: Tensor = self._torch.empty_like(like, pin_memory=True)
         return tensor
 
     def empty(self, like: Tensor) -> Tensor:
-        """Return a new tensor with another's shape and dtype, in device memory, as the target of copies."""
+        """Return a new tensor with the shape and dtype of ``like``, in device memory, as the target of copies."""
         tensor: Tensor = self._torch.empty_like(like, device=self._device)
         tensor.record_stream(self._stream)  # if it is dropped early, its memory stays in use until the copy is complete
         return tensor
@@ -285,14 +286,18 @@ class Cuda:
 
 
 class _Buffers(NamedTuple):
-    """The buffers of one batch: target tensors on the device, the read-only array each holds, and pinned memory."""
+    """The buffers of one batch, by the index of the array.
+
+    targets: tensors on the device. sources: the read-only array that each target holds, or None. pinned: the tensor in
+    pinned host memory through which an array elsewhere on the host is copied; None before the first such copy.
+    """
 
     targets: list[Tensor]
     sources: list[Array | None]
     pinned: list[Tensor | None]
 
     def fit(self, host: Sequence[Tensor], cuda: Cuda) -> None:
-        """Allocate again any targets whose shape or dtype differs from these tensors'."""
+        """Allocate the targets that are missing, or that differ in shape or dtype from the tensors to copy."""
         for index, tensor in enumerate(host):
             if index == len(self.targets):
                 self.targets.append(cuda.empty(tensor))
@@ -311,7 +316,7 @@ class _Writeable:
 
 
 def as_numpy(actions: object) -> object:
-    """Convert a tensor, or those in a tuple or list, to arrays; return any other actions unchanged.
+    """Convert a tensor, or the tensors in a tuple or list, to arrays; return any other actions unchanged.
 
     A tensor on the CPU becomes a view; one on a device is copied, which waits for its computation. Gradients are
     dropped. Raises ActionError for a tensor that NumPy cannot read.

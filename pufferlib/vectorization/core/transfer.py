@@ -35,9 +35,10 @@ _registered: dict[str, EnvSpec] = {}  # in the receiving process: the specificat
 
 
 class _Parcel(NamedTuple):
-    """The result of ``dumps``.
+    """The content of a parcel that ``dumps`` returns, before it is pickled.
 
-    with_specs: the object and specifications, which may fail to be unpickled. alone: the object without them.
+    with_specs: the object and those specifications that may fail to be unpickled. alone: the object without them, or
+    b"" if there are none.
     """
 
     with_specs: bytes
@@ -93,9 +94,9 @@ def register() -> None:
 
 
 def _by_value(content: object) -> bytes:
-    """Pickle an object with cloudpickle, including the script's cached functions by value.
+    """Pickle an object with cloudpickle, including any cached functions that other processes cannot import.
 
-    Functions with ``functools.lru_cache``, as in PettingZoo's tutorials, otherwise pickle as a name in ``__main__``.
+    cloudpickle would pickle a function with ``functools.lru_cache``, as in PettingZoo's tutorials, only by its name.
     """
     import cloudpickle
 

@@ -46,8 +46,8 @@ class VecEnv(ABC):
     action_layout: ActionLayout  # of a row of actions
     observation_layouts: tuple[Layout, ...]  # one per agent index; an agent may observe less than a row holds
     action_layouts: tuple[ActionLayout, ...]  # one per agent index
-    agent_names: tuple[str, ...]  # one per agent index; () for one agent, or if an index changes its agent
-    copies_per_env: int  # environments in each environment: above 1 if it is vectorized already, one row each
+    agent_names: tuple[str, ...]  # one per agent index; () for one agent, or if the agent at an index can change
+    copies_per_env: int  # environments in each environment, one row each; above 1 if it is itself vectorized
     autoreset_mode: str  # "next_step", "same_step" or "disabled"
     metadata: Metadata  # of an environment, with "autoreset_mode" as a gymnasium.vector.AutoresetMode
     render_mode: str | None  # of each environment
@@ -56,7 +56,7 @@ class VecEnv(ABC):
     def _look_like(
         self, env_spec: EnvSpec, num_envs: int, batch_size: int, autoreset_mode: str, num_workers: int = 1
     ) -> None:
-        """Set this VecEnv's public attributes from an EnvSpec (messages.py) and its counts."""
+        """Set this VecEnv's public attributes from an EnvSpec (messages.py) and from counts."""
         self.num_envs, self.num_workers, self.batch_size = num_envs, num_workers, batch_size
         self.agents_per_env = env_spec.num_agents
         self.copies_per_env = 1 if env_spec.autoreset_mode is None else env_spec.num_agents
@@ -85,7 +85,7 @@ class VecEnv(ABC):
 
         observations: (rows, \\*single_observation_space.shape). seed, options, env_ids: see ``async_reset``. With
         ``env_ids``, the rows of all other environments are returned unchanged, and every mask is False.
-        Actions already sent are executed first, and their rows dropped.
+        Without it, actions already sent are executed first, and their rows dropped.
         Raises the errors of ``async_reset`` and ``recv``; also CallError for ``env_ids`` if batch_size < num_envs.
         """
         if env_ids is not None and self.batch_size < self.num_envs:
@@ -121,7 +121,7 @@ class VecEnv(ABC):
             already sent have been executed and their rows dropped.
 
         Raises PlanError for an invalid seed or options; CallError for env_ids that do not exist or are in flight, or
-        for options that cannot be serialized.
+        for options that cannot be serialized; PlatformError if a worker that died cannot be replaced.
         """
 
     @abstractmethod
@@ -142,9 +142,10 @@ class VecEnv(ABC):
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the next batch. timeout: how many seconds to wait for it; by default, without a limit.
 
-        Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed. Raises
-        RecvTimeout if no batch is ready in time; no row is lost, so that the next call can return it. Raises CallError
-        if fewer environments are in flight than a batch holds.
+        Raises WorkerError if an environment raised or a worker died; the VecEnv can then be reset or closed. Raises
+        RecvTimeout if no batch is ready in time; no row is lost, so that the next call can return the batch. Raises
+        CallError if fewer environments are in flight than a batch holds, or if an environment that the batch waits for
+        has failed.
         """
 
     @property
@@ -163,7 +164,7 @@ class VecEnv(ABC):
     @property
     @abstractmethod
     def restarts(self) -> list[int]:
-        """The number of times each environment was made again after it or its worker failed, one per environment."""
+        """How many times each environment was made again after it or its worker failed, in the order of the env ids."""
 
     # -------------------------------------------------------------------------------------------------- control
 
@@ -173,19 +174,24 @@ class VecEnv(ABC):
 
         env_ids: the environments, in the order of the results; by default, all. Each environment first executes the
         actions already sent to it. Results from other processes are copies. Raises WorkerError if an environment raises
-        or has no such attribute.
+        or has no such attribute; CallError if env_ids are invalid, if the arguments cannot be serialized, or if a
+        worker has died.
         """
 
     @abstractmethod
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[object]:
-        """Return attribute ``name`` of each environment; see ``call``."""
+        """Return attribute ``name`` of each environment. env_ids and errors: see ``call``."""
 
     @abstractmethod
     def set_attr(self, name: str, values: object, env_ids: Sequence[int] | None = None) -> None:
-        """Set attribute ``name``. values: a list or tuple with one value per environment, or one value for all."""
+        """Set attribute ``name`` of each environment. env_ids and errors: see ``call``.
+
+        values: a list or tuple with one value per environment, or one value for all. Raises PlanError if their number
+        is wrong.
+        """
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[object]:
-        """Return the result of each environment's ``render()``."""
+        """Return the result of each environment's ``render()``. env_ids and errors: see ``call``."""
         return self.call("render", env_ids=env_ids)
 
     @abstractmethod
@@ -193,8 +199,8 @@ class VecEnv(ABC):
         """Return ``Stats``: where the time went, and which settings would be faster. Print it for a table.
 
         It covers the time since ``make`` or the last ``stats(reset=True)``: the environments' step and reset times, the
-        fraction of time each worker was busy, the learner's shares, and a verdict as text. Times are always recorded,
-        which adds about 1 % to the time of a step.
+        fraction of time each worker was busy, the learner's shares, and a verdict as text. Recording adds about 1 % to
+        the time of a step. Raises CallError if ``backend_kwargs={"telemetry": False}`` has turned it off.
         """
 
     @abstractmethod
@@ -208,7 +214,7 @@ class VecEnv(ABC):
 
     @property
     def _title(self) -> str:
-        """The name of this VecEnv in texts."""
+        """The name of this VecEnv in error messages."""
         return type(self).__name__
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:

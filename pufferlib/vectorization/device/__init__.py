@@ -1,4 +1,4 @@
-"""The backend "cuda": environments that run as kernels, with all that learners read, on one device.
+"""The backend "cuda": environments that run as kernels, on one device with everything that learners read.
 
 vecenv           the VecEnv
 queue            the order of blocks from launch to batch, and the state of each environment

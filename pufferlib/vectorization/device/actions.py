@@ -28,8 +28,8 @@ class Actions:
     each environment's first step or, with ``always``, at every step. Otherwise, a kernel plays an action outside the
     space as action 0 (kernel.cuh).
 
-    data: a cuda_ext.data.Data, which names the device. always: whether values on a device are checked at every step.
-    launches_check: whether a launch of all environments checks the values itself.
+    data: a cuda_ext.data.Data, to whose device actions are copied. always: whether values on a device are checked at
+    every step. launches_check: whether a launch of all environments checks the values itself.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Actions:
         return tensor if valid else None
 
     def _all_valid(self, array: Array) -> bool:
-        """Return whether int64 or int32 actions are in the space. As unsigned numbers, negative ones are too large."""
+        """Return whether int64 or int32 actions are in the space. Viewed as unsigned, negative ones are too large."""
         return bool((array.view(UNSIGNED[array.dtype]) < self._options).all())
 
     def checked(self, actions: Any, env_ids: Sequence[int], num_steps: int | None = None) -> Any:

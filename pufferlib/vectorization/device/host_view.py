@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 class HostView:
     """Access to the environments' methods and attributes from the host.
 
-    data: a cuda_ext.data.Data. reference: a reference environment, whose copies take the environments' states.
+    data: a cuda_ext.data.Data. reference: a reference environment; copies of it are given the environments' states.
     """
 
     def __init__(self, data: Any, reference: Any) -> None:
@@ -52,7 +52,7 @@ class HostView:
     def set(self, name: str, values: Any, env_ids: Sequence[int]) -> None:
         """Set a state field of environments.
 
-        Raises CallError for an unknown field or values of another kind, PlanError for a wrong number of values.
+        Raises CallError for an unknown field or a value of the wrong type, PlanError for a wrong number of values.
         """
         field = self._states.get(name)
         if field is None:
@@ -84,7 +84,7 @@ class HostView:
         return env
 
     def require_no_effect(self, options: Sequence[Mapping[str, Any] | None], env_ids: Sequence[int]) -> None:
-        """Raise PlanError if options change the first state of the reference, because kernels ignore options.
+        """Raise PlanError if options change the state in which the reference starts, because kernels ignore options.
 
         options: one mapping or None per environment. Raises WorkerError if the reference's reset raises.
         """
@@ -112,7 +112,7 @@ class HostView:
         return [name for name, value in plain.items() if not np.array_equal(value, changed[name])]
 
     def _of(self, env_ids: Sequence[int]) -> Iterator[Any]:
-        """Yield, for each environment, the reference environment with its state."""
+        """Yield, for each environment, a copy of the reference environment that has the environment's state."""
         columns = {name: column.cpu().numpy() for name, column in self.states(env_ids).items()}
         self._data.device_to_host_nbytes += sum(column.nbytes for column in columns.values())
         for index in range(len(env_ids)):

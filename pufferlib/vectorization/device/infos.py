@@ -1,4 +1,4 @@
-"""The infos of a batch on a device, made when read: this waits for the device and copies columns to the host."""
+"""The infos of a batch on a device. Making them waits for the device and copies columns to the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Endings:
-    """The data from which a batch's infos are made: columns, as tensors on the device, and environments.
+    """The data from which a batch's infos are made: its columns, as tensors on the device, and its environments.
 
     env_ids: the environment of each slot. mean_step_s: the mean time from one step of an environment to its next, in
     seconds.
@@ -90,7 +90,10 @@ def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, 
 
 @dataclasses.dataclass(frozen=True)
 class Deferred:
-    """A source of infos that makes them when first read. make: raises CallError if they are no longer valid."""
+    """A source of infos that makes them when they are first read.
+
+    make: a function that returns the infos; it raises CallError or ClosedError if they can no longer be read.
+    """
 
     make: Callable[[], list[dict[str, Any]]]
     count = None

@@ -1,4 +1,4 @@
-"""The kernel, its reference and the device that the arguments of ``make`` select, and checks that a kernel can run."""
+"""Look up the kernel, reference and device that the arguments of ``make`` select, and check that they can be used."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
 
 
 def reference_of(kernel: Any) -> Any:
-    """Return the callable that makes a kernel's reference. Raises RegistryError if it does not exist."""
+    """Return the callable that makes a kernel's reference.
+
+    Raises RegistryError if it does not exist, MissingExtra if a package that it needs is not installed.
+    """
     try:
         return load(kernel.reference)
     except (RegistryError, MissingExtra) as error:
@@ -80,7 +83,10 @@ def require_kernel_spaces(name: str, observed: gymnasium.Space[Any], acted: gymn
 
 
 def device_of(torch: Any, device: Any) -> Any:
-    """Return the torch.device; "host" is the CPU. Raises PlanError if it does not exist or cannot run kernels."""
+    """Return a torch.device: for None the current CUDA device, for "host" the CPU.
+
+    Raises PlanError if it does not exist or cannot run kernels.
+    """
     way_out = 'use device="host", which plays the same kernels on the CPU'
     try:
         torch_device = torch.device({None: "cuda", "host": "cpu"}.get(device, device))

@@ -53,8 +53,8 @@ class Launchers:
     torch: the module. device: the device of the arrays. kernel: a cuda_ext.schema.KernelEnv. reference: one of its
     reference environments. fixed: the arguments that all launches share. num_threads, checked: see ``CUDA``.
 
-    data: the arrays (a cuda_ext.data.Data). step: the launcher of a single step, whose actions are passed in. variant:
-    a function that returns the launcher with other constants, compiled on first use. ``close`` deletes these three.
+    data: the arrays (a cuda_ext.data.Data). step: the launcher of a single step, to which actions are passed. variant:
+    a function that returns the launcher for other constants, compiled on first use. ``close`` deletes these three.
     num_launches, num_env_steps: the counts since ``clear_stats``; the code that launches increments them. closed:
     whether ``close`` has been called.
     """

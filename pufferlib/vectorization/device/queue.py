@@ -34,8 +34,8 @@ class DeviceQueue:
     own. There are two more blocks than can be in flight at once, so that a launch always finds a free one.
 
     torch: the module. shape: the BlockShape. launchers: the kernel's Launchers. streams: the caller's current stream.
-    blocks: all blocks. states: the state of each environment. last_ids: the environments of the last batch, None before
-    the first.
+    blocks: all blocks of the queue. states: the state of each environment. last_ids: the environments of the last
+    batch, None before the first.
     """
 
     def __init__(self, torch: Any, shape: BlockShape, launchers: Launchers) -> None:
@@ -52,7 +52,7 @@ class DeviceQueue:
         self.last_ids: Ids | None = None
         self._synchronous, self._num_envs = shape.synchronous, shape.num_envs
         self._everyone = range(shape.num_envs)
-        self._only_resets = False  # nothing but a partial reset is in flight, so receive fills the batch up
+        self._only_resets = False  # only a partial reset is in flight, so receive fills the rest of the batch
 
     def make_block(self, num_slots: int) -> Block:
         """Return a new block for this many environments, outside the queue."""
@@ -67,7 +67,7 @@ class DeviceQueue:
     def require_waiting(self, ids: Ids, call: str, *, named: bool) -> None:
         """Raise CallError unless these environments wait for an action.
 
-        call: the call's name, for the error. named: whether the call had ``env_ids``.
+        call: the call's name, for the error. named: whether ``env_ids`` was passed to the call.
         """
         if self.states.all == WAITING:
             return

@@ -49,7 +49,7 @@ def played(
     greedy: bool,
     keep: bool,
 ) -> Batch | Rollout:
-    """Play a rollout and return its rows; see ``CUDA.rollout``. receive: returns the batch of the last step."""
+    """Play a rollout and return its rows; see ``CUDA.rollout``. receive: a function that receives the next batch."""
     shape, launchers = queue.shape, queue.launchers
     if not shape.synchronous or queue.states.all != WAITING:
         raise CallError("a rollout is of all environments at once, after reset or recv, with batch_size=num_envs")

@@ -11,7 +11,7 @@ from pufferlib.vectorization.core.call_errors import NEW
 
 __all__ = ["Ids", "States"]
 
-Ids = range | Array  # of environments: neighbours, or any
+Ids = range | Array  # env ids: consecutive ones, or any
 
 
 class States:

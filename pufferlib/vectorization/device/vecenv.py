@@ -1,4 +1,4 @@
-"""CUDA: a VecEnv whose environments run as kernels, with their state and all that learners read on one device.
+"""CUDA: a VecEnv whose environments run as kernels, with their state and everything that learners read on one device.
 
 A launch steps environments, whose rows fill slots of a block; a full block is the next batch. By default, nothing is
 copied to or from the device, and the host does not wait: work on the device can use a batch before it is complete.
@@ -74,7 +74,8 @@ class CUDA(VecEnv):
     as_torch: False returns NumPy arrays and makes infos at once, both of which wait for a GPU.
     device: "cuda" (the default), "cuda:1", or "host": the same kernel, run by this process.
     backend_kwargs: threads: the number of threads on the host, by default one for each available CPU. checked: whether
-        to run on the host in a device's order, shuffled, with checked barriers: slow (cuda_ext/checking.py).
+        the host runs the kernel as a device would, slowly: threads in shuffled order, with checked barriers
+        (cuda_ext/checking.py).
 
     All environments take the same arguments, and resets accept only options that do not change the reference's first
     state. Actions on the host are checked at every step. Actions in tensors on a GPU are checked at each environment's
@@ -212,9 +213,9 @@ class CUDA(VecEnv):
 
         logits: float32 (rows, options of all discrete actions). masks: bool or uint8 of this shape, True where an
         option is allowed. env_ids: see ``send``. greedy: whether to choose the likeliest action. The returned Chosen is
-        valid as long as the next batch. ``cuda_ext/references/sampling.py`` defines the sampling, and the result for
-        NaN. Raises ActionError for logits or masks of a wrong shape or dtype; CallError if an environment is not
-        waiting for an action.
+        valid at least as long as the next batch. ``cuda_ext/references/sampling.py`` defines the sampling, and the
+        result for NaN. Raises ActionError for logits or masks of a wrong shape or dtype; CallError if an environment is
+        not waiting for an action.
         """
         queue = self._queue
         if env_ids is None and queue.states.all == WAITING and queue.shape.synchronous:
@@ -262,8 +263,8 @@ class CUDA(VecEnv):
 
         Afterwards ``batch`` holds the last step's rows, and ``send`` continues from there. With ``keep``, there are no
         infos; read ``terminations`` and ``truncations``. Raises CallError unless all environments wait and batches hold
-        all of them, and for an impossible ``num_steps`` or both actions and a policy; KernelError for a policy that no
-        kernel can run.
+        all of them, and for an impossible ``num_steps`` or both actions and a policy; ActionError for invalid actions;
+        KernelError for a policy that no kernel can run.
         """
         self._launchers.require_open()
         self._queue.streams.current()
@@ -334,7 +335,7 @@ class CUDA(VecEnv):
         return self._host_view.environment(state)
 
     def stats(self, *, reset: bool = False) -> KernelStats:  # type: ignore[override]  # kernels count other things
-        """Return counts of launches, steps and bytes since the VecEnv was made or the last ``stats(reset=True)``."""
+        """Return the counts of launches, steps and bytes since ``make`` or the last ``stats(reset=True)``."""
         self._launchers.require_open()
         stats = self._launchers.stats()
         if reset:
@@ -352,12 +353,15 @@ class CUDA(VecEnv):
         return sums.stats()
 
     def episode_sums(self, *, reset: bool = False) -> EpisodeSums:
-        """Return the sums behind ``episode_stats``, on the device, without waiting; their ``stats()`` waits."""
+        """Return the sums behind ``episode_stats``, on the device, without waiting; their ``stats()`` waits.
+
+        reset: see ``episode_stats``.
+        """
         self._queue.settle()
         return EpisodeSums.of(self._launchers.data.arrays, self.agent_names, reset=reset)
 
     def close(self, grace_s: float = 0.0) -> None:
-        """Close all environments; safe to call again. grace_s: unused, as other backends have it."""
+        """Close all environments; safe to call again. grace_s: unused; other backends need it."""
         if self._launchers.closed:
             return
         self._queue.close()

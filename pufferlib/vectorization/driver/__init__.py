@@ -1,12 +1,12 @@
 """The caller's side of a VecEnv whose environments are stepped in workers.
 
-factory             the parts of a WorkerVecEnv, made for one kind of backend
+factory             construction of a WorkerVecEnv, for one kind of backend
 worker_vecenv       send and recv: checks, order of calls
 call_guard          restriction to one thread at a time, in the process that made the VecEnv
-workers             which workers live: start, replacement, end
-scheduler           which finished environments form the next batch: the interface
-portable_scheduler  the same on the portable path
-ring_scheduler      the same on the compiled path, with its fast path for send and recv
+workers             start, replacement and end of the workers
+scheduler           the interface that chooses the finished environments of the next batch
+portable_scheduler  its implementation on the portable path
+ring_scheduler      its implementation on the compiled path, with a fast path for send and recv
 dispatcher          handling of the workers' messages
 pending_infos       the infos of rows that have not been received yet
 recovery            which environments must be made again, and with which seeds

@@ -21,7 +21,7 @@ from pufferlib.vectorization.core.backend import Backend
 __all__ = ["LEAVE_S", "NOBODY", "CallGuard", "exclusive", "new_guard", "refuse", "shut"]
 
 LEAVE_S = 1.0  # a thread that waits for rows leaves within a tenth of this
-NOBODY = 1  # the owner once it is closed, or in a forked process; no thread has this id
+NOBODY = 1  # ``owner`` once the VecEnv is closed, or in a forked process; no thread has this id
 
 
 class GuardedWorkers(Protocol):
@@ -61,14 +61,18 @@ class CallGuard:
 
 
 def new_guard() -> Guard:
-    """Return a CallGuard, the compiled one if there is one."""
+    """Return a new guard: the compiled one if the compiled path is available, otherwise a CallGuard."""
     return _native.fast_path.CallGuard() if _native.available else CallGuard()
 
 
 def exclusive(
     method: Callable[Concatenate[Vec, Parameters], Result],
 ) -> Callable[Concatenate[Vec, Parameters], Result]:
-    """Allow one thread at a time in a WorkerVecEnv's method. Ctrl-C outside a wait closes the VecEnv."""
+    """Make a WorkerVecEnv's method raise CallError while any thread is in a call of the same VecEnv.
+
+    An exception other than PufferError, such as KeyboardInterrupt, closes the VecEnv unless the backend was
+    ``interruptible``.
+    """
 
     @functools.wraps(method)
     def guarded(self: Vec, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -114,7 +118,10 @@ def refuse(call_guard: Guard, name: str) -> None:
 
 
 def shut(call_guard: Guard, timeout_s: float) -> bool:
-    """Wait until no other thread is in a call, then refuse all calls; return False if one still is after timeout_s."""
+    """Wait until no other thread is in a call, then refuse all calls.
+
+    Return False, and refuse nothing, if another thread is still in a call after timeout_s seconds.
+    """
     deadline, me = time.monotonic() + timeout_s, threading.get_ident()
     while call_guard.owner not in (0, me, NOBODY):
         if time.monotonic() > deadline:

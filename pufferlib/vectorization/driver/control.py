@@ -25,8 +25,9 @@ class Control:
     ) -> Replies:
         """Send a call to environments; return its Replies, which ``take`` fills.
 
-        action: "call", "get" or "set". args: the arguments of the call, or the values to set, one per environment.
-        Raises CallError if a worker has died, or if the call cannot be serialized; then nothing is sent.
+        action: "call", "get" or "set". args: the positional arguments of the call, or the values to set, one per
+        environment. Raises CallError, and sends nothing, if a worker of these environments has died or if the call
+        cannot be serialized.
         """
         workers, by_worker = self._workers, dict[int, list[int]]()
         for env_id in env_ids:
@@ -59,7 +60,7 @@ class Control:
 class Replies:
     """The replies received so far to one call.
 
-    ids_of: the environments asked, by worker. by_worker: the replies, in the order of their arrival. lost: why one
+    ids_of: the environments called, by worker. by_worker: the reply of each worker that has answered. lost: why one
     worker will never answer, or "".
     """
 
@@ -74,7 +75,10 @@ class Replies:
         return len(self.by_worker) == len(self.ids_of)
 
     def results(self) -> list[object]:
-        """Return the results in the order of the call's env_ids. Raises WorkerError if an environment raised."""
+        """Return the results in the order of the call's env_ids, once all workers have answered.
+
+        Raises WorkerError if an environment raised, or if its result cannot be pickled.
+        """
         results: dict[int, object] = {}
         for worker, reply in self.by_worker.items():
             if reply.failed is not None:
@@ -84,7 +88,10 @@ class Replies:
 
 
 def each_value(values: object, num: int) -> Sequence[object]:
-    """Return ``num`` values, one per environment, given as a list or tuple, or as one value for all."""
+    """Return ``num`` values, one per environment, given as a list or tuple, or as one value for all.
+
+    Raises PlanError for a list or tuple of another length.
+    """
     if not isinstance(values, (list, tuple)):
         return (values,) * num
     if len(values) != num:

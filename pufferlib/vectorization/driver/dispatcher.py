@@ -20,7 +20,10 @@ __all__ = ["Dispatcher"]
 
 
 class Dispatcher:
-    """A handler of the workers' messages. errors: those not raised yet. control: the calls that await replies."""
+    """A handler of the workers' messages.
+
+    errors: the WorkerErrors that have not been raised yet. control: the calls that await replies.
+    """
 
     def __init__(
         self,
@@ -44,10 +47,13 @@ class Dispatcher:
     # -------------------------------------------------------------------------------------------------- messages
 
     def pump(self, deadline: float | None, *, batch: bool = False) -> bool:
-        """Wait a bounded time for messages or rows, and handle the messages; return False if none can have arrived.
+        """Wait a bounded time for messages or rows, and handle the messages.
 
-        deadline: when to return False at the latest, as a time of ``time.monotonic``; None: never. batch: whether rows
-            end the wait only if they complete the next batch.
+        Return False if no message came and waiting again is useless, because the deadline has passed or the workers run
+        in place.
+
+        deadline: the time of ``time.monotonic`` after which not to wait; None for no deadline. batch: whether rows end
+            the wait only if they complete the next batch.
         """
         backend = self._workers.backend
         was_interruptible, backend.interruptible = backend.interruptible, False
@@ -62,7 +68,7 @@ class Dispatcher:
         return came
 
     def _left_s(self, deadline: float | None) -> float:
-        """Return the longest time to wait, in seconds: until the deadline or the watchdog's next look."""
+        """Return the longest time to wait, in seconds: until the deadline or, if sooner, the watchdog's next look."""
         left_s = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
         return left_s if self._watchdog.slice_s is None else min(left_s, self._watchdog.slice_s)
 
@@ -98,7 +104,10 @@ class Dispatcher:
         return self._scheduler.batch_ready() and self.collect_infos() and not self._messages
 
     def collect_infos(self) -> bool:
-        """Collect the pickled infos that arrived with rows; return False if some cannot be unpickled."""
+        """Collect the pickled infos that arrived with rows.
+
+        Return False if messages must be handled first, such as failures to unpickle some of the infos.
+        """
         backend = self._workers.backend
         was_interruptible, backend.interruptible = backend.interruptible, False  # taken infos exist nowhere else
         self._infos.collect()
@@ -107,7 +116,7 @@ class Dispatcher:
         return not self._messages
 
     def _take_unreadable_infos(self) -> None:
-        """Queue the failures to unpickle infos, which the fast path or this object has collected."""
+        """Queue the Failed messages of infos that could not be unpickled, here or on the fast path."""
         self._messages.extend(self._infos.failures)
         self._infos.failures.clear()
 
@@ -145,7 +154,10 @@ class Dispatcher:
         self._infos.drop(self._scheduler.fail(died.env_ids, died=True))
 
     def _crash(self, env_ids: Sequence[int], cause: str, *, died: bool = False) -> None:
-        """Restart lost environments: their episodes end in crash rows, written now if their rows are awaited."""
+        """Schedule the restart of lost environments, whose episodes end in crash rows.
+
+        The crash rows of those with an action or reset in flight are written now.
+        """
         recovery, scheduler = self._recovery, self._scheduler
         scheduler.held = True
         for env_id in env_ids:
@@ -157,8 +169,8 @@ class Dispatcher:
                 recovery.crash_due[env_id] = cause
 
     def answer_by_crash(self, env_ids: Sequence[int], cause: str, *, died: bool = False) -> None:
-        """Deliver crash rows for those lost environments whose action or reset is in flight."""
+        """Deliver crash rows for those of the lost environments whose action or reset is in flight."""
         for env_id in self._scheduler.crash(env_ids, died=died):
-            self._infos.replace(env_id, {"env_id": env_id, "restarted": cause})  # those of the replaced rows go
+            self._infos.replace(env_id, {"env_id": env_id, "restarted": cause})  # drops infos of the replaced rows
             self._recovery.crash_due.pop(env_id, None)
             self._recovery.reset_due.add(env_id)

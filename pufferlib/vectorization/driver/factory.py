@@ -1,4 +1,4 @@
-"""BackendKind: makes a WorkerVecEnv of its parts, with one kind of backend."""
+"""BackendKind: a callable that builds WorkerVecEnvs with one kind of backend."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ __all__ = ["BackendKind", "attach_slab"]
 
 
 class BackendKind:
-    """A function that makes WorkerVecEnvs with one kind of backend. It takes the arguments of ``pufferlib.make``.
+    """A callable that makes WorkerVecEnvs with one kind of backend, from the arguments of ``pufferlib.make``.
 
-    backend: its name in ``make``. make_backend: makes the Backend, given a plan, a function that returns the WorkerTask
-    of a worker and its share, and backend_kwargs. backend_arguments: the keys of backend_kwargs, apart from telemetry.
-    first_finished: whether batches hold the first environments to finish, rather than the first sent.
-    ``isinstance(vec, kind)`` tells whether a VecEnv has this kind of backend.
+    backend: its name in ``make``. title: its name in error messages. make_backend: a function
+    ``(plan, task, *, context, entropy, **backend_kwargs)`` that returns the Backend; ``task(worker, share)`` returns a
+    worker's WorkerTask. backend_arguments: the keys that backend_kwargs may have besides "telemetry". first_finished:
+    whether batches hold the first environments to finish, rather than the first sent. ``isinstance(vec, kind)`` is True
+    for a VecEnv with this kind of backend.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class BackendKind:
     ) -> WorkerVecEnv:
         """Start the workers and return their VecEnv.
 
-        reward_dtype: a float dtype's name. Other arguments are those of ``pufferlib.make``.
+        reward_dtype: the name of a float dtype. The other arguments are those of ``pufferlib.make``.
         """
         creators = env_creators(env, arguments["num_envs"], arguments["env_args"], arguments["env_kwargs"])
         plan = Plan.of(len(creators), arguments["num_workers"], arguments["batch_size"])
@@ -144,7 +145,7 @@ class BackendKind:
 
 
 class Parts(NamedTuple):
-    """The slab that workers and their owner share, and what reads it. ring: None on the portable path."""
+    """A slab, its ring, and the objects that read them. ring: None on the portable path."""
 
     slab: Slab
     ring: Ring | None
@@ -155,7 +156,10 @@ class Parts(NamedTuple):
 
 
 def claim_originals(claims: Claims, creators: Sequence[EnvCreator], workers: Workers) -> None:
-    """Claim environments that creators in workers held. Raises WorkerError if one already plays other rows."""
+    """Claim the originals of environments that creators in workers held.
+
+    Raises WorkerError if one of them already plays other rows.
+    """
     for env_id, error in claims.claim_originals(creators, workers.held_envs):
         raise Failed.of(env_id, workers.worker_of[env_id], "__init__", error).error()
 
@@ -175,8 +179,8 @@ def attach_slab(
 ) -> Parts:
     """Make a slab, attach the workers to it, and return it with the parts that read it.
 
-    disabled: whether autoreset_mode is "disabled", so that a finished episode takes no action. copy, debug, tensors: as
-        for ``Batches``.
+    first_finished: as for ``BackendKind``. disabled: whether autoreset_mode is "disabled", so that an environment whose
+        episode is over takes no action. copy, debug, tensors: as for ``Batches``.
 
     Raises PlatformError if memory is insufficient.
     """

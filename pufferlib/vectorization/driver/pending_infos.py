@@ -1,4 +1,4 @@
-"""PendingInfos: the infos of rows that have not been received yet, apart from those that travel as records."""
+"""PendingInfos: the infos of rows that have not been received yet; the Ring holds those that travel as records."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class PendingInfos:
     """The infos of rows that have not been received yet.
 
     ring: the Ring of the compiled path, through which pickled infos and records arrive; None on the portable path.
-    by_env: the infos that have arrived, by env id. failures: messages in place of infos that could not be unpickled,
-    for the dispatcher to take.
+    by_env: the infos that have arrived, by env id. failures: a Failed message for each payload that could not be
+    unpickled; the dispatcher takes them.
     """
 
     def __init__(self, ring: Ring | None) -> None:
@@ -41,7 +41,8 @@ class PendingInfos:
     def collect(self, pickled: list[tuple[int, int, bytes]] | None = None) -> bool:
         """Collect the pickled infos that arrived with rows; return False if some cannot be unpickled.
 
-        pickled: those that have already been taken from the ring; None takes them here.
+        pickled: infos that have already been taken from the ring, as (worker, env_id, payload) tuples; by default, they
+        are taken here.
         """
         if self._ring is None:
             return True
@@ -61,14 +62,14 @@ class PendingInfos:
         return [info for env_id in env_ids for info in self.by_env.pop(env_id, ())]
 
     def drop(self, env_ids: Iterable[int]) -> None:
-        """Discard the infos, records too, of environments' rows that will never arrive."""
+        """Discard these environments' infos, including records, because their rows will never be received."""
         for env_id in env_ids:
             self.by_env.pop(env_id, None)
             if self._ring is not None:
                 self._ring.drop_infos(env_id)
 
     def clear(self) -> None:
-        """Discard the infos, records too, of all rows that are discarded without having been received."""
+        """Discard all infos, including records, because their rows are discarded as well."""
         self.by_env.clear()
         if self._ring is not None:
             self._ring.drop_infos()

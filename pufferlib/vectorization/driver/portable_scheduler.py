@@ -1,4 +1,4 @@
-"""PortableScheduler: the scheduler of the portable path, where workers announce finished environments by messages."""
+"""PortableScheduler: the scheduler of the portable path, where workers announce finished environments in messages."""
 
 from __future__ import annotations
 

@@ -12,11 +12,12 @@ __all__ = ["Recovery"]
 
 
 class Recovery:
-    """The environments that raised or lost their worker.
+    """A record of the environments that raised or lost their worker.
 
-    counts: the number of times each has been made again. crash_due: those lost while they waited, with the reason: a
-    crash row answers their next action. reset_due: those whose crash row has been written: a reset of the new
-    environment answers their next action. Both are empty if ``on_error`` is "raise".
+    counts: how many times each environment has been lost and made again. crash_due: the environments that were lost
+    while they waited, with the reason; a crash row answers their next action. reset_due: the environments whose crash
+    row has been written; a reset of the new environment answers their next action. Both are empty if ``on_error`` is
+    "raise".
     """
 
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
@@ -24,7 +25,7 @@ class Recovery:
         self.counts = [0] * num_envs
         self.crash_due: dict[int, str] = {}
         self.reset_due: set[int] = set()
-        self._unmade: set[int] = set()  # environments that their next reset makes first
+        self._unmade: set[int] = set()  # environments that are made again by their next reset
         self._first_seeds = {env_id: seeds[env_id] for env_id in range(num_envs)}  # of environments not reset yet
         self._restarts, self._max_restarts = on_error == "restart", max_restarts
 
@@ -55,7 +56,7 @@ class Recovery:
         self._first_seeds.setdefault(env_id, seed)
 
     def order(self, env_id: int, slot: int, seed: int | None = None, options: Info | None = None) -> ResetOrder:
-        """Return the order to reset an environment. seed: None uses its first seed if that is due, else no seed."""
+        """Return the order to reset an environment. seed: by default, its first seed if that is due, else none."""
         order_seed = self._first_seeds.get(env_id) if seed is None else seed
         return ResetOrder(env_id, slot, order_seed, options, env_id in self._unmade)
 

@@ -37,7 +37,7 @@ class RingScheduler(Scheduler):
     If batches are in the order of sending, or hold all environments, a failed environment keeps its slot, and the batch
     waits for its reset. In a pool, the other environments continue without it.
 
-    play: for a backend that is ``InPlace``; see ``FastPath``.
+    play: the result of ``InPlace.player``; None for any other backend.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class RingScheduler(Scheduler):
         return flying
 
     def _crash(self, env_id: int) -> None:
-        """Write crash rows as an environment's answer, for its worker, which is dead or gave it up."""
+        """Write and commit crash rows in place of an environment's worker, which is dead or has given it up."""
         slot = self.fast_path.claimed_slot(env_id) if self._mode == FIRST_FINISHED else self.fast_path.slot_of(env_id)
         if slot is None:
             slot = self._ring.claim(env_id)

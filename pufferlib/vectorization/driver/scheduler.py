@@ -1,4 +1,4 @@
-"""Scheduler: tracks the state of each environment between send and recv, and chooses the next batch."""
+"""Scheduler: an interface that tracks each environment's state between send and recv and chooses the next batch."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ __all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Scheduler", "crash_ro
 
 
 class Scheduler(ABC):
-    """The state of every environment, and the choice of the finished ones that form the next batch.
+    """A record of every environment's state that chooses which finished environments form the next batch.
 
-    states: for each environment NEW, WAITING (its rows were received), FLYING (an action or reset was sent), READY (its
-    rows are written) or FAILED (it raised or its worker died; only a reset helps). in_flight: the FLYING environments;
-    on the compiled path, reading it marks those that have finished as READY. overs: 1 if an environment's episode was
-    over on arrival. batch: the last one. last_ids, last_slots: its environments, None before the first, and their
-    slots. num_coming: the number of environments that were sent an action or reset and whose rows have not been
-    received. num_ready: the number of these that have finished. settled: whether no environment is in flight, and every
-    message that came with its rows has been handled. held: set it to True while some environments must not receive a
-    plain step, which disables the fast path. stuck_reason: why only a reset of all environments helps, or "".
-    fast_path: None on the portable path.
+    states: for each environment NEW (never reset), WAITING (its rows were received), FLYING (an action or reset was
+    sent), READY (its rows are written) or FAILED (it raised or its worker died; only a reset helps). in_flight: the
+    FLYING environments; on the compiled path, reading it marks those that have finished as READY. overs: for each
+    environment, 1 if its last rows to arrive ended an episode. batch: the last batch, None before the first. last_ids,
+    last_slots: the environments of the last batch, None before the first, and their slots. num_coming: the number of
+    environments that were sent an action or reset and whose rows have not been received. num_ready: the number of these
+    that have finished. settled: whether no environment is in flight, and every message that came with rows has been
+    handled. held: whether some environments must not receive a plain step; while it is True, the fast path is disabled.
+    stuck_reason: why only a reset of all environments helps, or "". fast_path: the compiled FastPath; None on the
+    portable path.
     """
 
     states: bytearray
@@ -57,21 +58,21 @@ class Scheduler(ABC):
     def arrive(self, env_ids: Sequence[int], overs: Iterable[bool]) -> None:
         """Mark environments in flight as finished: their rows are written. overs: whether their episodes are over.
 
-        On the compiled path workers do this themselves, in shared memory.
+        On the compiled path, workers do this themselves, in shared memory, for the rows that they write.
         """
 
     @abstractmethod
     def crash(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
-        """Finish those of these environments that are in flight by crash rows, and return them.
+        """Write crash rows for those of these environments that are in flight, and return their ids.
 
-        died: their worker has died, perhaps between writing rows and announcing them.
+        died: whether their worker has died, perhaps between writing rows and announcing them.
         """
 
     @abstractmethod
     def fail(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
-        """Mark environments as failed, and return those that are so now; the others' rows are received first.
+        """Mark environments as failed, and return the ids of those marked at once.
 
-        died: their worker has died; see ``crash``.
+        Any others have finished; they are marked when their rows are received. died: see ``crash``.
         """
 
     @abstractmethod
@@ -94,7 +95,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def take_batch(self) -> Batch:
-        """Return the next batch and mark its environments as waiting, or as failed if their workers have died."""
+        """Return the next batch; mark its environments as waiting, or as failed if ``fail`` has deferred that."""
 
     @abstractmethod
     def reset(self) -> None:

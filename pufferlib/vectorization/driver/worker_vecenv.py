@@ -63,8 +63,8 @@ __all__ = ["WorkerVecEnv"]
 class WorkerVecEnv(VecEnv):
     """A VecEnv whose environments are stepped by workers.
 
-    Serial, Multiprocessing, Pool and Ray (driver/factory.py) make one of its parts, with different backends and
-    different rules for choosing the finished environments that form the next batch.
+    Serial, Multiprocessing, Pool and Ray (see driver/factory.py) build one, each with its own backend and its own rule
+    for choosing the finished environments that form the next batch.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class WorkerVecEnv(VecEnv):
         autoreset_mode: str,
         backend: str,
     ) -> None:
-        """Own these parts, which belong to each other. backend: its name in ``make``."""
+        """Assemble a VecEnv from parts that were made for each other. backend: its name in ``make``."""
         self._look_like(env_spec, plan.num_envs, plan.batch_size, autoreset_mode, len(workers.shares))
         self.backend = backend
         self._workers, self._scheduler, self._recovery = workers, scheduler, recovery
@@ -175,7 +175,7 @@ class WorkerVecEnv(VecEnv):
 
     @exclusive
     def _send(self, actions: object, env_ids: Sequence[int] | None) -> None:
-        """Send actions that the fast path does not take: to chosen environments, in other formats, or invalid."""
+        """Check and send actions without the fast path, which takes only the plain case."""
         start_s = time.monotonic()
         scheduler = self._scheduler
         if env_ids is None:
@@ -200,14 +200,14 @@ class WorkerVecEnv(VecEnv):
         for array, component in zip(self._action_arrays, components, strict=True):
             array[slice(None) if everything else ids] = component
         self._only_resets = False
-        if scheduler.held:  # some of all environments have crashed
+        if scheduler.held:  # some environments, perhaps others than these, have crashed
             self._step_or_restart(ids, scheduler.mark_sent(ids))
         else:
             self._workers.step(ids, scheduler.mark_sent(ids))
         self._recording.note_send(start_s)
 
     def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
-        """Step environments; those that crashed end their episodes or start again instead."""
+        """Step environments; any that have crashed get crash rows, or are made again and reset, instead."""
         workers, recovery, scheduler = self._workers, self._recovery, self._scheduler
         over = scheduler.overs if self.autoreset_mode == "next_step" else bytes(self.num_envs)
         crashed = [env_id for env_id in ids if env_id in recovery.crash_due and not over[env_id]]
@@ -241,7 +241,7 @@ class WorkerVecEnv(VecEnv):
 
     @exclusive
     def _recv(self, timeout: float | None, deadline: float | None) -> Batch:
-        """Receive a batch that the fast path leaves: messages have arrived too, or the wait is long."""
+        """Receive a batch without the fast path, which gives up if messages have arrived or the wait is long."""
         start_s = time.monotonic()
         scheduler, dispatcher = self._scheduler, self._dispatcher
         dispatcher.raise_error()
@@ -280,16 +280,20 @@ class WorkerVecEnv(VecEnv):
     def _ask(
         self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[object], kwargs: dict[str, object]
     ) -> Callable[[float | None], list[object]]:
-        """Send a call to environments (see ``Control.ask``); return ``_await`` for its replies.
+        """Send a call to environments (see ``Control.ask``); return a function of a timeout that awaits its results.
 
-        After a RecvTimeout it may be called again. It need not be called at all.
+        The function (see ``_await``) may be called again after a RecvTimeout, and need not be called at all.
         """
         ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
         return functools.partial(self._await, self._dispatcher.control.ask(action, name, ids, args, kwargs))
 
     @exclusive
     def _await(self, replies: Replies, timeout: float | None) -> list[object]:
-        """Wait up to ``timeout`` seconds for the results of a call."""
+        """Return the results of a call, after waiting for them up to ``timeout`` seconds (None: no limit).
+
+        Raises RecvTimeout if workers have not answered in time, WorkerError if an environment raised, and CallError if
+        a worker died, unless a WorkerError is waiting to be raised.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         dispatcher = self._dispatcher
         self._workers.backend.interruptible = True  # between two waits nothing is half done
@@ -328,8 +332,8 @@ class WorkerVecEnv(VecEnv):
     def close(self, grace_s: float = CLOSE_S) -> None:
         """Close all environments and end their workers. It can be called again, after any error, and from any thread.
 
-        grace_s: the seconds that worker processes may take before they are killed. A call in progress in another
-            thread raises ClosedError there.
+        A call in progress in another thread raises ClosedError there. grace_s: how many seconds workers may take before
+        they are killed.
         """
         self._fast_path = None
         self._claims.release()
@@ -363,7 +367,11 @@ class WorkerVecEnv(VecEnv):
     # ------------------------------------------------------------------------------------- from send to recv
 
     def _fill_with_unchanged(self) -> bool:
-        """Complete a partial reset with the rows of the environments that still wait; return False for any other."""
+        """Complete a partial reset by repeating the rows of the environments that still wait.
+
+        Return False, and change nothing, if batches are not synchronous, if anything else is in flight, or if an
+        environment is new or failed.
+        """
         scheduler = self._scheduler
         if not (self._plan.synchronous and self._only_resets) or envs_in(scheduler, NEW, FAILED):
             return False
@@ -374,7 +382,7 @@ class WorkerVecEnv(VecEnv):
         return True
 
     def _drain(self) -> None:
-        """Wait for all rows in flight and drop them; environments that raised are about to be reset anyway."""
+        """Wait for all rows in flight and drop them; warn of errors not raised yet, and drop them as well."""
         scheduler, dispatcher = self._scheduler, self._dispatcher
         while not scheduler.settled or not dispatcher.collect_infos():
             dispatcher.pump(None if scheduler.num_coming > scheduler.num_ready else 0.0)
@@ -388,7 +396,7 @@ class WorkerVecEnv(VecEnv):
     # ------------------------------------------------------------------------------------------------- checks
 
     def _interrupted(self, error: BaseException, *, half_done: bool) -> None:
-        """Close this VecEnv if an exception, usually Ctrl-C, has ended a call half done.
+        """Close this VecEnv if an exception, usually KeyboardInterrupt, has left a call half done.
 
         Raises ClosedError if error is an Exception and this VecEnv was closed during the call: by a signal handler, or
         by an environment on the serial backend.

@@ -40,12 +40,13 @@ class Workers:
     """The workers of one VecEnv, run by a backend.
 
     title: the VecEnv's name in errors. shares: the environments of each worker. worker_of: the worker of each
-    environment. pids: each worker's process id, 0 if it is dead or has none. dead: the workers that have died and have
-    not been replaced. in_place: whether they execute a request while it is submitted, so that no message comes later.
-    call_guard: lets one thread at a time in. closed: whether ``close`` has been called. closed_because: text for the
-    errors that this causes. left_open: ``close`` gave up waiting for a thread in a step; another close continues.
-    held_envs: after ``start``, by env id, the environments that their creators held. refusal: the message of the
-    WorkerError that ``start`` raised.
+    environment. pids: each worker's process id, 0 if it is dead or has none on this machine. dead: the workers that
+    have died and have not been replaced. in_place: whether the workers execute a request while it is submitted, so that
+    no message comes later. call_guard: the guard that admits one thread at a time to the VecEnv's calls. closed:
+    whether ``close`` has been called. closed_because: the reason, as text that ClosedErrors include. left_open: whether
+    ``close`` gave up waiting for a thread in a step; another ``close`` tries again. held_envs: after ``start``, the
+    environments that creators held before they were called, by env id. refusal: the worker's message for which
+    ``start`` raised WorkerError, or None.
     """
 
     def __init__(self, backend: Backend, title: str) -> None:
@@ -69,7 +70,7 @@ class Workers:
 
     @property
     def backend(self) -> Backend:
-        """The backend. Raises ClosedError if it is closed, or another thread is closing it."""
+        """The backend. Raises ClosedError once ``close`` has been called, by this or another thread."""
         if self.closed:
             raise closed_error(self.title, self.closed_because)
         return self._backend
@@ -79,9 +80,11 @@ class Workers:
     def start(self, env_spec: EnvSpec | None = None) -> EnvSpec:
         """Start all workers and return their EnvSpec, once they have made their environments.
 
-        env_spec: if it is known already, each environment is made by its first reset instead. Raises WorkerError if an
-        environment cannot be made, SpaceError if environments differ, and the errors of ``Backend.start``; the workers
-        are then closed.
+        env_spec: the EnvSpec, if it is known already: this method then does not wait, and each environment is made by
+            its first reset.
+
+        Raises WorkerError if an environment cannot be made or a worker dies, SpaceError if environments differ, and the
+        errors of ``Backend.start``; the workers are then closed.
         """
         backend = self.backend
         try:
@@ -109,7 +112,7 @@ class Workers:
         return specs[0]
 
     def attach(self, slab: Slab, ring: Ring | None) -> None:
-        """Attach all workers, and those that replace them, to a slab. ring: the slab's; None on the portable path."""
+        """Attach all workers, and any that replace them, to a slab. ring: its Ring; None on the portable path."""
         self._attach = Attach(slab, ring)
         self.backend.submit(dict.fromkeys(range(len(self.shares)), self._attach))
 
@@ -158,7 +161,7 @@ class Workers:
     # ---------------------------------------------------------------------------------------------- ending
 
     def close(self, grace_s: float = CLOSE_S) -> list[Message]:
-        """Close all environments and end the workers, by force after grace_s; return the last messages.
+        """Close all environments and end the workers, by force after grace_s seconds; return the last messages.
 
         A call in progress in another thread first raises ClosedError there. It is safe to call this again, even after
         Ctrl-C has interrupted it.
@@ -178,7 +181,7 @@ class Workers:
         return messages
 
     def _abandon(self, grace_s: float) -> None:
-        """Kill the workers, or leave them as they are if they cannot be killed."""
+        """Kill the workers, or warn and leave them as they are if the backend cannot kill them."""
         try:
             for worker in set(range(len(self.shares))) - self.dead:
                 self._backend.kill(worker, "it was closed")

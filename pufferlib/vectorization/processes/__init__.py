@@ -1,6 +1,6 @@
 """Workers in processes: the backends multiprocessing and pool.
 
-backend           the backend, and its two VecEnv classes
+backend           the backend, and the two kinds of VecEnv that use it
 start             start of a worker process
 serve             main function of a worker process
 lifetime          end of a worker process, at the latest with its parent

@@ -210,10 +210,10 @@ class ProcessBackend(Backend):
         channel = self._channels[worker]
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the next poll reports it
             socket.send_fds(channel.sock, [b"s"], [slab.fd])
-            channel.post(pickled_frame(slab.shape))  # the socket holds this and later requests until it reads them
+            channel.post(pickled_frame(slab.shape))  # held in the socket, like later requests, until the worker reads
 
     def _request(self, ring: Ring, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        """Post requests to a worker's mailbox, on the compiled path; wait for room if very many are outstanding."""
+        """Post words to a worker's mailbox, on the compiled path; wait for room if very many are outstanding."""
         while worker in self._channels and not ring.request(worker, env_ids, slots):
             self._deferred += self._answers(self._selector.select(SLICE_S / 100))
 
@@ -337,7 +337,10 @@ class ProcessBackend(Backend):
 
 
 def not_startable(who: str, error: OSError) -> PlatformError:
-    """Return the error to raise if the system refuses a process or a resource that it needs. who: what was refused."""
+    """Return the error to raise if the system refuses a process or a resource that it needs, with a remedy.
+
+    who: what could not be started, as text, such as "worker 0 of 4".
+    """
     files, processes = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
     which = "on" if processes == resource.RLIM_INFINITY else f"of {processes}"
     ways_out = {
@@ -351,7 +354,7 @@ def not_startable(who: str, error: OSError) -> PlatformError:
     )
 
 
-_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()  # that are open
+_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()  # the open ones
 
 
 def _leave_all_in_child() -> None:

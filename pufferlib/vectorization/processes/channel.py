@@ -23,7 +23,7 @@ yield_core = getattr(os, "sched_yield", _sleep_none)  # macOS has no sched_yield
 
 
 class Channel:
-    """One end of a socket pair that carries frames, which end when the other end closes or its process dies."""
+    """One end of a socket pair that carries frames. The frames end when the other end closes or its process dies."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -85,8 +85,8 @@ class Channel:
     def send_and_tell(self, frame: bytes, announce: Callable[[bool], None], *, urgent: bool) -> None:
         """Send a frame to a parent that reads its socket only after ``announce(urgent)``.
 
-        A frame that does not fit into the socket at once is always urgent; otherwise the parent would never make room
-        for the rest.
+        A frame that does not fit into the socket at once is always announced as urgent; otherwise the parent might
+        never make room for the rest.
         """
         rest = memoryview(frame)
         while rest:

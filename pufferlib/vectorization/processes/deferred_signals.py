@@ -19,8 +19,8 @@ def deferred_signals() -> Iterator[None]:
     """Delay all Python signal handlers until the end of this context, where any of them may raise.
 
     The context should last only milliseconds. Blocking the signals would not suffice: another thread, such as one of
-    NumPy's BLAS, would receive them, and the handler would run in the main thread. In other threads this does nothing,
-    because no handler runs there.
+    NumPy's BLAS, would receive them, and the handler would run in the main thread. This does nothing inside another
+    such context, or in a thread other than the main one, because no handler runs there.
     """
     if _deferred or threading.current_thread() is not threading.main_thread():
         yield
@@ -41,7 +41,7 @@ def deferred_signals() -> Iterator[None]:
 
 
 def as_before() -> None:
-    """Restore the delayed handlers, also in a process that was forked inside the context."""
+    """Restore the delayed handlers. A process that was forked inside the context calls this itself."""
     try:
         while _deferred:
             number, handler = next(iter(_deferred.items()))

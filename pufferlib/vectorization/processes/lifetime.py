@@ -38,7 +38,7 @@ def death_of(pid: int) -> int | None:
 
 
 def end_group(process: BaseProcess, death_fd: int | None, grace_s: float) -> int | None:
-    """Wait for a process up to grace_s, kill it and its process group, and return its exit code.
+    """Wait up to grace_s seconds for a process, kill it and its process group, and return its exit code.
 
     process: a multiprocessing process that has not been joined yet. death_fd: the result of ``death_of``. The code is
     negative for a signal, and None if it is unknown.
@@ -60,10 +60,11 @@ def end_group(process: BaseProcess, death_fd: int | None, grace_s: float) -> int
 
 
 def die_with_parent(life: Connection[object, object]) -> None:
-    """Create a process group that the kernel kills when the parent ends, however it ends.
+    """Move this process into its own process group, which is killed when the parent ends, however it ends.
 
-    The closing of the life pipe raises a signal in this process within milliseconds, even while the GIL is held or the
-    process is stopped. PR_SET_PDEATHSIG would instead react to the end of the thread that created this process.
+    On Linux, the kernel kills the group within milliseconds of the closing of the life pipe, even while the GIL is held
+    or the process is stopped; PR_SET_PDEATHSIG would react to the end of the thread that created this process instead.
+    Elsewhere, a thread of this process waits for the pipe to close, and kills the group.
     """
     os.setpgid(0, 0)
     if hasattr(fcntl, "F_SETSIG"):

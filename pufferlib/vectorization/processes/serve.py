@@ -1,4 +1,4 @@
-"""The main function of a worker process, which reads requests from its channel until it closes and sends messages."""
+"""The main function of a worker process: execute requests from a channel and send messages until the channel closes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Launch(NamedTuple):
     """The arguments of a worker process."""
 
     worker: int
-    task: tuple[WorkerTask, EnvSpec | None] | bytes  # of ``Worker``; the result of ``portable`` unless it is forked
+    task: tuple[WorkerTask, EnvSpec | None] | bytes  # for ``Worker``; serialized by ``portable`` unless forked
     sock: socket.socket
     life: Connection[object, object]  # the read end of the life pipe
     entropy: Entropy
@@ -159,7 +159,8 @@ def _put_infos(ring: Ring, worker: int, message: InfosMessage) -> bool:
 def frames_of(message: Message, worker: int) -> tuple[list[bytes], bool]:
     """Return the frames of a message, and whether they hold all of it.
 
-    Infos that cannot be pickled become a failure of only their environment.
+    An environment whose infos cannot be pickled gets a Failed instead, and other environments are not affected. A Reply
+    whose results cannot be pickled becomes one that has failed.
     """
     try:
         if isinstance(message, Failed):

@@ -30,8 +30,8 @@ FORKED = ", or use context='fork', which copies all (not safe beside other threa
 def start_method(context: str | None) -> str:
     """Return the start method for a context; for None, "fork" if that is safe, else "spawn".
 
-    Forking takes milliseconds. It is safe while the process has one Python thread, no CUDA context and no JAX, whose
-    threads Python does not list. Raises PlanError for a context that this platform lacks.
+    Forking takes milliseconds. It is safe on Linux while this process has only one Python thread, no CUDA context of
+    torch, and no JAX, whose threads Python does not list. Raises PlanError for a context that this platform lacks.
     """
     available = multiprocessing.get_all_start_methods()
     if context is not None:
@@ -49,7 +49,8 @@ def start_method(context: str | None) -> str:
 def running_threads() -> list[threading.Thread]:
     """Return the Python threads that are running.
 
-    Before Python 3.13, threading.enumerate() still lists ended C++ threads that called Python; Linux does not.
+    Before Python 3.13, threading.enumerate() still lists C++ threads that called Python and have ended; Linux's list of
+    threads, where it exists, excludes them.
     """
     tasks = "/proc/self/task"
     if not os.path.isdir(tasks):
@@ -61,8 +62,8 @@ def running_threads() -> list[threading.Thread]:
 class Process:
     """A worker process, the leader of its process group.
 
-    death_fd: a descriptor that becomes readable once the process has ended. If the platform has none, it is None, and
-    the closing of the process's socket reveals its end.
+    death_fd: a descriptor that becomes readable once the process has ended. It is None after ``end``, and if the
+    platform has no such descriptor; the closing of the process's socket then reveals its end.
     """
 
     def __init__(self, launch: Launch, context: str) -> None:
@@ -89,7 +90,10 @@ class Process:
             os.kill(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float) -> int | None:
-        """Wait up to grace_s for the process, kill its group, and return its exit code, negative for a signal."""
+        """Wait up to grace_s seconds for the process, kill its group, and return its exit code.
+
+        The code is negative for a signal, and None if it is unknown.
+        """
         exitcode = end_group(self._process, self.death_fd, grace_s)
         with contextlib.suppress(ValueError):  # SIGCHLD is ignored, or other code has waited: the exit code is unknown
             self._process.close()
@@ -101,7 +105,7 @@ class Process:
 
 @functools.cache
 def _ready_to_fork() -> None:
-    """Import the modules that every worker needs and find the libraries with threads, once for all forked workers.
+    """Import modules that every worker needs and find the libraries with threads, once for all forked workers.
 
     In each worker this would take 10 ms of CPU time, more than the rest of its start.
     """
@@ -114,7 +118,8 @@ def _ready_to_fork() -> None:
 def portable(task: object, needs: str, more: str = "") -> bytes:
     """Serialize a task for a process that does not share this one's memory.
 
-    Raises PlanError if it cannot be pickled. needs, more: parts of the error's text.
+    needs: who needs that, as a clause for the error. more: another way out, for the end of the error. Raises PlanError
+    if the task cannot be pickled.
     """
     try:
         return transfer.dumps(task)

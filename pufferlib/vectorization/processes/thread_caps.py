@@ -32,7 +32,7 @@ def limit_threads(threads: int) -> None:
 
 
 def limit_imported(threads: int | None) -> None:
-    """Limit the threads of torch and OpenCV, if an environment has imported them; None for no limit."""
+    """Limit the threads of torch and of OpenCV, if they have been imported. threads: None for no limit."""
     if threads is not None:
         for module, name in (("torch", "set_num_threads"), ("cv2", "setNumThreads")):
             if (limit := imported_function(module, name)) is not None:

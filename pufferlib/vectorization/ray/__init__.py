@@ -1,6 +1,6 @@
 """Workers in Ray actors, on the machines of a cluster: the backend ray.
 
-backend     the backend, and its VecEnv class
+backend     the backend, and the kind of VecEnv that uses it
 actor       the code that runs in an actor
 calls       the calls in flight to each actor
 connection  the connection to the cluster

@@ -100,8 +100,8 @@ class Answer(NamedTuple):
 
     env_ids: the environments of the rows, None for all in order. observations: (rows, …). outcome_bytes: rewards and
     flags, in the format that ``outcomes_of`` reads. quiet: True if the rows are those of all environments in order,
-    without infos or finished episodes; otherwise a message announces them. frames: messages. more: whether work is in
-    progress whose results need another call.
+    without infos or finished episodes; otherwise a message announces them. frames: messages, as bytes. more: whether
+    work is in progress whose results need another call.
     """
 
     env_ids: list[int] | None
@@ -238,8 +238,8 @@ class ActorService:
     def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
         """Make the environments and return a frame with Ready, or with Failed if one cannot be made.
 
-        format: see ``attach``; None if it is called later. path: the ``sys.path`` of the VecEnv's process; its folders
-            that exist on this machine are added to this process's.
+        format: the argument of ``attach``; None if the VecEnv calls ``attach`` later. path: the ``sys.path`` of the
+            VecEnv's process; the folders of it that exist on this machine are added to this process's.
         """
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
         task = transfer.loads(sealed)
@@ -325,9 +325,9 @@ class ActorService:
     def exchange(self, call: bytes, linger_s: float = LINGER_S) -> bytes | tuple[Any, ...]:
         """Execute requests, wait until ``num_back`` environments have finished, and return their rows and messages.
 
-        call: a pickled tuple of its number, its requests and num_back. It returns sooner if there are messages to
-        report, if no more rows can come, linger_s after the first rows (if batches are not synchronous), after a slice
-        of time, or when the next call arrives, so that exactly one call is always waiting.
+        call: a pickled tuple of the call's number, its requests and num_back. This method returns sooner if there are
+        messages to report, if no more rows can come, linger_s seconds after the first rows (if batches are not
+        synchronous), after a slice of time, or when the next call arrives, so that at most one call waits for rows.
         """
         number, requests, num_back = pickle.loads(call)
         with self._changed:
@@ -413,7 +413,7 @@ class ActorService:
                 backend.submit({worker: request})
 
     def _post(self, env_ids: list[int], send: Any) -> None:
-        """Start work in environments. send: called with the slots to which they then write their rows."""
+        """Start work in environments. send: a function that is called with the slots for their rows and starts it."""
         scheduler = self._scheduler
         send(scheduler.mark_sent(env_ids))
         if self._plan.synchronous and len(env_ids) < self._num_envs:  # the others' rows are not of interest
@@ -523,7 +523,7 @@ class ActorService:
         return self._slab.times.copy(), self._slab.histogram.copy(), self._slab.worker_times.copy()
 
     def close(self, grace_s: float = CLOSE_S) -> bytes:
-        """Close the environments and end the workers; return frames of their failures."""
+        """Close the environments and end the workers; return frames with any failures to close."""
         with self._changed:
             messages = self._workers.close(grace_s)
         return b"".join(self._frames(self._moved(message)) for message in messages if isinstance(message, Failed))

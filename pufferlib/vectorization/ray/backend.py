@@ -132,7 +132,7 @@ class RayBackend(Backend):
         actor = self._actor_of[worker]
         if actor.handle is None:
             actor.more, actor.begun_s, actor.location, actor.env_spec = False, time.monotonic(), "", env_spec
-            actor.held.clear()  # the requests for its predecessor
+            actor.held.clear()  # requests that were meant for its predecessor
             self._request_actor(actor)
         elif worker in self._ended:
             self._call(actor, [(REVIVE, worker - actor.workers.start)])
@@ -171,7 +171,7 @@ class RayBackend(Backend):
             self._ask_for_client(actor)
 
     def _ask_for_client(self, actor: ActorHandle) -> None:
-        """Request a direct connection to an actor, if all its answers are small."""
+        """Request a direct connection to an actor, unless it steps in place or its answers may be large."""
         rows = self._columns[0][: len(actor.env_ids)]
         if rows.nbytes <= SMALL_NBYTES and not self._in_place:  # in place all happens in the actor's main thread
             self._calls.ask_for_client(actor)
@@ -192,7 +192,7 @@ class RayBackend(Backend):
         self._attached = True
 
     def _await_attached(self, deadline_s: float) -> None:
-        """Wait until all actors are ready. Raises WorkerError if one dies, PlatformError if it takes too long."""
+        """Wait until all actors are ready. Raises WorkerError if one dies, PlatformError if one takes too long."""
         while late := [actor for actor in self._actors if actor.calls]:
             self._connection.check()
             for actor in self._calls.wait(SLICE_S):
@@ -209,7 +209,7 @@ class RayBackend(Backend):
     def seal(self, request: Reset | Call) -> Sealed:
         try:
             return Sealed(request, sealed_frame(request, by_value=True))
-        except Exception as error:  # whatever a user's object raises when it is pickled
+        except Exception as error:  # any error of the user's object
             raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
 
     def submit(self, requests: Mapping[int, Request]) -> None:
@@ -237,7 +237,7 @@ class RayBackend(Backend):
             self._call(self._actors[index], [self._with_actions(request) for request in sent])
 
     def _with_actions(self, request: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return an actor's request; one for steps with the environments' actions."""
+        """Return an actor's request; if it is for steps, add the environments' actions."""
         if request[0] != STEPS:
             return request
         assert self._slab is not None
@@ -282,7 +282,7 @@ class RayBackend(Backend):
         try:
             kind, answer = self._calls.take(actor)
         except self._ray.exceptions.RayError as error:
-            if actor.begun_s is not None and NODE_DIED in str(error):  # before Ray knew of that: nothing is lost
+            if actor.begun_s is not None and NODE_DIED in str(error):  # placed before Ray knew of that: nothing is lost
                 self._request_actor(actor)
                 return []
             return self._bury(actor, f"was lost with its actor ({reason(error)})")
@@ -329,7 +329,7 @@ class RayBackend(Backend):
     def _late(self) -> list[Any]:
         """Give up on actors that were not placed in time; return their workers' Died messages.
 
-        Raises PlatformError instead while no EnvSpec is known yet.
+        Raises PlatformError instead for an actor that replaces no other.
         """
         messages: list[Any] = []
         now_s = time.monotonic()
@@ -435,7 +435,7 @@ Ray = BackendKind(
     ("address", "resources", "placement", "local_workers", "worker_threads", "spin", "start_timeout"),
     first_finished=True,
 )
-"""A VecEnv whose workers are in Ray actors, on any machines of a cluster; a batch holds the first to finish.
+"""A VecEnv whose workers are in Ray actors on a cluster's machines; a batch holds the first environments to finish.
 
 num_workers: the number of actors, each with a contiguous share of the environments. backend_kwargs:
 
@@ -443,11 +443,11 @@ address: the cluster's address, as for ``ray.init`` ("auto", "ray://host:10001")
     process is connected to, else the one that RAY_ADDRESS names, else a new local one, which ends with its last
     VecEnv.
 resources: the resources that each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name.
-    By default one CPU; nothing in a new local Ray.
+    By default one CPU; in a new local Ray nothing, unless there is a placement group.
 placement: "SPREAD" (over nodes, the default), "DEFAULT" (Ray decides), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by
     a placement group), or one of Ray's scheduling strategies.
 local_workers: the number of processes on each actor's node that step its environments; 0 (the default): the actor
     itself steps them. With a timeout there is at least one process, because a process can be killed.
-worker_threads, spin: see Multiprocessing, but spin is 0 by default. start_timeout: seconds within which an actor
-    must be placed, None for no limit.
+worker_threads, spin: see Multiprocessing, but spin is 0 by default. start_timeout: the seconds within which an actor
+    must be placed, and then be ready to step, 60 by default; None for no limit.
 """

@@ -28,13 +28,14 @@ DEATH_S = 1.0  # the time for Ray to report the death of an actor that could not
 
 @dataclass(eq=False)
 class ActorHandle:
-    """The driver's record of one actor. tasks: its workers' tasks.
+    """The driver's record of one actor and of those that replace it. tasks: its workers' tasks.
 
-    handle: None while it is dead. env_spec: as for ``Backend.start``. calls: (kind, Ray's reference) of each call in
-    flight, in order. more: whether it has more work in progress. begun_s: when its placement began, None once it is
-    placed. held: requests to send once it is placed. key: the key of its SocketServer. client: the direct connection to
-    it, or None; calls over it have None for a reference. serving: the reference of the Ray call that lasts as long as
-    that connection.
+    handle: Ray's handle of the actor, None while it is dead. env_spec: as for ``Backend.start``. generation: how many
+    actors have been requested. number: the number of the last ``exchange`` call. calls: (kind, Ray's reference) of each
+    call in flight, in order. more: whether the actor has more work in progress. location: its node, as text. begun_s:
+    when its placement began, None once it is placed. held: requests to send once it is placed. key: the key of its
+    SocketServer. client: the direct connection to it, or None; calls over it have None for a reference. serving: the
+    reference of the Ray call that lasts as long as that connection.
     """
 
     index: int
@@ -90,7 +91,7 @@ class Calls:
             actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
 
     def _connect(self, actor: ActorHandle, address: Address | None) -> None:
-        """Connect to an actor for small calls, unless some actor turned out to be unreachable."""
+        """Connect to an actor for small calls, unless it cannot listen or some actor turned out to be unreachable."""
         if address is None or not self._direct:
             return
         serving = actor.handle.serve.remote()
@@ -122,7 +123,7 @@ class Calls:
             return ready
         wait_s = 0.0 if ready else min(timeout_s, ASK_S) if direct else timeout_s
         done, left = self._ray.wait(list(heads), timeout=wait_s)
-        if done and len(left) > 1:  # asking takes 0.1 ms: if there are two, the other comes first next time
+        if done and len(left) > 1:  # for a single one it is not worth 0.1 ms: it comes first next time
             done += self._ray.wait(left, num_returns=len(left), timeout=0)[0]
         self._asked_s = time.monotonic()
         heard = {heads[ref]: None for ref in done}
@@ -148,8 +149,8 @@ class Calls:
     def take(self, actor: ActorHandle) -> tuple[str, Any]:
         """Return the kind and the answer of an actor's oldest call. Raises RayError if the call failed.
 
-        They are ("", None) if there is nothing for the caller: an incomplete answer, or the end of the direct
-        connection, after which the kind of the actor's only remaining call is "serve".
+        They are ("", None) if there is nothing for the caller: the answer is incomplete, belongs to a "listen" call, or
+        is missing because the direct connection has ended; the kind of the actor's only remaining call is then "serve".
         """
         if not actor.calls or actor.calls[0][1] is None:
             return self._take_directly(actor)

@@ -33,7 +33,8 @@ class Connection:
     """A use of this process's connection to Ray; a connection made here ends with its last use.
 
     is_local: whether this Ray was started here. head: host:port of the cluster's head, None with a ray:// address.
-    Raises MissingExtra if Ray is not installed, PlatformError if no cluster answers at the address.
+    Raises MissingExtra if Ray is not installed, PlatformError if no cluster answers at the address or Ray cannot be
+    started here, PlanError if this process is already connected to another cluster.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -92,9 +93,9 @@ class Connection:
         return not self._lost and self._session == _session and bool(self.ray.is_initialized())
 
     def check(self) -> None:
-        """Check, at most once per CHECK_S, that the cluster's head answers.
+        """Check, at most once in CHECK_S seconds, that the cluster's head answers.
 
-        Raises PlatformError if it has not answered for LOST_S, or if this connection has ended.
+        Raises PlatformError if it has not answered for LOST_S seconds, or if this connection has ended.
         """
         now_s = time.monotonic()
         self.require()
@@ -134,7 +135,7 @@ class Connection:
 
 
 def head_of(ray: Any) -> str | None:
-    """Return host:port of the head to which this process is connected, None if it is through a ray:// client."""
+    """Return host:port of the head to which this process is connected, or None for a ray:// connection."""
     client: Any = ray.util.client.ray  # without annotations
     return None if client.is_connected() else str(ray.get_runtime_context().gcs_address)
 
@@ -151,7 +152,7 @@ def plain(error: Exception) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return Ray's reason for a failed call: the line that names the cause if there is one, else the whole text."""
+    """Return Ray's reason for a failed call: the line that states the cause if there is one, else the whole text."""
     text = plain(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "because" in line or "unavailable" in line]
@@ -179,7 +180,10 @@ def _same(asked: str, head: str) -> bool:
 
 
 class Placement:
-    """The resources that each actor reserves and the nodes it may run on. Raises PlanError for invalid ones."""
+    """The resources that each actor reserves, and the nodes on which it may run.
+
+    strategy, resources: ``placement`` and ``resources`` of backend_kwargs. Raises PlanError if either is invalid.
+    """
 
     def __init__(
         self, connection: Connection, strategy: Any, resources: Mapping[str, float] | None, num_actors: int

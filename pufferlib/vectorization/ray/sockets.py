@@ -36,9 +36,10 @@ Address = tuple[str, int]
 
 
 class SocketClient:
-    """The driver's end, which never waits for an actor once it is accepted. key: that of the actor's ``SocketServer``.
+    """The driver's end of a direct connection. Once accepted, it never waits for the actor.
 
-    Raises OSError if it cannot connect within CONNECT_S or is not accepted within LET_IN_S.
+    address, key: those of the actor's ``SocketServer``. Raises OSError if it cannot connect within CONNECT_S seconds or
+    is not accepted within LET_IN_S seconds.
     """
 
     def __init__(self, address: Address, key: bytes) -> None:
@@ -105,9 +106,10 @@ class SocketClient:
 
 
 class SocketServer:
-    """The actor's end, which answers each call with ``answer(call)``, ``num_threads`` calls at a time.
+    """The actor's end, which answers each call with ``answer(call)``, up to ``num_threads`` calls at a time.
 
-    host: the address of this machine to listen on. Raises OSError if it cannot listen there.
+    host: the address of this machine to listen on. key: the bytes that a client must send to be accepted. Raises
+    OSError if it cannot listen there.
     """
 
     def __init__(self, host: str, key: bytes, answer: Callable[[bytes], bytes], num_threads: int) -> None:

@@ -1,5 +1,4 @@
 """One worker's environments.
 
-worker     construction, resets and steps of the environments, and THE autoreset
-step_loop  the plain case of a step, on the portable path
+worker  construction, resets and steps of the environments, and THE autoreset
 """

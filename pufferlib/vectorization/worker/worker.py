@@ -48,9 +48,10 @@ __all__ = ["Worker", "WorkerTask", "seed_globals"]
 
 
 class WorkerTask(NamedTuple):
-    """The arguments of a worker. creators: one per environment of the share, called as ``creator()``.
+    """The arguments of a worker.
 
-    first_env: the VecEnv's id of the environment that is numbered 0 in this worker's group.
+    creators: one per environment of the share, called as ``creator()``. first_env: the VecEnv's id of the environment
+    that has id 0 here; above 0 only in a Ray actor.
     """
 
     worker: int
@@ -65,11 +66,13 @@ class WorkerTask(NamedTuple):
 
 
 class Worker:
-    """The environments of one share. Every answer is a message passed to ``emit``.
+    """The environments of one worker's share.
 
-    env_spec: that of the first worker for a worker that replaces a dead one, which makes environments at their resets.
-    refuses_late: whether a step or reset that took longer than the task's limits raises afterwards, since no watchdog
-    runs. make_hook: called when an environment has been made.
+    emit: the function to which every answer is passed, as a message; it returns False if it had to report a failure
+    instead of a part of the message. env_spec: for a worker that replaces a dead one, the EnvSpec of the others; each
+    environment is then made by its first reset. refuses_late: whether a step or reset that took longer than the task's
+    limits counts as a failure once it returns, because no watchdog runs. make_hook: called after an environment has
+    been made.
     """
 
     def __init__(
@@ -198,7 +201,8 @@ class Worker:
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Step environments in the given order, on the portable path; each writes its rows to its slot."""
         for env_id, slot in zip(env_ids, slots, strict=True):
-            self._doing[0] = word_of(0, slot, self._num_envs, is_reset=False)  # each step of an env has another slot
+            # The slot serves as env_id: it differs from step to step, and modulo num_envs it is the env id.
+            self._doing[0] = word_of(0, slot, self._num_envs, is_reset=False)
             self.advance(env_id, slot)
         self.flush()
 
@@ -263,7 +267,8 @@ class Worker:
     def finish_restart(self, env_id: int, slot: int, result: object, last: Info, observation: object) -> bool:
         """Finish a same-step reset whose raw ``reset`` returned ``result``; return whether the next step may be fast.
 
-        The step's outcome is already in its row. last, observation: the info and observation of the step.
+        The outcome of the episode's last step is already in its row. last, observation: that step's info and
+        observation.
         """
         observations = np.asarray(observation)[np.newaxis]
         return self.finish_restart_of_several(env_id, slot, result, [(0, last)], observations)
@@ -271,9 +276,9 @@ class Worker:
     def finish_restart_of_several(
         self, env_id: int, slot: int, result: object, final: AgentInfos, observations: Array
     ) -> bool:
-        """Do the same as ``finish_restart`` for several agents.
+        """Finish a same-step reset of several agents; see ``finish_restart``.
 
-        final, observations: the infos and observations of their last rows.
+        final, observations: the infos and observations of the agents' last rows.
         """
         env = self.envs[env_id]
         try:
@@ -460,9 +465,10 @@ def adopt(loop: compiled.StepLoop, slab: Slab, env_id: int, env: RowEnv) -> None
 
 
 def _with_finals(final: AgentInfos, env: RowEnv, ended: Array, observations: Array) -> AgentInfos:
-    """Return the new episode's infos, with final_obs and final_info for agents whose episode ended.
+    """Return the new episode's infos, with the last step's infos added as final_info.
 
-    Episode statistics stay at the top level, as in every autoreset mode.
+    Each agent whose episode ended also gets final_obs, and a final_info even if it is empty. Episode statistics stay at
+    the top level, as in every autoreset mode.
     """
     firsts: dict[int | None, Info] = {}
     for agent_index, info in env.infos:
@@ -526,8 +532,8 @@ def seed_globals(entropy: Entropy, worker: int, generation: int) -> None:
 
     generation: the number of earlier processes of this worker.
 
-    Environments should draw from the generator that ``reset(seed)`` seeds. Otherwise, after a fork, they would draw the
-    same numbers in every process.
+    Environments should draw from the generator that ``reset(seed)`` seeds. Those that do not would otherwise draw the
+    same numbers in every forked process.
     """
     seed = int(np.random.SeedSequence(entropy, spawn_key=(worker, generation, 1)).generate_state(1)[0])
     random.seed(seed)
