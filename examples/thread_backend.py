@@ -15,7 +15,7 @@ import numpy as np
 
 from pufferlib.errors import PlanError
 from pufferlib.vectorization.core.backend import CLOSE_S, Backend
-from pufferlib.vectorization.core.messages import EnvSpec, Failed, Message, Request
+from pufferlib.vectorization.core.messages import Died, EnvSpec, Message, Request
 from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.driver.factory import BackendKind
 from pufferlib.vectorization.worker.worker import Worker, WorkerTask
@@ -54,7 +54,7 @@ class ThreadBackend(Backend):
                 worker.rest()
             worker.close()
         except Exception as error:  # of the worker itself: an environment's is a message already
-            self._emit(Failed.of(None, task.worker, "its thread", error))
+            self._emit(Died(task.worker, None, task.env_ids, how=f"ended with {error!r}"))
 
     def _emit(self, message: Message) -> bool:
         self._messages.append(message)
@@ -80,7 +80,7 @@ class ThreadBackend(Backend):
         for requests in self._requests.values():
             requests.put(None)
         for thread in self._threads:
-            thread.join(grace_s)
+            thread.join(grace_s / len(self._threads))
         return self.poll(0)
 
 

@@ -215,7 +215,7 @@ print("main runs", flush=True)
 vec = pufferlib.make(mock_envs.HashEnv, backend="pool", num_envs=4, num_workers=2, context={context!r})
 vec.reset()
 vec.step(np.zeros(4, np.int64))
-print(*[process.pid for process in vec._backend._processes.values()], flush=True)
+print(*[process.pid for process in vec._workers.backend._processes.values()], flush=True)
 {end}
 """
 

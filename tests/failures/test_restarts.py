@@ -476,7 +476,7 @@ def test_counts_may_be_numpys() -> None:
     kwargs = {"worker_threads": np.int64(1), "spin": np.int32(0)}
     with make("pool", max_restarts=np.int16(1), batch_size=np.int64(2), backend_kwargs=kwargs) as vec:
         vec.reset()
-        assert type(vec._backend.spin) is int
+        assert type(vec._workers.backend.spin) is int
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ class Play:
             seed=seed, autoreset_mode=mode, on_error=on_error, max_restarts=most, copy=self.copies,
             debug=lend == "debug",
         )  # fmt: skip
-        self.shares = [range(num_envs)] if self.backend == "serial" else list(self.vec._backend.shares)
+        self.shares = [range(num_envs)] if self.backend == "serial" else list(self.vec._workers.backend.shares)
         self.seeds = Seeds(seed, num_envs)
         self.drawn: dict[tuple[int, int], int] = {}
         self.envs = [Env(self.seeds[env_id]) for env_id in range(num_envs)]

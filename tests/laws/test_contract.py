@@ -362,7 +362,7 @@ def test_worker_output_carries_the_workers_name(backend: str, capfd: pytest.Capt
 @pytest.mark.parametrize("backend", PARALLEL)
 def test_environments_are_made_in_workers_alone(backend: str) -> None:
     with pufferlib.make(Clock, backend=backend, num_envs=2, num_workers=2) as vec:
-        pids = {process.pid for process in vec._backend._processes.values()}
+        pids = {process.pid for process in vec._workers.backend._processes.values()}
         vec.set_attr("where", 0)
         assert os.getpid() not in pids and len(pids) == 2
 

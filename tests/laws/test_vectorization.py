@@ -157,7 +157,7 @@ if _native.available:
     def test_a_row_that_is_written_but_not_counted_yet_has_not_arrived() -> None:
         with pufferlib.make(HashEnv, num_envs=2, seed=1) as vec:
             vec.reset()
-            step_loop, scheduler = vec._backend._worker.step_loop, vec._scheduler
+            step_loop, scheduler = vec._workers.backend._worker.step_loop, vec._scheduler
             for _ in range(8):  # more than there are blocks: a count once wrong would stay so
                 for env_id, slot in enumerate(scheduler.mark_sent([0, 1])):
                     step_loop.commit(env_id, slot, False, [])

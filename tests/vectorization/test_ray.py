@@ -184,7 +184,7 @@ def test_a_wire_that_ends_takes_only_its_own_environments_along(monkeypatch: pyt
     in_processes(monkeypatch, 1)
     creator = functools.partial(HashEnv, mean_length=10**6)  # so that there is an open episode to lose
     with test_restarts.make("ray", env=creator, num_envs=4, num_workers=2, batch_size=3) as vec:
-        actor = vec._backend._actors[1]  # type: ignore[attr-defined]
+        actor = vec._workers.backend._actors[1]  # type: ignore[attr-defined]
         shadow = Shadow(vec, creator, seed=5, may_crash=lambda env_id: env_id in actor.env_ids)
         says = "nothing has ended"
 
@@ -217,7 +217,7 @@ def test_actors_whose_own_rows_are_few_are_called_directly_beside_others(monkeyp
     """Two of these observations are few enough for a wire, three are not."""
     in_processes(monkeypatch, 1)
     with pufferlib.make(WideEnv, backend="ray", num_envs=5, num_workers=2, batch_size=2, seed=5) as vec:
-        assert [actor.client is None for actor in vec._backend._actors] == [False, True]
+        assert [actor.client is None for actor in vec._workers.backend._actors] == [False, True]
         shadow = Shadow(vec, WideEnv, seed=5)
         shadow.async_reset()
         for _ in range(30):

@@ -137,7 +137,7 @@ def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(
 
         shadow.async_reset()
         play(lambda seen: len(seen) == 6)
-        places = [actor.location for actor in vec._backend._actors]  # type: ignore[attr-defined]
+        places = [actor.location for actor in vec._workers.backend._actors]  # type: ignore[attr-defined]
         assert len(set(places)) == 3, "work is spread over nodes"
         node = next(iter(cluster.worker_nodes))
         (index,) = [index for index, node_name in enumerate(places) if node.node_id[:8] in node_name]
@@ -150,7 +150,7 @@ def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(
         assert vec.restarts == restarts and shadow.num_crashes == 2
         new = cluster.add_node(num_cpus=1)
         play(lambda seen: lost <= seen)
-        assert new.node_id[:8] in vec._backend._actors[index].location  # type: ignore[attr-defined]
+        assert new.node_id[:8] in vec._workers.backend._actors[index].location  # type: ignore[attr-defined]
         assert vec.restarts == restarts
 
 

@@ -276,7 +276,7 @@ def test_two_threads_make_at_once_and_main_is_itself_again() -> None:
 
     def act() -> list[Any]:
         with pufferlib.make(HashEnv, backend="pool", num_envs=2, num_workers=1) as vec:
-            assert vec._backend._context == "spawn"  # type: ignore[attr-defined]
+            assert vec._workers.backend._context == "spawn"  # type: ignore[attr-defined]
             return trajectory(vec)
 
     actors = [Actor(act) for _ in range(2)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ import pufferlib
 from examples import thread_backend
 from pufferlib import construct, vectorization
 from pufferlib.vectorization.core.backend import Backend
+from pufferlib.vectorization.worker.worker import Worker
 
 pytestmark = pytest.mark.beside
 
@@ -98,8 +100,25 @@ def test_a_thread_cannot_be_killed_and_that_is_said() -> None:
 
 
 def test_the_interface_has_five_methods() -> None:
-    methods = {name for name in vars(thread_backend.ThreadBackend) if not name.startswith("_")}
-    assert Backend.__abstractmethods__ == {"start", "submit", "poll", "kill", "close"} <= methods
+    assert Backend.__abstractmethods__ == {"start", "submit", "poll", "kill", "close"}
+
+
+def test_a_worker_that_ends_by_a_fault_of_its_own_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pufferlib.make(HashEnv, backend="threads", num_envs=4, num_workers=2) as vec:
+        vec.reset(seed=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Worker, "rest", lambda self: 1 / 0)
+            vec.send(np.zeros(4, np.int64))
+            with pytest.raises(pufferlib.WorkerError, match=r"worker \d, with .* ended with ZeroDivisionError"):
+                while True:
+                    vec.recv()
+                    vec.send(np.zeros(4, np.int64))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "dropped by reset", RuntimeWarning)  # the other worker's end
+            vec.reset(seed=1)
+        expected = pufferlib.make(HashEnv, num_envs=4)
+        assert vec.step(np.zeros(4, np.int64))[0].shape == expected.reset()[0].shape
+        expected.close()
 
 
 def test_the_example_prints_its_speed(capsys: pytest.CaptureFixture[str]) -> None:

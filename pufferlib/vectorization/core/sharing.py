@@ -251,7 +251,7 @@ def parts_of(value: object) -> Iterator[tuple[str, object]]:
         return  # functions yield the parts that they name
     elif _is(value, dict):
         # A copy, here and below, because other threads may change the object meanwhile.
-        for i, (key, part) in enumerate(islice(dict.copy(value).items(), MOST)):
+        for i, (key, part) in enumerate(list(islice(dict.items(value), MOST))):
             yield f"[{key!r}]" if type(key) in (str, int) else f"<{i}>", part
     elif _is_collection(value):
         base = next(base for base in COLLECTIONS if issubclass(kind, base))
@@ -314,7 +314,7 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, obje
         except ValueError:  # the cell is empty
             continue
     yield from ((f"default {i}", part) for i, part in enumerate(function.__defaults__ or ()))
-    yield from (function.__kwdefaults__ or {}).items()
+    yield from (function.__kwdefaults__ or {}).copy().items()
     yield from vars(function).copy().items()  # __wrapped__ among them
     names = _names(function.__code__)
     for name in names:

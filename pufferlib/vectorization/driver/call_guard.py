@@ -1,7 +1,7 @@
 """CallGuard: only one thread at a time may use a VecEnv, and only in the process that made it.
 
 A thread entering a call stores its id in ``owner``; any other thread that finds it set raises CallError. The compiled
-path has a compiled guard, so that the plain case of ``send`` and ``recv`` costs only a comparison.
+path uses a compiled guard, so that the plain case of ``send`` and ``recv`` costs only a comparison.
 """
 
 from __future__ import annotations

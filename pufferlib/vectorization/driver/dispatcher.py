@@ -103,6 +103,11 @@ class Dispatcher:
         """
         return self._scheduler.batch_ready() and self.collect_infos() and not self._messages
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether there are messages that the next ``pump`` handles at once."""
+        return bool(self._messages)
+
     def collect_infos(self) -> bool:
         """Collect the pickled infos that arrived with rows.
 

@@ -122,26 +122,28 @@ class BackendKind:
                 debug=debug,
                 tensors=tensors,
             )
+            recovery = Recovery(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
+            watchdog = StepWatchdog(parts.slab.doing[:, 0], plan.num_envs, limits if backend.watched else Limits())
+            return WorkerVecEnv(
+                workers,
+                parts.scheduler,
+                recovery,
+                dispatcher=Dispatcher(workers, parts.scheduler, parts.infos, recovery, watchdog),
+                recording=parts.recording,
+                batches=parts.batches,
+                infos=parts.infos,
+                claims=claims,
+                plan=plan,
+                env_spec=env_spec,
+                autoreset_mode=mode,
+                backend=self.backend,
+            )
         except BaseException:
             workers.close()
             claims.release()
+            if tensors is not None:
+                tensors.close()
             raise
-        recovery = Recovery(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
-        watchdog = StepWatchdog(parts.slab.doing[:, 0], plan.num_envs, limits if backend.watched else Limits())
-        return WorkerVecEnv(
-            workers,
-            parts.scheduler,
-            recovery,
-            dispatcher=Dispatcher(workers, parts.scheduler, parts.infos, recovery, watchdog),
-            recording=parts.recording,
-            batches=parts.batches,
-            infos=parts.infos,
-            claims=claims,
-            plan=plan,
-            env_spec=env_spec,
-            autoreset_mode=mode,
-            backend=self.backend,
-        )
 
 
 class Parts(NamedTuple):

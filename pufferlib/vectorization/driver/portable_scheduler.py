@@ -22,7 +22,8 @@ class PortableScheduler(Scheduler):
     An environment writes its n-th rows to its slot of buffer n % 3.
     """
 
-    held = False  # there is no fast path to disable
+    held = False
+    overdue = False  # each wait for rows also finds dead workers
     stuck_reason = ""
     fast_path = None
 

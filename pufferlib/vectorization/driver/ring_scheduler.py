@@ -56,8 +56,8 @@ class RingScheduler(Scheduler):
         parent_times: Array,
     ) -> None:
         shape = slab.shape
-        self._num_envs, self._block_size = shape.num_envs, shape.block_size
-        self._slab, self._batches, self._ring, self._dead = slab, batches, ring, workers.dead
+        self._block_size = shape.block_size
+        self._slab, self._ring, self._dead = slab, ring, workers.dead
         self.states = bytearray(shape.num_envs)
         self.overs = bytearray(shape.num_envs)
         self._lost: set[int] = set()  # READY environments whose worker has died since
@@ -129,6 +129,10 @@ class RingScheduler(Scheduler):
             return self.num_coming == int(self.fast_path.counted())
         live = set(range(self._slab.shape.num_workers)) - self._dead
         return self.num_coming == self.num_ready and all(self.fast_path.is_asleep(worker) for worker in live)
+
+    @property
+    def overdue(self) -> bool:  # type: ignore[override]
+        return self.fast_path.wants_a_look()
 
     @property
     def held(self) -> bool:
@@ -244,7 +248,7 @@ class RingScheduler(Scheduler):
     def batch_ready(self) -> bool:
         fast_path = self.fast_path
         if fast_path.is_full(bool(self._short)):
-            return not fast_path.has_news() and not fast_path.wants_a_look()
+            return not fast_path.has_news()
         obstacle = self._obstacle()
         if obstacle:
             raise CallError(f"recv could never return: {obstacle}")

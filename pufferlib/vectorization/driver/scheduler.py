@@ -42,6 +42,7 @@ class Scheduler(ABC):
     num_coming: int
     num_ready: int
     settled: bool
+    overdue: bool
     held: bool
     stuck_reason: str
     fast_path: FastPath | None

@@ -17,7 +17,7 @@ from pufferlib.layout.action_values import ActionValues
 from pufferlib.telemetry.timeline import Recording
 from pufferlib.util.annotations import Options, ResetSeed
 from pufferlib.vectorization.core.arguments import checked_actions, checked_ids, options_per_env
-from pufferlib.vectorization.core.backend import CLOSE_S, Backend, Remote
+from pufferlib.vectorization.core.backend import CLOSE_S, Remote
 from pufferlib.vectorization.core.batch import Batch, Batches
 from pufferlib.vectorization.core.call_errors import (
     FAILED,
@@ -244,6 +244,8 @@ class WorkerVecEnv(VecEnv):
         """Receive a batch without the fast path, which gives up if messages have arrived or the wait is long."""
         start_s = time.monotonic()
         scheduler, dispatcher = self._scheduler, self._dispatcher
+        if scheduler.overdue:
+            dispatcher.pump(start_s)  # without waiting
         dispatcher.raise_error()
         coming, batch_size = scheduler.num_coming, self._plan.batch_size
         if coming < batch_size and not self._fill_with_unchanged():
@@ -335,9 +337,9 @@ class WorkerVecEnv(VecEnv):
         A call in progress in another thread raises ClosedError there. grace_s: how many seconds workers may take before
         they are killed.
         """
+        messages = self._workers.close(grace_s)
         self._fast_path = None
         self._claims.release()
-        messages = self._workers.close(grace_s)
         if self._workers.left_open:
             self._finalizer.atexit = False  # exit must not wait for a thread that may never return
             return
@@ -347,7 +349,6 @@ class WorkerVecEnv(VecEnv):
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         if self._tensors is not None:
             self._tensors.close()
-        self._slab.close()
 
     @property
     def closed(self) -> bool:
@@ -385,7 +386,8 @@ class WorkerVecEnv(VecEnv):
         """Wait for all rows in flight and drop them; warn of errors not raised yet, and drop them as well."""
         scheduler, dispatcher = self._scheduler, self._dispatcher
         while not scheduler.settled or not dispatcher.collect_infos():
-            dispatcher.pump(None if scheduler.num_coming > scheduler.num_ready else 0.0)
+            # If nothing is in flight, no row ends the wait.
+            dispatcher.pump(None if scheduler.num_coming > scheduler.num_ready else time.monotonic() + 0.001)
         scheduler.reset()
         self._infos.clear()
         if self._errors:
@@ -408,11 +410,6 @@ class WorkerVecEnv(VecEnv):
         elif half_done:
             workers.closed_because = f", because {type(error).__name__} ended a call in the middle"
             self.close()
-
-    @property
-    def _backend(self) -> Backend:
-        """The workers' backend. Raises ClosedError if this VecEnv is closed."""
-        return self._workers.backend
 
 
 def envs_in(scheduler: Scheduler, *states: int) -> list[int]:

@@ -176,6 +176,8 @@ class Workers:
             self._abandon(grace_s)
             return []
         messages = self._backend.close(grace_s)
+        if self._attach is not None:
+            self._attach.slab.close()
         self._ended = True
         open_workers.discard(self)
         return messages

@@ -309,8 +309,6 @@ class ProcessBackend(Backend):
                 )
         self._selector.close()
         self._life.close()
-        if self._slab is not None:
-            self._slab.close()
         self._closed = True
         _backends.discard(self)
         return [message for message in messages if isinstance(message, Failed)]

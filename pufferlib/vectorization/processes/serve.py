@@ -105,6 +105,7 @@ def _begin(launch: Launch, emit: Callable[[Message], bool]) -> Worker:
     launch_task = transfer.loads(launch.task) if isinstance(launch.task, bytes) else launch.task
     assert isinstance(launch_task, tuple), launch_task
     task, env_spec = launch_task
+    assert isinstance(task, WorkerTask), task
     seed_globals(launch.entropy, launch.worker, launch.generation)
 
     return Worker(task, emit, env_spec, make_hook=lambda: limit_imported(launch.worker_threads))

@@ -461,6 +461,7 @@ class ActorService:
             came = dispatcher.pump(0.0)
             while dispatcher.may_land():
                 self._land()
+            came = came or dispatcher.has_messages
 
     def _land(self) -> None:
         scheduler, lost = self._scheduler, self._dispatcher.lost

@@ -69,7 +69,6 @@ class RayBackend(Backend):
 
     compiled = False
     watched = False  # actors run the watchdogs of their workers
-    spin = 0
 
     def __init__(
         self,
@@ -109,14 +108,13 @@ class RayBackend(Backend):
             tasks += self._actors[-1].tasks
         self.shares = tuple(worker_task.env_ids for worker_task in tasks)
         self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
-        self._actor_of_env = [actor for actor in self._actors for _ in actor.env_ids]  # of each environment
         self._ended: set[int] = set()  # dead workers in living actors
         self._deferred: list[Any] = []
         self._slots = np.zeros(plan.num_envs, np.int64)  # the slot of each environment's next rows
         self._counting = np.arange(plan.num_envs)
         self._slab: Slab | None = None
         self._format: Format | None = None
-        self._attached = self._closed = False
+        self._closed = False
         self._connection = connection = Connection(address)
         try:
             self._placement = Placement(connection, placement, resources, len(self._actors))
@@ -189,7 +187,6 @@ class RayBackend(Backend):
             actor.calls.append(("attach", actor.handle.attach.remote(format)))
             self._ask_for_client(actor)
         self._await_attached(time.monotonic() + self._start_s)
-        self._attached = True
 
     def _await_attached(self, deadline_s: float) -> None:
         """Wait until all actors are ready. Raises WorkerError if one dies, PlatformError if one takes too long."""
@@ -395,7 +392,7 @@ class RayBackend(Backend):
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
         messages: list[Any] = []
         if self._connection.alive():
-            if grace_s > 0 and self._attached:
+            if grace_s > 0:
                 messages = self._end_actors(grace_s)
             for actor in self._actors:
                 self._calls.kill(actor)
@@ -409,6 +406,8 @@ class RayBackend(Backend):
         """Ask all actors to close their environments; return the failures that they report."""
         messages: list[Any] = []
         actors = [actor for actor in self._actors if actor.handle is not None and actor.begun_s is None]
+        busy = {actor.index for actor in actors if any(kind in ("start", "attach") for kind, _ in actor.calls)}
+        actors = [actor for actor in actors if actor.index not in busy]  # those are still making environments
         refs = {actor.handle.close.remote(grace_s): actor for actor in actors}
         if not refs:
             return messages

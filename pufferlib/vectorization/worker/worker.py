@@ -136,7 +136,7 @@ class Worker:
         env = self.envs[env_id] = emulate(raw_env, **self.task.wrap_kwargs)
         env_spec = EnvSpec.of(env)
         if self._env_spec is None:
-            self._env_spec, self._makes_now = env_spec, env_spec is None
+            self._env_spec = env_spec
         try:
             require_same_spec(self._env_spec, first, env_spec, env_id)
         except SpaceError:

@@ -76,8 +76,8 @@ class Checker:
         self.order: collections.deque[int] | None = None  # of sending, where rows come in it
         if vec.backend == "multiprocessing" and vec._plan.batch_size < num_envs:
             self.order = collections.deque()
-        self.worker_of = [worker for worker, share in enumerate(vec._backend.shares) for _ in share]
-        self.deaths = [0] * len(vec._backend.shares)
+        self.worker_of = [worker for worker, share in enumerate(vec._workers.backend.shares) for _ in share]
+        self.deaths = [0] * len(vec._workers.backend.shares)
         self.num_transitions = self.num_resets = self.num_batches = 0
         self.crashes = {"death": [0] * num_envs, "exception": [0] * num_envs}
         self._leased_batches: collections.deque[tuple[Any, Any]] = (

@@ -66,7 +66,7 @@ class Tally:
         self.vec, self.board, self.checker = vec, board, checker
         self.phases: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
-        backend = self.backend = vec._backend
+        backend = self.backend = vec._workers.backend
         self._start, self._clean, self._bury = backend._start_worker, backend._clean, backend._bury
         backend._start_worker, backend._clean, backend._bury = self.start, self.clean, self.bury
         self._burying = False
@@ -131,7 +131,7 @@ class ActorTally:
     """
 
     def __init__(self, vec: Any, board: Board, checker: Checker) -> None:
-        self.board, self.checker, backend = board, checker, vec._backend
+        self.board, self.checker, backend = board, checker, vec._workers.backend
         self.phases: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
         self.backend = backend
