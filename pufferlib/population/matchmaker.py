@@ -190,7 +190,10 @@ class Capped(Matchmaker):
         return [self._assign(env_id) for env_id in env_ids]
 
     def policies(self) -> set[int] | None:
-        """Return the ids of the other matchmaker's policies and those in current matchups; None if it lists none."""
+        """Return the ids of the other matchmaker's policies and of current matchups' policies.
+
+        Returns None if the other matchmaker does not list its policies.
+        """
         policies: set[int] | None = policies_of(self._maker)
         if policies is None:
             return None

@@ -73,7 +73,7 @@ class FailedTask(NamedTuple):
     """The result of a task that raised an exception.
 
     text: the exception's type and message. trace: the traceback as text. where: text that locates the worker in
-    messages; may be "". cause: the exception; None if it was raised in another process.
+    messages; may be "". cause: the exception; None if it is not available, as from a Ray actor.
     """
 
     text: str
