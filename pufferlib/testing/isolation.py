@@ -178,8 +178,7 @@ class _Play:
     def messages(
         self, printed: Printed, step_timeout: float, waiting: Callable[[str, float], None] | None
     ) -> Iterator[tuple[str, Any]]:
-        """Yield the process's messages until it ends; if it crashes or hangs, finally yield ("ended", a description).
-        """
+        """Yield the process's messages until it ends; if it crashes or hangs, finally yield ("ended", a description)."""
         last_read, since_s = (0, ""), time.monotonic()
         while True:
             ready = multiprocessing.connection.wait([self._channel, self._output, self._process.sentinel], POLL_S)
