@@ -52,7 +52,7 @@ class Central(ActorCritic):
 
 
 class Columns(nn.Module):
-    """A layer that selects some columns of features."""
+    """A layer that selects columns of features by index."""
 
     columns: Tensor
 

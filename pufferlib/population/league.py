@@ -141,7 +141,8 @@ class League:
         """Return the league in a folder, ready to continue.
 
         actors: a new number of Ray actors. stop: new values for fields of ``Stop``. Both are saved; None leaves a value
-        unchanged. trust: see ``read_policy``; must be True if policies come from a module outside the current folder.
+        unchanged. trust: see ``read_policy``; must be True if policies come from a module that is neither pufferlib's
+        nor in the current folder.
         Raises PlanError if there is no league, if a new value is invalid, or for actors of a league without workers;
         raises CheckpointError if the league is damaged.
         """

@@ -65,7 +65,10 @@ class Mixture:
 
 
 def product(populations: Sequence[Sequence[int]], marginals: Sequence[Any]) -> Mixture:
-    """Return the mixture in which seats draw independently. marginals: as for ``Mixture``, which raises the errors."""
+    """Return the mixture in which the seats draw independently.
+
+    marginals: each seat's probabilities, (n_seat,). Raises the errors of ``Mixture``.
+    """
     return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(marginal, np.float64) for marginal in marginals))
 
 

@@ -138,8 +138,8 @@ class PolicyPool:
     def add_learner(self, policy: Actor | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
         """Add a policy that continues to learn, and return its id.
 
-        policy: an actor, whose current weights are always used; or weights, which are copied, and used until others are
-        published. origin, seat: see ``add``. Raises PlanError like ``add``.
+        policy: an actor, whose current weights are always used; or weights, which are copied and used until new weights
+        are published. origin, seat: see ``add``. Raises PlanError like ``add``.
         """
         weights = self._checked(policy, origin, seat)
         self._last_learner -= 1

@@ -151,7 +151,7 @@ class Supply:
         return Order(entries, list(learners.values()), sorted(stale), list(new)), new
 
     def _learner(self, learner: int) -> tuple[Entry, Content]:
-        """Return a learner's entry, always with a digest, and its content. Copies an actor's weights once per version."""
+        """Return a learner's entry, with a digest, and its content; copy an actor's weights once per version."""
         entry, version = self._pool[learner], self._pool.version(learner)
         if entry.digest:
             return entry, self._pool._content(learner)
@@ -163,7 +163,10 @@ class Supply:
 
 
 class TaskRunner:
-    """A runner of tasks, one at a time, with a VecEnv and the contents received so far. Raises the errors of ``make``."""
+    """A runner of tasks, one at a time, with a VecEnv and the contents received so far.
+
+    Raises the errors of ``pufferlib.make``.
+    """
 
     def __init__(self, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
         self._threads = torch_threads

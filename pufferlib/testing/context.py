@@ -43,7 +43,7 @@ class CheckContext:
 
     @functools.cached_property
     def drawn(self) -> dict[str, set[str]]:
-        """The names of the calls that change each global generator, such as {"numpy.random": {"reset", "step"}}."""
+        """For each global generator that is used, the calls that use it: {"numpy.random": {"reset", "step"}}, say."""
         methods: dict[str, set[str]] = {}
         states: dict[str, Any] = {}
 

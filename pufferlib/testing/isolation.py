@@ -178,7 +178,7 @@ class _Play:
     def messages(
         self, printed: Printed, step_timeout: float, waiting: Callable[[str, float], None] | None
     ) -> Iterator[tuple[str, Any]]:
-        """Yield the process's messages until it ends; if it crashes or hangs, finally yield ("ended", a description)."""
+        """Yield the process's messages until it ends; if it crashes or hangs, finally yield ("ended", description)."""
         last_read, since_s = (0, ""), time.monotonic()
         while True:
             ready = multiprocessing.connection.wait([self._channel, self._output, self._process.sentinel], POLL_S)
@@ -265,7 +265,10 @@ class _Play:
         return "".join(f", in {name} ({Path(file).name}, line {number})" for file, number, name in self._frames[:1])
 
     def end(self, grace_s: float) -> int | None:
-        """Wait up to grace_s seconds for the process to end, else kill it; return its exit code, or None if unknown."""
+        """Wait up to grace_s seconds for the process, kill it and its descendants, and return its exit code.
+
+        Returns None if the exit code is unknown or ``end`` has been called before.
+        """
         if self._death_fd is not None and self._death_fd < 0:
             return None
         exitcode = end_group(self._process, self._death_fd, grace_s)

@@ -37,7 +37,7 @@ def ignore_call(call: str) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """The environment under test: its creator, and the arguments for making and wrapping it.
+    """The environment under test: its creator, and the arguments with which it is created and wrapped.
 
     noted: called with a description at the start of each call of the environment, and with "" at the call's end; not
     pickled.

@@ -16,10 +16,10 @@ __all__ = ["Logits", "Tabular"]
 
 
 class Tabular(nn.Module):
-    """A policy that plays by a table, as of ``SequenceForm``, in ``GameEnv(game, observation="index")``.
+    """A policy that plays with fixed probabilities in ``GameEnv(game, observation="index")``.
 
-    The table is its only weights: ``table``, float64 (num_states, num_actions), the probabilities of actions in each
-    information state, uniform over all actions at first.
+    Its only weights are ``table``, float64 (num_states, num_actions): the probabilities of the actions in each
+    information state, as in a table of ``SequenceForm``, uniform over all actions at first.
     """
 
     table: Tensor
