@@ -137,7 +137,7 @@ class Actor:
             raise SpaceError(f"{name} returned values {wrong}; they have to be {(num_rows,)}: values.squeeze(1)")
 
     def unroll(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Distribution, Tensor]:
-        """Return the distribution and the values of many steps, as successive calls would, with steps * rows rows.
+        """Return the distribution and values that successive calls would return for many steps, with steps * rows rows.
 
         observations: (steps, rows, *seen_layout.shape). state: the state before the first step. starts: bool (steps,
         rows), True where an episode begins, which resets the state. Only for policies with a state.

@@ -172,9 +172,9 @@ class RayWorkers:
         return results
 
     def _end_late(self, workers: Iterable[RemoteWorker]) -> list[tuple[int, LostTask]]:
-        """Replace actors whose tasks have timed out, even abandoned tasks, and return the results of the others.
+        """Replace the actors whose tasks have timed out; return (number, LostTask) for tasks that are still needed.
 
-        Nothing else would end an abandoned task.
+        The actors of abandoned tasks are also replaced, because nothing else would end these tasks.
         """
         results = []
         for worker in workers:

@@ -104,7 +104,7 @@ def self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = N
 
 
 def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
-    """Return an endless iterator over iterations in which each seat responds to the mean of the others' policies.
+    """Return an endless iterator over iterations in which each seat responds to a uniform mixture of others' policies.
 
     oracle, table, measure: see ``psro``.
     Source: Heinrich, Lanctot & Silver, "Fictitious self-play in extensive-form games", 2015.

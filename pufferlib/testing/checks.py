@@ -31,7 +31,7 @@ Verdict = tuple[Status, str]
 
 
 class Check(NamedTuple):
-    """A named check. needs: the names of other checks; if one of these has failed or did not run, it does not run."""
+    """A named check. needs: the names of the checks that must have run, without failing, before this one can run."""
 
     name: str
     needs: tuple[str, ...]

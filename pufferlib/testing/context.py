@@ -37,13 +37,16 @@ class CheckContext:
 
     @functools.cached_property
     def replay_steps(self) -> int:
-        """The number of steps in each replay: num_steps or fewer if steps are slow, within 8 to MAX_REPLAY_STEPS."""
+        """The number of steps in each replay: num_steps, but at least 8 and at most MAX_REPLAY_STEPS.
+
+        If steps are slow, the number is lower, down to 8.
+        """
         step_s = float(np.mean(self.rollout.step_s)) if self.rollout.step_s else 0.0
         return max(8, min(self.num_steps, MAX_REPLAY_STEPS, int(REPLAY_S / max(step_s, 1e-6))))
 
     @functools.cached_property
     def drawn(self) -> dict[str, set[str]]:
-        """For each global generator that is used, the calls that use it: {"numpy.random": {"reset", "step"}}, say."""
+        """The names of the calls that draw from global generators, such as {"numpy.random": {"reset", "step"}}."""
         methods: dict[str, set[str]] = {}
         states: dict[str, Any] = {}
 

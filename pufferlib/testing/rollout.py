@@ -49,7 +49,7 @@ class Rollout:
 
 
 def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
-    """Play num_steps steps, or fewer if TIME_LIMIT_S is over before, and return the results."""
+    """Play num_steps steps, or as many as fit into TIME_LIMIT_S, and return the results."""
     rollout = Rollout()
     player = Player(subject)
     try:
