@@ -30,7 +30,7 @@ def _separate(
     policy: str | Sequence[str] = "default",
     **kwargs: Any,
 ) -> Separate:
-    """Create a Separate: one policy per agent type.
+    """Create a Separate, with one policy per agent type.
 
     policy: a name for all types, or a list with one name per type. kwargs: arguments of every policy. Raises PlanError
     if a list has the wrong length, SpaceError if the policies' states differ in shape, and the errors of
@@ -54,7 +54,7 @@ def _teams(
     policy: str = "default",
     **kwargs: Any,
 ) -> Teams:
-    """Create a Teams: one policy per team.
+    """Create a Teams, with one policy per team.
 
     places: the indices of each team's agents, keyed by the team's name. policy, kwargs: as for ``make_policy``, for
     every team.

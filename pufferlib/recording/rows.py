@@ -86,7 +86,7 @@ class Crash(NamedTuple):
 
     @classmethod
     def of(cls, cause: str) -> Crash:
-        """Parse ``info["restarted"]``, without the numbers of workers, and without memory addresses in the text."""
+        """Parse ``info["restarted"]``; if it names an environment, leave out workers and addresses."""
         line, _, rest = cause.strip().partition("\n")
         match = _RAISED.match(line)
         if match is not None:

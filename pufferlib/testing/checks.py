@@ -1,7 +1,7 @@
 """The conformance checks, one per property, ordered so that each follows the checks that it needs.
 
-A check takes a CheckContext and returns (status, text). It is reported as not applicable if a check that it needs has
-failed, so that reports name causes rather than consequences.
+A check takes a CheckContext and returns (status, text). It is not run, and is reported as not applicable, if a check
+that it needs has failed or was not run itself, so that reports name causes rather than consequences.
 """
 
 from __future__ import annotations
