@@ -3,7 +3,7 @@
 A sequence is the list of a player's own actions on the way to a node. A plan (realization plan) is an array of the
 probabilities of a player's sequences. A table (behaviour strategy) is an array of the probabilities of each action in
 each information state.
-Payoffs are linear in each player's plan, so a mixture of policies is the average of their plans.
+Payoffs are linear in each player's plan, so a mixture of policies is equivalent to the weighted average of their plans.
 Source: von Stengel, "Efficient computation of behavior strategies", Games and Economic Behavior 14, 1996.
 """
 
