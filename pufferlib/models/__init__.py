@@ -8,8 +8,8 @@ VecEnv's ``observation_layout`` and ``single_action_space``, and that has
 observations: flat rows of a VecEnv, (rows, *layout.shape) of ``layout.dtype``; ``layout.unflatten`` views them in the
     environment's structure.
 state: the state that the policy returned with these agents' previous rows, a tuple of tensors (rows, …); at the start
-    of an episode, the result of ``initial_state(num_rows)``. A policy without that method has no state: it is always
-    None.
+    of an episode, the result of ``initial_state(num_rows)``. A policy without that method has no state; ``state`` is
+    then always None.
 action_mask: bool (rows, num_options), the allowed options; None if the environment has no masks. The caller applies it
     to the outputs, so a policy may ignore it.
 outputs: for Discrete, MultiDiscrete and MultiBinary spaces, logits, (rows, num_options), the options of all parts one
@@ -17,8 +17,8 @@ outputs: for Discrete, MultiDiscrete and MultiBinary spaces, logits, (rows, num_
     both, (logits, mean, std).
 values: the expected discounted returns, (rows,) float32.
 
-A policy that depends on the agents' indices in their environment has ``num_places``, the number of indices, and is
-called as
+A policy that depends on the agents' indices in their environment has an attribute ``num_places``, the number of
+indices, and is called as
 
     forward(observations, state, action_mask, places)
 
@@ -33,8 +33,8 @@ observations: (steps, rows, *layout.shape). action_mask: bool (steps, rows, num_
     before the first step. starts: bool (steps, rows), True where an episode begins, with the state of
     ``initial_state``. The results have steps * rows rows.
 
-``Decisions`` (distributions.py) counts the options, turns outputs into a distribution, and its samples into actions.
-``save_policy`` saves a policy to a file; ``load_policy`` loads it to play a raw environment.
+``Decisions`` (distributions.py) counts the options, and converts outputs to a distribution and its samples to actions.
+``save_policy`` saves a policy to a file; ``load_policy`` loads it as a player of a raw environment.
 """
 
 from pufferlib.models.distributions import Decisions, Distribution

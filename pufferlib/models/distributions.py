@@ -86,7 +86,7 @@ class Decisions:
 
     @renamed_arguments(choices="discrete_actions", aims="continuous_actions")
     def actions(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Any:
-        """Convert actions to the form that ``VecEnv.send`` takes: an array, or a pair of arrays for a Tuple space."""
+        """Convert actions to the form that ``VecEnv.send`` takes: an array, or for a Tuple space an array per part."""
         discrete_actions, continuous_actions = discrete_actions.cpu(), continuous_actions.cpu()
         if isinstance(self.space, Tuple):
             return tuple(_flat_actions(part, discrete_actions, continuous_actions) for part in self.space)

@@ -44,9 +44,9 @@ OURS = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "__main__"}  # a file 
 class Origin:
     """The arguments from which a policy and its environment are created.
 
-    policy, policy_kwargs, frame_stack: as for ``Actor``, with the policy as a name. env: the environment's name, or
+    policy, policy_kwargs, frame_stack: as for ``Actor``; the policy must be a name. env: the environment's name, or
     None if it has none. Raises PlanError if policy_kwargs cannot be saved to a file. If the environment's arguments
-    cannot be saved, they and the name are dropped, and ``load_policy`` must be given the environment.
+    cannot be saved, they and the name are dropped, and the environment must be passed to ``load_policy``.
     """
 
     policy: str = "default"
@@ -121,17 +121,17 @@ def save_policy(path: str | os.PathLike[str], policy: nn.Module, origin: Origin)
 
 
 def save_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor], origin: Origin) -> None:
-    """Save a policy file from a mapping of weights rather than a policy."""
+    """Save a policy file like ``save_policy``, from a mapping of weights rather than a policy."""
     save_checkpoint(path, POLICY, {**vars(origin), "weights": dict(weights)})
 
 
 def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = False) -> SavedPolicy:
     """Read a policy file, or the one in a run's folder. Raises CheckpointError if it is missing, incomplete or invalid.
 
-    A file contains no code but may refer to some, because environment and policy may be given as module:name. As that
-    code will be imported and called, CheckpointError is also raised unless it belongs to pufferlib, is in the current
-    folder, or ``trust`` is True. env: an environment that the caller uses in place of the file's, whose name then needs
-    no trust.
+    A file contains no code but may refer to some, because environment and policy may be given as module:name. As the
+    caller will import and call that code, CheckpointError is also raised unless the code belongs to pufferlib, is in
+    the current folder, or ``trust`` is True. env: an environment that the caller uses instead of the file's; the name
+    in the file is then not checked.
     """
     if Path(path).is_dir():
         path = Path(path) / POLICY_FILE
@@ -205,8 +205,8 @@ def load_policy(
 
     env: a raw environment like the one in training, which the caller has to close; or a callable or name that creates
     one. By default, the file's environment is created. greedy, seed: as for ``BatchPlayer``. trust: as for
-    ``read_policy``. Raises CheckpointError for an invalid file, for weights that do not fit env, and if there is no env
-    and the file has no name of one; also raises the errors of ``Actor`` and of creating the environment.
+    ``read_policy``. Raises CheckpointError for an invalid file, for weights that do not fit env, and if neither the
+    caller nor the file provides an environment; also raises the errors of ``Actor`` and of creating the environment.
     """
     saved = read_policy(path, env=env, trust=trust)
     origin = saved.origin
@@ -236,9 +236,9 @@ def save_checkpoint(path: str | os.PathLike[str], kind: str, content: Mapping[st
 def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[str, Any]:
     """Read a file written by ``save_checkpoint``, without running any code in it.
 
-    Tensors are on the CPU and memory-mapped, so that they are read on use. name: the name of such files in a run's
-    folder, for error messages. Raises CheckpointError if the file is missing, is incomplete, contains code, or is of
-    another kind or version.
+    Tensors are on the CPU and memory-mapped, so they are read from disk when they are used. kind: the expected kind of
+    file. name: the name of such files in a run's folder, for error messages. Raises CheckpointError if the file is
+    missing, is incomplete, contains code, or has another kind or version.
     """
     if not Path(path).is_file():
         raise CheckpointError(f"there is no file {path}; a trainer's run folder has {name}")

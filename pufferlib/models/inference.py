@@ -26,9 +26,10 @@ __all__ = ["Actor", "BatchPlayer", "Player"]
 class Actor:
     """A policy that applies action masks and returns distributions of actions.
 
-    policy, kwargs: as for ``make_policy``. layout, action_space: the layout of the environments' observations and their
-    action space. frame_stack: how many frames ``FrameStack`` joins in each row of ``observations``. Raises the errors
-    of ``make_policy``, ``FrameStack`` and ``action_mask_reader``.
+    policy, kwargs: as for ``make_policy``. layout, action_space: the layout of the environments' observations, and
+    their action space. frame_stack: the number of frames that ``FrameStack`` joins in each row that the policy gets.
+    seen_layout: the layout of these rows. Raises the errors of ``make_policy``, ``FrameStack`` and
+    ``action_mask_reader``.
     """
 
     def __init__(
@@ -73,7 +74,10 @@ class Actor:
         return None if first is None else first(num_rows)
 
     def mask(self, observations: Tensor) -> Tensor | None:
-        """Return the mask of allowed options, bool (rows, num_options); None if the environment has no masks."""
+        """Return the masks of allowed options, bool (rows, num_options); None if the environment has no masks.
+
+        observations: flat rows of ``seen_layout``.
+        """
         if self._read_mask is None:
             return None
         return self._read_mask(newest(self.layout, self.frame_stack, observations))
@@ -98,9 +102,10 @@ class Actor:
         mask: Tensor | None = None,
         agent_ids: Tensor | None = None,
     ) -> tuple[Outputs, Tensor, State | None]:
-        """Return the result of the policy's ``forward``, computed in ``precision``, as float32.
+        """Return the policy's (outputs, values, state); if ``precision`` is set, compute in it and return float32.
 
-        mask: the result of ``mask`` for these observations. Raises SpaceError if the policy's first result is invalid.
+        observations, state, agent_ids: as for ``__call__``. mask: the result of ``self.mask(observations)``. Raises
+        SpaceError if the policy's first result is invalid.
         """
         places = () if self._num_places is None or agent_ids is None else (agent_ids % self._num_places,)
         result = self._computed(self.policy, observations, state, mask, *places)
@@ -111,7 +116,7 @@ class Actor:
         return outputs, values, state
 
     def _check(self, result: Any, num_rows: int) -> None:
-        """Raise SpaceError if ``forward`` returned an invalid result; a wrong number of logits might go unnoticed."""
+        """Raise SpaceError if ``forward`` returned an invalid result, such as the wrong number of logits."""
         name = f"{type(self.policy).__name__}.forward"
         if not isinstance(result, tuple) or len(result) != 3:
             raise SpaceError(f"{name} returned {_shape(result)}; it has to return (outputs, values, state)")
@@ -160,7 +165,7 @@ class Actor:
         return (tuple(joined) if isinstance(outputs, tuple) else joined[0]), values
 
     def _computed(self, network: Callable[..., Any], observations: Tensor, *others: Any) -> Any:
-        """Call a network in ``self.precision``, if set, and return its results as float32."""
+        """Call a network and return its results; if ``self.precision`` is set, compute in it and return float32."""
         if self.precision is None:
             return network(observations, *others)
         with torch.autocast(observations.device.type, self.precision):
@@ -169,7 +174,7 @@ class Actor:
 
 
 def _as_float(results: Any, precision: torch.dtype) -> Any:
-    """Convert tensors of this precision to float32; leave others, such as counts in a state, unchanged."""
+    """Convert tensors of this precision to float32; return other values, such as counts in a state, unchanged."""
     if isinstance(results, tuple):
         return tuple(_as_float(part, precision) for part in results)
     return results.float() if isinstance(results, Tensor) and results.dtype == precision else results
@@ -180,9 +185,9 @@ def _shape(value: Any) -> Any:
 
 
 class BatchPlayer:
-    """A policy that plays a VecEnv: it returns flat actions for batches with any of the agents.
+    """A player of a VecEnv, which returns a policy's flat actions for batches with rows of any of the agents.
 
-    actor: the policy. From batch to batch, the player stores the frames and the state of each of ``num_agents`` agents.
+    actor: the policy. num_agents: the number of agents, each of whose frames and state are stored from batch to batch.
     greedy: whether to take the most likely actions instead of sampling. seed: the seed for sampling; by default, a
     random one.
     """
@@ -196,9 +201,9 @@ class BatchPlayer:
         greedy: bool = False,
         seed: int | None = None,
     ) -> None:
-        """Prepare to play num_agents agents. agents_per_env: by default, num_agents.
+        """Prepare to play num_agents agents. agents_per_env: the number per environment; by default, num_agents.
 
-        Raises SpaceError if the policy depends on agents' indices and needs another number of agents per environment.
+        Raises SpaceError if the policy depends on agents' indices and was made for another number of agents.
         """
         actor.require_places(num_agents if agents_per_env is None else agents_per_env)
         self.actor, self.greedy = actor, greedy
@@ -234,7 +239,7 @@ class BatchPlayer:
 
 
 class Player:
-    """A policy that plays one raw environment: raw observations in, raw actions out.
+    """A player of one raw environment, which returns a policy's raw actions for raw observations.
 
     ::
 
@@ -253,10 +258,10 @@ class Player:
     def __init__(
         self, actor: Actor, rows: RowEnv, *, owned: bool = True, greedy: bool = False, seed: int | None = None
     ) -> None:
-        """Prepare to play an environment like that of rows.
+        """Prepare to play an environment like ``rows``.
 
         rows: an emulated environment, which is used for its spaces and never stepped. owned: whether ``close`` closes
-        it.
+        ``rows``.
         """
         self.policy, self._owned, self._rows = actor.policy, owned, rows
         self._alone = rows.num_agents == 1 and not rows.multi_agent
@@ -267,10 +272,10 @@ class Player:
         """Return the action for an observation; with several agents, a dict of actions for a dict of observations.
 
         infos: the infos returned with the observations, needed if they contain action masks. A policy that was trained
-        with the environment's state reads it from an agent's info["state"] if you put it there, else it reads zeros;
-        the actors of "central" policies do not use it. Raises SpaceError for an observation that does not fit the
-        environment's space. With several agents, raises CallError if observations are not a dict or are of more agents
-        than the environment has.
+        with the environment's state reads the state from an agent's info["state"] if you put it there, else it reads
+        zeros; the actors of "central" policies do not use it. Raises SpaceError for an observation that does not fit
+        the environment's space. With several agents, raises CallError if observations are not a dict or come from more
+        agents than the environment has.
         """
         if self._alone:
             return self._act({None: observations}, {None: infos})[None]

@@ -30,10 +30,11 @@ def _separate(
     policy: str | Sequence[str] = "default",
     **kwargs: Any,
 ) -> Separate:
-    """Create a Separate: one policy per agent type.
+    """Create a Separate, with one policy per agent type.
 
     policy: a name for all types, or a list with one name per type. kwargs: arguments of every policy. Raises PlanError
-    if a list has another length, SpaceError if the policies' states differ in shape, and the errors of ``make_policy``.
+    if a list has the wrong length, SpaceError if the policies' states differ in shape, and the errors of
+    ``make_policy``.
     """
     count = num_types(observation_layout)
     names: Sequence[Any] = policy if isinstance(policy, (list, tuple)) else [policy] * count
@@ -53,7 +54,7 @@ def _teams(
     policy: str = "default",
     **kwargs: Any,
 ) -> Teams:
-    """Create a Teams: one policy per team.
+    """Create a Teams, with one policy per team.
 
     places: the indices of each team's agents, keyed by the team's name. policy, kwargs: as for ``make_policy``, for
     every team.
@@ -88,11 +89,11 @@ def make_policy(
         one per type, and the arguments of these policies), "teams" (one policy per team; its argument ``places`` maps a
         team's name to the indices of its agents in an environment), the name of your class as "module:Class", or the
         class itself.
-    kwargs: further arguments of the policy; "default" accepts those of both CNN and MLP, and ignores those that only
-        the other one has.
+    kwargs: further arguments of the policy; "default" accepts the arguments of both CNN and MLP, and ignores those that
+        only the class that was not chosen has.
 
-    Raises PlanError for an unknown name or argument, RegistryError if a "module:Class" does not exist, SpaceError for
-    spaces that the policy does not support.
+    Raises PlanError for an unknown name or argument and if the result is not a torch.nn.Module, RegistryError if a
+    "module:Class" does not exist, SpaceError for spaces that the policy does not support.
     """
     if policy == "default":
         policy_class: Callable[..., Any] = CNN if has_images(observation_layout) else MLP
@@ -117,10 +118,11 @@ def make_policy(
 
 
 def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> None:
-    """Raise PlanError if ``make_policy(name, …, **kwargs)`` would create another kind of policy than this one.
+    """Raise PlanError if ``make_policy(name, …, **kwargs)`` would create a different kind of policy from this one.
 
-    Compares the classes and, if the policy stores its layout and action space, the names and shapes of the weights;
-    policies from ``make_policy`` and those of this package store them. Also raises the errors of ``make_policy``.
+    Compares the names of the classes and, if the policy stores its layout and action space, the names and shapes of the
+    weights; policies from ``make_policy`` and the classes of this package store both. Also raises the errors of
+    ``make_policy``.
     """
     factories: Any = (CNN, MLP) if name == "default" else (_class_of(name),)
     classes = [_MADE_BY.get(factory, factory) for factory in factories]
@@ -189,8 +191,8 @@ def _class_of(policy: str | Callable[..., nn.Module]) -> Callable[..., Any]:
 def action_mask_reader(layout: Layout, action_space: gymnasium.Space[Any]) -> Callable[[Tensor], Tensor] | None:
     """Return a function that reads action masks, bool (rows, num_options), from flat rows; None if rows have no mask.
 
-    A mask is the leaf "action_mask" at the top of the observation, where ``wrap(action_mask=True)`` puts the masks of
-    infos. Raises SpaceError if its size differs from the number of options.
+    A mask is the part "action_mask" at the top of the observation, where ``wrap(action_mask=True)`` puts the masks from
+    infos. Raises SpaceError if the mask's size differs from the number of options.
     """
     if not has_mask(layout.space):
         return None

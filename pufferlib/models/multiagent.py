@@ -26,10 +26,10 @@ __all__ = ["Central", "RecurrentSeparate", "Separate", "Teams", "num_types", "se
 
 
 class Central(ActorCritic):
-    """An actor-critic whose critic sees the whole observation, and whose actor sees all of it except the leaf "state".
+    """An actor-critic whose critic sees the whole observation, and whose actor sees all of it except the part "state".
 
-    The critic thus learns from information that no agent has, and each agent still acts on its own observation. Both
-    have two tanh layers, as in ``MLP``, which also explains the arguments. Raises SpaceError if there is no leaf
+    The critic thus learns from information that agents do not have, while each agent still acts on its own observation.
+    Both have two tanh layers, as in ``MLP``, which also explains the arguments. Raises SpaceError if there is no
     "state" at the top of the observation.
 
     Source: Lowe et al., arXiv:1706.02275; with PPO, Yu et al., arXiv:2103.01955.
@@ -52,7 +52,7 @@ class Central(ActorCritic):
 
 
 class Columns(nn.Module):
-    """A layer that selects some columns of features."""
+    """A layer that selects columns of features by index."""
 
     columns: Tensor
 
@@ -66,7 +66,7 @@ class Columns(nn.Module):
 
 
 class Separate(nn.Module):
-    """One policy per agent type: the leaf "agent_type" decides which policy handles a row and is trained on it.
+    """A set of policies, one per agent type; the leaf "agent_type" decides which one plays a row and is trained on it.
 
     policies: one per type, in the order in which ``wrap(agent_type=True)`` numbers the types, all for the same layout
     and actions. Rows of absent agents, which are zeros, go to the first policy. On a GPU, each call synchronizes once,
@@ -108,7 +108,7 @@ class RecurrentSeparate(Separate):
 
 
 class Teams(nn.Module):
-    """One policy per team: an agent's index in its environment determines its team.
+    """A set of policies, one per team; an agent's index in its environment determines its team.
 
     policies: one policy per team, keyed by the team's name; all are for the same layout and actions, and have no state.
     places: the indices of each team's agents, with the same keys. Raises PlanError if an index belongs to no team or to
@@ -205,7 +205,7 @@ def _leaf(layout: Layout, name: str, policy: str, flag: str) -> gymnasium.Space[
 def _joined(parts: Sequence[Any], back: Tensor) -> Any:
     """Join the results of all agent types, tensors or tuples of tensors, in the order of the rows.
 
-    back: (rows,), the index of each row in the concatenation. Returns None if the results are None.
+    back: (rows,), each row's index in the concatenated results. Returns None if the results are None.
     """
     if parts[0] is None:
         return None

@@ -92,7 +92,7 @@ class CNN(ActorCritic):
 
 
 class Nature(nn.Module):
-    """An actor and a critic that share an encoder of images, which halves a CNN's work and is usual for Atari.
+    """An actor and a critic that share an encoder of images; this halves the work of ``CNN``, and is usual for Atari.
 
     hidden_size: the size of the encoder's last layer. normalize: as for ``Features``, for the numbers that are not
     images. Raises SpaceError if there are no images.
@@ -212,10 +212,10 @@ def image_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> 
 
 
 class Perceptron(nn.Sequential):
-    """A sequence of linear and tanh layers that computes the same as ``nn.Sequential``, without a call per layer.
+    """A sequence of linear and tanh layers with the same results as ``nn.Sequential``, but without a call per layer.
 
-    For the few rows of a batch, calling five modules took almost half of the time (26 µs; 15 µs without). Layers with
-    hooks and layers of other types are still called.
+    For the few rows of a batch, calling five modules took almost half of the time (26 µs in all; 15 µs without the
+    calls). Layers with hooks and layers of other types are still called.
     """
 
     def forward(self, features: Tensor) -> Tensor:
@@ -249,7 +249,7 @@ def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float)
 
 
 class Sight(nn.Module):
-    """An encoder of the tensors that ``Images`` returns: convolutions for each image size, with the numbers appended.
+    """An encoder of the tensors that ``Images`` returns: convolutions per image size, then the numbers, unchanged.
 
     shapes: the shapes of the images, each (channels, height, width).
     """

@@ -1,6 +1,6 @@
-"""Data that is stored for each agent id from row to row: recent frames, and the state of a recurrent policy.
+"""Data stored for each agent from row to row: recent frames, and the state of a recurrent policy.
 
-A row whose mask is False is the first one of an episode, or of a new agent with this id, and resets the data.
+A row whose mask is False is the first row of an episode, or of a new agent with the same id, and resets the data.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Memory:
         self._states = tuple(part.clone() for part in initial)
 
     def of(self, agent_ids: Tensor, masks: Tensor) -> State:
-        """Return these agents' states as new tensors, (rows, …), with the initial state where a mask is False.
+        """Return these agents' states as new tensors, (rows, …); where a mask is False, the initial state.
 
         agent_ids: (rows,) int64; masks: (rows,) bool. Both are on the device of the states.
         """
@@ -51,12 +51,12 @@ class Memory:
 
 
 class FrameStack:
-    """A stack of each agent's last ``num_frames`` observations; when an episode begins, its first observation fills it.
+    """A stack of each agent's last ``num_frames`` observations; an episode's first observation fills the whole stack.
 
     layout: the layout of one observation; the attribute of this name is the layout of the stack. num_agents: the number
-    of agents. 3-D Boxes whose first two axes are as long as an image's get more channels, 2-D Boxes a new first axis,
-    and other Boxes a longer first axis; other observations become a Tuple. The oldest frames come first. Raises
-    PlanError if num_frames is less than 1.
+    of agents. device: the device of the observations. Boxes of images with channels last get more channels, 2-D Boxes a
+    new first axis, and other Boxes a longer first axis; other observations become a Tuple. The oldest frames come
+    first. Raises PlanError if num_frames is less than 1.
     """
 
     def __init__(

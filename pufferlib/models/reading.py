@@ -1,4 +1,4 @@
-"""Readers of observations: they convert rows of any layout to images for convolutions, and to numbers."""
+"""Readers of observations, which convert rows of any layout to images for convolutions and to numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
 def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:
     """Yield the path and a reader of each leaf that is an image.
 
-    An image is a uint8 Box, (height, width) or with its channels last or first.
+    An image is a uint8 Box of sufficient size, (height, width) or with its channels last or first.
     """
     for leaf in layout.leaves:
         sides = [leaf.shape] if len(leaf.shape) == 2 else [leaf.shape[:2], leaf.shape[1:]]
@@ -83,8 +83,8 @@ class Frames:
 class Images(nn.Module):
     """A reader that converts a layout's image leaves to images, and its other leaves to numbers.
 
-    Images of the same size are joined into one with more channels, like a stack of frames. normalize: as for
-    ``Features``, for the numbers. shapes: the shapes of the joined images, each (channels, height, width).
+    Images of the same height and width are joined into one with more channels, like a stack of frames. normalize: as
+    for ``Features``, for the numbers. shapes: the shapes of the joined images, each (channels, height, width).
     """
 
     def __init__(self, layout: Layout, normalize: bool = False) -> None:
@@ -99,9 +99,9 @@ class Images(nn.Module):
         self.features = Features(layout, normalize, images) if len(images) < len(layout.leaves) else None
 
     def forward(self, observations: Tensor) -> list[Tensor]:
-        """Return one tensor of images per size, then one of numbers, if any.
+        """Return a tensor of images for each size and, if the layout has other leaves, a tensor of numbers.
 
-        Images are (rows, channels, height, width); numbers are (rows, size).
+        Images are (rows, channels, height, width); numbers are (rows, size). Both are float32.
         """
         nested = self.layout.unflatten(observations)
         groups = [[frames(reduce(getitem, path, nested)) for path, frames in group] for group in self.groups]
@@ -147,7 +147,7 @@ class Features(nn.Module):
         return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
 
     def columns_without(self, name: str) -> list[int]:
-        """Return the indices of the features that come from anything but the top-level part of this name."""
+        """Return the indices of the features that do not come from the observation's top-level part of this name."""
         pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
         column_flags: list[bool] = []
         for (path, _), piece in zip(self.readers, pieces, strict=True):
@@ -173,7 +173,7 @@ class OneHot(nn.Module):
     def forward(self, leaf: Tensor) -> Tensor:
         """Return the one-hot vectors of a leaf.
 
-        The values are compared rather than used as indices, because zero, as in an absent agent's row, may be no valid
+        The values are compared rather than used as indices, because 0, as in an absent agent's row, may not be a valid
         option.
         """
         return (leaf[:, self._elements] == self._options).float()
@@ -189,7 +189,7 @@ def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
 
 
 def _tame(leaf: Tensor) -> Tensor:
-    """Convert values such as counts, letters and positions to a signed logarithmic scale, which suits networks."""
+    """Convert values such as counts, letters and positions to a signed logarithmic scale, sign(x) log(1 + |x|)."""
     numbers = leaf.float()
     return numbers.abs().log1p().copysign(numbers)
 

@@ -1,7 +1,7 @@
-"""Normalize observations to mean 0 and standard deviation 1, by statistics that are part of the policy's weights.
+"""Normalize observations to mean 0 and standard deviation 1, with statistics that are part of the policy's weights.
 
 The statistics are saved with the policy, and only ``observe`` changes them. A trainer calls it between rollouts,
-because the policy must normalize an observation in the same way when it plays a rollout and when it learns from it.
+because a policy must normalize an observation in the same way when it plays a rollout and when it learns from it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RunningNorm(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """Return the standardized numbers."""
+        """Return the standardized numbers; during ``observe``, first update the statistics with these rows."""
         if self.observing:
             self._update(numbers.detach())
         std = (self.variance + 1e-8).sqrt()

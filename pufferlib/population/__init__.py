@@ -1,7 +1,7 @@
 """Populations: play many policies in one batch, measure them against each other, and train new ones.
 
     Seat           a role in an environment
-    PolicyPool     policies by id: frozen ones, and one current version per learner
+    PolicyPool     a collection of policies by id: frozen ones, and the current version of each learner
     Matchup        the ids of the policies that play, one per seat
     Mixture        a distribution over matchups
     Matchmaker     assigns a matchup to an environment's next episode: Fixed, Sampled, Prioritized, Capped, random_pairs
@@ -10,19 +10,19 @@
     PayoffTable    the payoffs of each matchup for each seat, with confidence intervals
     Evaluator      plays the episodes that a table lacks
     Coordinator    assigns Tasks (evaluations, rollouts, training) to idle workers, in this process or over Ray
-    Ratings        the strength of each policy: rate_table rates a table's policies, Rated those of a matchmaker;
-                   standings lists them
+    Ratings        the strength of each policy: rate_table rates the policies of a table, Rated those of a matchmaker;
+                   standings lists a table's policies with their ratings
     Solver         computes a mixture from payoffs (solvers.py)
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
     psro           grows populations: solves, responds, evaluates; also self_play, fictitious_self_play
     pipeline_psro  psro with several levels that learn at once
     RemoteOracle   an oracle that computes its answers as tasks on a coordinator's workers
-    League         psro in a folder, configured by a TOML file; it can be resumed; ``puffer league`` is its command
+    League         psro in a folder, configured by a TOML file and resumable; ``puffer league`` runs it
     population_based_training   replaces the weights of bad learners with those of good ones; RemoteTraining trains them
                    on a coordinator's workers
 
-docs/population.md shows how to use them. ``pip install "pufferlib[games]"`` installs what they need; a Coordinator with
-actors also needs ``pufferlib[ray]``.
+docs/population.md shows how to use these. ``pip install "pufferlib[games]"`` installs their dependencies; a Coordinator
+with actors also needs ``pufferlib[ray]``.
 """
 
 from pufferlib.population.coordinator import Coordinator

@@ -1,4 +1,4 @@
-"""A coordinator's workers as Ray actors, which are replaced when they die."""
+"""The workers of a coordinator as Ray actors, which are replaced when they die."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ SLICE_S = 0.5  # longest wait between two checks of the cluster's head
 
 
 class RemoteTaskRunner:
-    """The class of the Ray actors, which wraps a ``TaskRunner`` that ``start`` creates."""
+    """The class of the Ray actors. Each wraps a ``TaskRunner``, which ``start`` creates."""
 
     def start(self, payload: bytes, path: Sequence[str]) -> str:
         """Create the environments, and return the actor's location as text.
 
-        path: the coordinator's ``sys.path``; its folders that exist on this machine are appended to the actor's.
+        payload: the serialized arguments of the ``TaskRunner``. path: the coordinator's ``sys.path``; those of its
+        folders that exist on this machine are appended to the actor's.
         """
         import ray
 
@@ -50,9 +51,9 @@ class RemoteTaskRunner:
         return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
 
     def work(self, payload: bytes, order: Order, *contents: Content) -> Any:
-        """Run a task; return its result, or a FailedTask if it raised.
+        """Run a task; return its result, or a FailedTask if it raised an exception.
 
-        contents: the contents with the digests ``order.new``, which Ray has fetched.
+        payload: the task's pickled call. contents: the contents with the digests ``order.new``, which Ray has fetched.
         """
         import cloudpickle
 
@@ -71,10 +72,10 @@ class RemoteTaskRunner:
 class RemoteWorker:
     """A worker and its current actor.
 
-    handle, call: Ray's references to the actor and to its running call. number: the number of the running task; None
-    during another call, or if the task's result is no longer needed. location: the actor's location as text; "" until
-    it has created its environments. digests: the digests of the contents sent to it. since_s: the time at which the
-    call started, a reading of ``time.monotonic``.
+    handle, call: Ray's references to the actor and to its running call. number: the number of the running task; None if
+    no task is running or its result is no longer needed. location: the actor's location as text; "" until it has
+    created its environments. digests: the digests of the contents sent to the actor. since_s: the time at which the
+    task started, a reading of ``time.monotonic``.
     """
 
     index: int
@@ -171,7 +172,10 @@ class RayWorkers:
         return results
 
     def _end_late(self, workers: Iterable[RemoteWorker]) -> list[tuple[int, LostTask]]:
-        """Kill the actors whose tasks have timed out, including abandoned tasks, which nothing else would end."""
+        """Replace the actors whose tasks have timed out; return (number, LostTask) for tasks that are still needed.
+
+        The actors of abandoned tasks are also replaced, because nothing else would end these tasks.
+        """
         results = []
         for worker in workers:
             timeout_s, number = self._timeout_s, worker.number
@@ -223,7 +227,7 @@ class RayWorkers:
         self._start(worker)
 
     def _require_placed(self) -> None:
-        """Raise PlatformError if there has been no ready actor for more than start_timeout."""
+        """Raise PlatformError if no actor has been ready for more than start_timeout."""
         if any(worker.location for worker in self._workers):
             self._waited_s = 0.0
         elif self._waited_s > self._start_s:

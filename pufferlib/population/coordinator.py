@@ -18,7 +18,7 @@ __all__ = ["Coordinator"]
 
 
 class Coordinator:
-    """A group of workers that run tasks, each with its own VecEnv. A context manager.
+    """A group of workers, each with its own VecEnv, that run tasks; a context manager.
 
     ::
 
@@ -32,13 +32,14 @@ class Coordinator:
         the number of Ray actors; with 0, this process is the only worker, and Ray is not needed.
     max_retries: how often a task may be lost before WorkerError is raised.
     task_timeout: the time in seconds after which a task counts as lost, since a hanging task never ends; by default, no
-        limit. Its actor is then killed; without actors, tasks run in a thread, which is then abandoned.
+        limit. The task's actor is then killed; without actors, the thread in which the task runs is abandoned.
     torch_threads: the number of torch's threads during a task; with the same number, a task has the same result on all
         machines of the same kind.
     address, resources, placement: arguments of the backend "ray", for the actors. start_timeout: the time in seconds
         within which the first actor must have created its environments.
 
-    Raises PlanError for invalid counts and times, and the errors of ``pufferlib.make`` and of Ray.
+    Raises PlanError for invalid counts and times, and the errors of ``pufferlib.make`` and of Ray. Environments that
+    actors cannot create raise in ``run``.
     """
 
     def __init__(
@@ -84,10 +85,10 @@ class Coordinator:
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
         """Run tasks on idle workers; yield each task once, with its result, in the order of the tasks.
 
-        tasks: an iterable, from which the next task is taken when a worker is idle. If the caller stops early, the
-        results of running tasks are discarded. Raises WorkerError, with the task's name, if a task raises or is lost
-        more than ``max_retries`` times; PlanError if a task refers to an unknown policy or cannot be pickled for an
-        actor; CallError if another ``run`` has not ended; ClosedError after ``close``; and the errors of Ray.
+        tasks: an iterable; its next task is taken when a worker is idle. If the caller stops early, the results of
+        running tasks are discarded. Raises WorkerError, with the task's name, if a task raises or is lost more than
+        ``max_retries`` times; PlanError if a task refers to an unknown policy or cannot be pickled for an actor;
+        CallError if another ``run`` has not ended; ClosedError after ``close``; and the errors of Ray.
         """
         self._require_open()
         if self._running:

@@ -1,4 +1,4 @@
-"""Evaluator: fills the cells of a payoff table by playing episodes, which may finish in any order, in VecEnvs."""
+"""Evaluator: fills the cells of a payoff table by playing episodes in VecEnvs, where they may finish in any order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROUND_TASKS = 8  # planned together from the intervals, although one may be enou
 
 
 class Lot(NamedTuple):
-    """Episodes of one cell that are counted together. batch_id: an id that is unique in the cell."""
+    """A number of episodes of one cell that are counted together. batch_id: an id that is unique in the cell."""
 
     matchup: Matchup
     batch_id: str
@@ -42,14 +42,16 @@ class Evaluator:
     """A callable that plays the episodes that a payoff table lacks.
 
     First, each cell gets ``min_episodes``. Then, if ``half_width`` is passed, the cell with the widest confidence
-    interval gets more, until no interval's half width exceeds it or each cell has ``max_episodes``.
+    interval gets more, until no cell with fewer than ``max_episodes`` has an interval whose half width exceeds
+    ``half_width``.
     The episodes to count are chosen when they start, and each of them is awaited: stopping after a number of finished
-    ones would favour short episodes. Blocks of adjacent environments play the same cell, so that each policy has
+    episodes would favour short ones. Blocks of adjacent environments play the same cell, so that each policy has
     adjacent rows in a batch, and little has to be gathered.
 
     vec: a VecEnv, which each call resets; or a coordinator with the same pool, whose workers play a few cells at a
-        time. The results then depend on ``seed`` and the table, but not on the number of workers or their failures, if
-        the environments keep the laws of ``VecEnv`` and batches hold all of them (``batch_size == num_envs``).
+        time. With a coordinator, the results depend on ``seed`` and the table, but not on the number of workers or
+        their failures, if the environments obey the laws of ``VecEnv`` and each batch contains all of a worker's
+        environments (``batch_size == num_envs``).
     pool: the pool of the table's policies. seats, greedy, seed: see ``Router``. task_episodes: how many of a cell's
         episodes are counted together, and how many environments form a block. confidence: the confidence level.
 
@@ -87,8 +89,8 @@ class Evaluator:
         """Play until the table is complete; return the number of newly counted episodes.
 
         weights: factors for the cells' half widths, (n_0, n_1, …); cells with larger factors, such as those in a
-        mixture's support, become more precise. Raises PlanError if the environments have another number of seats than
-        the table.
+        mixture's support, become more precise. Raises PlanError, or WorkerError with a coordinator, if the environments
+        and the table differ in their numbers of seats; also raises the errors of ``Router`` or ``Coordinator.run``.
         """
         num_before = int(table.counts.sum())
         if isinstance(self._vec, Coordinator):
@@ -98,7 +100,7 @@ class Evaluator:
         return int(table.counts.sum()) - num_before
 
     def _play(self, vec: VecEnv, table: PayoffTable, weights: Array | None) -> None:
-        """Play in the Evaluator's VecEnv; a free block continues with the cell that needs episodes most."""
+        """Play in the Evaluator's VecEnv; a block that becomes free plays the cell that needs episodes most."""
         planned: Counter[Matchup] = Counter()
 
         def count(lot: Lot, returns: Array) -> None:
@@ -194,9 +196,9 @@ def play_lots(
     greedy: bool,
     seed: int,
 ) -> list[tuple[Lot, Array]]:
-    """Play each lot in a block of environments; return the lots with their returns, (episodes, num_seats).
+    """Play lots, each in blocks of environments; return each lot with its episodes' returns, (episodes, num_seats).
 
-    All of the players' and the environments' randomness comes from the seed.
+    block_size: the number of environments in a block. All randomness of policies and environments comes from the seed.
     """
     returns_by_lot: dict[Lot, Array] = {}
     source = iter(lots)
@@ -217,8 +219,8 @@ def _play_out(
 ) -> None:
     """Play until a schedule is over.
 
-    reset_seed: the environments' seed; by default, their random streams continue. Raises PlanError if the environments
-    have another number of seats.
+    reset_seed: the environments' seed; by default, their random streams continue. Raises PlanError if the number of
+    seats is not num_seats.
     """
     seats = seats or seats_of(vec)
     if num_seats != len(seats):
@@ -246,7 +248,7 @@ class _Schedule:
     """The matchmaker of an evaluation, which assigns lots to blocks of environments.
 
     next_lot: a function that returns the next lot, or None if none is needed for now. count: a function that is called
-    with each complete lot and its returns.
+    with each complete lot and its episodes' returns. block_size: the number of environments in a block.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """League: a population that grows by PSRO, is stored in a folder, and can be resumed exactly where it stopped.
 
-league.toml           its settings
-pool/                 its policies
+league.toml           the settings
+pool/                 the policies
 payoffs-12.npz        the payoff table as of iteration 12
 metrics.jsonl         one line per iteration: sizes, NashConv, mixture, episodes, seconds
 state.json            how much of these files is valid; replaced last, atomically, when an iteration is complete
@@ -47,7 +47,7 @@ FORMAT = "pufferlib league 1"
 
 @dataclass(frozen=True)
 class Setup:
-    """The argument of functions that create an oracle, passed before the ``oracle_kwargs``.
+    """The first argument of a function that creates a league's oracle; the ``oracle_kwargs`` follow it.
 
     settings: the league's settings. pool: the pool for the new policies. seats: the league's seats, whose indices the
     oracle's methods take. make_env: a function that creates a VecEnv of the league's environments from arguments of
@@ -65,7 +65,7 @@ class Setup:
 
 
 def exact_oracle(setup: Setup, max_nodes: int = MAX_NODES) -> Oracle:
-    """Return an oracle that computes best responses. Raises PlanError if the league has no game or it is too large."""
+    """Return an oracle that computes best responses. Raises PlanError if the league has no game or a too large one."""
     if setup.settings.game is None:
         raise PlanError(f'oracle="exact" needs a game, and env={setup.settings.env!r} is none; name another oracle')
     return ExactOracle(setup.settings.game, setup.pool, max_nodes=max_nodes)
@@ -81,8 +81,9 @@ class League:
                 print(iteration.number, iteration.nash_conv)
 
     An iteration is yielded once all of it is on disk. Whatever ends the program, ``League.resume(folder)`` continues
-    with the same results as without the interruption, if oracle and environments are deterministic: the exact oracle
-    always is, as are payoffs sampled on the backends serial and multiprocessing.
+    with the same results as without the interruption if the oracle and the payoffs are deterministic: the exact oracle
+    and its payoffs always are, and payoffs sampled on the backends serial and multiprocessing are if the environments
+    are.
 
     settings, folder, pool, table, seats: the league's settings, folder, policies, payoffs and seats. rows: the lines of
     metrics.jsonl, one dict per iteration. state: the content of state.json, or None for a new league. trust: see
@@ -119,8 +120,8 @@ class League:
     def begin(cls, settings: Settings, folder: str | os.PathLike[str]) -> League:
         """Create the folder of a new league, and return the league.
 
-        Raises CallError if the folder has a league with a complete iteration, PlanError if its path leads to or through
-        a file, and the errors of ``Settings.check``.
+        Raises CallError if the folder contains a league with a complete iteration, PlanError if the path is a file's or
+        leads through a file, and the errors of ``Settings.check``.
         """
         folder = Path(folder)
         if (folder / STATE).exists():
@@ -140,7 +141,8 @@ class League:
         """Return the league in a folder, ready to continue.
 
         actors: a new number of Ray actors. stop: new values for fields of ``Stop``. Both are saved; None leaves a value
-        unchanged. trust: see ``read_policy``; must be True if policies come from a module outside the current folder.
+        unchanged. trust: see ``read_policy``; must be True if policies come from a module that is neither pufferlib's
+        nor in the current folder.
         Raises PlanError if there is no league, if a new value is invalid, or for actors of a league without workers;
         raises CheckpointError if the league is damaged.
         """
@@ -233,7 +235,7 @@ class League:
         return self._coordinator
 
     def who(self) -> str | None:
-        """Describe the workers, what they compute, and how many tasks they have done since they were started.
+        """Describe the workers, what they compute, and how many tasks each has completed since it was started.
 
         Returns None for a league without workers.
         """
@@ -253,8 +255,8 @@ class League:
     def __iter__(self) -> Iterator[Iteration]:
         """Continue the league, and yield each iteration once it is on disk.
 
-        Raises CallError if an iteration of this object was interrupted, because its pool and table then contain half of
-        it; PlanError if the oracle cannot compute what the settings require.
+        Raises CallError if an iteration of this object was interrupted, because the pool and the table then contain a
+        part of that iteration; PlanError if the oracle cannot compute what the settings require.
         """
         if self._is_running:
             raise CallError(f"an iteration was broken off here; League.resume({str(self.folder)!r}) goes on")
@@ -304,7 +306,7 @@ class League:
         return self._oracle
 
     def _evaluate(self, table: PayoffTable) -> None:
-        """Play the episodes that the table lacks, with a seed that does not depend on what was played before."""
+        """Play the episodes that the table lacks, with seeds that do not depend on earlier play in this process."""
         evaluation = self.settings.evaluation
         env_seed, router_seed = np.random.SeedSequence((self.settings.seed, len(self.pool))).generate_state(2).tolist()
         vec: pufferlib.VecEnv | Coordinator
@@ -375,8 +377,8 @@ def make_env(settings: Settings, env_kwargs: Mapping[str, Any] | None = None, **
     """Create a VecEnv of a league's environments.
 
     env_kwargs: arguments of the environments, in addition to those in the settings. arguments: arguments of
-    ``pufferlib.make``. If the league has a game and the exact oracle, whose policies read numbers of information
-    states, these numbers are the observations by default.
+    ``pufferlib.make``. If the league has a game and the exact oracle, the observations are by default the numbers of
+    information states, which the oracle's policies read.
     """
     env, env_kwargs = _env(settings, env_kwargs or {})
     return pufferlib.make(env, env_kwargs=env_kwargs, **arguments)

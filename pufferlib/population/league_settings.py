@@ -1,4 +1,4 @@
-"""The settings of a league, as read from TOML: game, oracle, solver, evaluation, workers and stopping conditions."""
+"""The settings of a league, read from TOML: game, oracle, solver, evaluation, workers and stopping conditions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ ORACLES = {
 
 @dataclass(frozen=True)
 class Stop:
-    """The stopping conditions of a league, which ends when one of them holds. None disables a condition.
+    """The stopping conditions of a league, which stops when one of them holds. None disables a condition.
 
-    nash_conv: NashConv is at most this value. iterations: so many iterations are complete; with 0, only the first
-    policies are created. policies: a seat has so many policies. seconds: the league has worked for so long.
+    nash_conv: NashConv is at most this value. iterations: this many iterations are complete; with 0, only the first
+    policies are created. policies: a seat has this many policies. seconds: the league has run for this long in total.
     """
 
     nash_conv: float | None = None
@@ -47,9 +47,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a league gets its payoffs. payoffs: "exact" if the oracle computes them, "sampled" if an ``Evaluator`` plays.
+    """The settings for a league's payoffs.
 
-    The other fields are arguments of the Evaluator and of the VecEnv in which it plays; exact payoffs need neither.
+    payoffs: "exact" if the oracle computes them, "sampled" if an ``Evaluator`` estimates them. The other fields are
+    arguments of the Evaluator, which exact payoffs do not need, and of the VecEnv in which it plays.
     """
 
     payoffs: Literal["exact", "sampled"] = "sampled"
@@ -65,10 +66,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Workers:
-    """The workers that evaluate and train policies; the fields are arguments of a ``Coordinator``.
+    """The settings of the workers that evaluate and train policies.
 
     actors: the number of Ray actors, which does not affect a league's results; with 0, this process is the only worker.
-    Each worker has a VecEnv with the settings in ``Evaluation``.
+    The other fields are arguments of a ``Coordinator``. Each worker has a VecEnv with the settings in ``Evaluation``.
     """
 
     actors: int = 0
@@ -79,15 +80,15 @@ class Workers:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a league. Raises PlanError if a value is invalid, or values do not fit together.
+    """The settings of a league. Raises PlanError if a value is invalid, or if values contradict each other.
 
-    game: a name for ``load_game``. env: instead of a game, the name of an environment, or "module:function". seats:
-    maps each seat to a list of its agents' names or patterns of names (``tagger_*``); if empty, each agent has its own
-    seat.
+    game: the game's name for ``load_game``. env: instead of a game, the name of an environment, or "module:function".
+    seats: a mapping from each seat's name to a list of its agents' names or patterns of names (``tagger_*``); if empty,
+    each agent has its own seat.
     oracle: one of ``ORACLES``, or "module:function". solver: one of ``SOLVERS``. env_kwargs, oracle_kwargs,
-    solver_kwargs: further arguments of these. seed: the seed of all randomness. stop: the stopping conditions.
-    evaluation: how payoffs are computed. workers: the workers that run evaluation and training as tasks; if None, both
-    run one after another in this process.
+    solver_kwargs: keyword arguments of the environment, the oracle and the solver. seed: the seed of all randomness.
+    stop: the stopping conditions. evaluation: how payoffs are computed. workers: the workers that run evaluation and
+    training as tasks; if None, both run in this process, one after the other.
     """
 
     game: str | None = None
@@ -135,7 +136,7 @@ class Settings:
             self._check_workers(self.workers)
 
     def _try_solver(self) -> None:
-        """Raise PlanError if the solver does not accept its arguments, before any episode is played."""
+        """Raise PlanError if the solver does not accept ``solver_kwargs``, before any episode is played."""
         arguments = dict(self.solver_kwargs)
         if isinstance(arguments.get("num_iterations"), int):
             arguments["num_iterations"] = min(arguments["num_iterations"], 1)
@@ -188,7 +189,10 @@ class Settings:
         return cls(**fields)
 
     def stopping(self, **changes: Any) -> Settings:
-        """Return a copy with other stopping conditions; None changes nothing. Raises PlanError for negative values."""
+        """Return a copy with changed stopping conditions. Raises PlanError for negative values.
+
+        changes: new values for fields of ``Stop``; None leaves a field unchanged.
+        """
         values = {name: value for name, value in changes.items() if value is not None}
         return replace(self, stop=replace(self.stop, **values))
 
@@ -218,7 +222,7 @@ class Settings:
             registry.creator(self.env)
 
     def solve(self) -> Solver:
-        """Return the solver with its arguments bound."""
+        """Return the solver, with ``solver_kwargs`` bound."""
         solver: Callable[..., Any] = SOLVERS[self.solver]
         return partial(solver, **self.solver_kwargs) if self.solver_kwargs else solver
 
@@ -229,7 +233,7 @@ class Settings:
     def make_oracle(self) -> Callable[..., Any]:
         """Return the function that creates the oracle.
 
-        Raises RegistryError if it does not exist, PlanError for an argument that it does not take.
+        Raises RegistryError if the function does not exist, PlanError if it does not take one of ``oracle_kwargs``.
         """
         make = registry.load(ORACLES.get(self.oracle, self.oracle))
         parameters = inspect.signature(make).parameters.values()

@@ -1,4 +1,4 @@
-"""LearnerView: a VecEnv reduced to one learner of a population, so that a trainer need not handle other policies."""
+"""LearnerView: a VecEnv reduced to one learner of a population, so that its trainer need not handle other policies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 class LearnerView:
-    """A VecEnv with only the rows in which one learner acts or its episode ends; a router plays the other policies.
+    """A view of a VecEnv, with only the rows in which one learner acts or its episode ends; a router plays all others.
 
     ::
 
@@ -32,8 +32,8 @@ class LearnerView:
             view.send(actions)      # one per row
 
     The reward in an agent's row is the undiscounted sum of its rewards since its previous row, including any received
-    while others acted. If an agent could not act when its episode began, its mask is False in its first row, as it
-    would have been at the beginning. All other attributes are the VecEnv's. learner: the learner's id in the router's
+    while others acted. An agent's first row of an episode has the mask False, even if the agent could not act when the
+    episode began. All attributes that are not defined here are the VecEnv's. learner: the learner's id in the router's
     pool.
     """
 
@@ -54,9 +54,9 @@ class LearnerView:
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the learner's rows in the next batch that has any, waiting up to ``timeout`` seconds.
 
-        By default, there is no limit. The router answers batches without such rows; their infos come with the returned
-        batch. Raises RecvTimeout if no such row arrived in time; PlanError if none can arrive, because the matchmaker
-        does not seat the learner. After either, recv may be called again.
+        By default, there is no limit. The router answers batches without such rows; their infos are added to those of
+        the returned batch. Raises RecvTimeout if no such row has arrived in time; PlanError if none can arrive, because
+        the matchmaker does not seat the learner. After either error, recv may be called again.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         num_batches = 0
@@ -83,7 +83,7 @@ class LearnerView:
         return Batch.of(tuple(column.to(batch.observations.device) for column in columns), infos)
 
     def _require_rows(self, num_batches: int, timeout: float | None, deadline: float | None) -> None:
-        """Raise PlanError if no row of the learner can arrive, RecvTimeout if the time is up.
+        """Raise PlanError if no row of the learner can arrive, RecvTimeout if the deadline has passed.
 
         num_batches: how many batches without such a row have been received.
         """

@@ -49,17 +49,17 @@ def psro(
     measure: Measure | None = None,
     targets: Targets | None = None,
 ) -> Iterator[Iteration]:
-    """Return an endless iterator over iterations: evaluate, solve for a mixture, respond to it in each seat.
+    """Return an endless iterator over PSRO's iterations: evaluate, solve for a mixture, respond to it in each seat.
 
     oracle: the oracle that computes the responses. table: the payoff table of the populations; seats without policies
         start with the oracle's initial ones.
-    solver: the function that computes the mixture, or its name in a league's file, such as "lp_nash"; the name
-        "rectified_nash" also sets its targets, as in a league.
+    solver: the function that computes the mixture, or its name in ``solvers.SOLVERS``, such as "lp_nash".
     evaluate: a function that fills the table's missing cells, such as an ``Evaluator`` or ``ExactOracle.evaluate``; may
-        be omitted if the solver reads no payoffs. measure: a function that computes ``nash_conv``, such as
+        be omitted if the solver reads no payoffs. measure: a function that returns a mixture's NashConv, such as
         ``ExactOracle.nash_conv``.
-    targets: a function that returns the mixtures to which a seat's new policies respond, one policy per mixture; by
-        default, only the solver's mixture.
+    targets: a function of (payoffs, mixture, seat) that returns the mixtures to which the seat's new policies respond,
+        one policy per mixture. By default, ``rectified_targets`` for the solver name "rectified_nash", else only the
+        solver's mixture.
 
     Raises PlanError for an unknown solver name.
     Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
@@ -96,7 +96,7 @@ def _psro(
 
 
 def self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
-    """Yield iterations in which each seat responds to the others' newest policies.
+    """Return an endless iterator over iterations in which each seat responds to the others' newest policies.
 
     oracle, table, measure: see ``psro``.
     """
@@ -104,7 +104,7 @@ def self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = N
 
 
 def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
-    """Yield iterations in which each seat responds to the average of all the others' policies.
+    """Return an endless iterator over iterations in which each seat responds to a uniform mixture of others' policies.
 
     oracle, table, measure: see ``psro``.
     Source: Heinrich, Lanctot & Silver, "Fictitious self-play in extensive-form games", 2015.
@@ -113,10 +113,10 @@ def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure
 
 
 def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
-    """Return the targets of a seat in PSRO with rectified Nash, one for each policy that ``rectified`` returns.
+    """Return the targets of a seat in PSRO with rectified Nash, one for each policy in the result of ``rectified``.
 
-    In a policy's target, the seat's opponents have the probabilities that ``rectified`` returns for that policy.
-    payoffs: (2, n_0, n_1). Raises PlanError unless they sum to a constant.
+    In each target, the opponents have the probabilities that ``rectified`` returns for the policy. payoffs: (2, n_0,
+    n_1). Raises PlanError unless the payoffs are finite and sum to a constant.
     """
     weights_by_policy = rectified(payoffs, mixture.marginals, seat)
     other = 1 - seat
@@ -127,5 +127,5 @@ def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixtu
 
 
 def targets_of(solver: str | Solver) -> Targets | None:
-    """Return the targets for a solver's name; None if policies respond to the solver's mixture."""
+    """Return the default targets for a solver or its name; None if policies respond to the solver's mixture."""
     return rectified_targets if solver == "rectified_nash" else None

@@ -1,4 +1,4 @@
-"""Matchmakers, which assign matchups to environments' next episodes. Routers call them when episodes begin."""
+"""Matchmakers, which assign a matchup to an environment's next episode. Routers call them when episodes begin."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Matchmaker(Protocol):
     """The interface of a matchmaker."""
 
     def assign(self, env_ids: Sequence[int]) -> Sequence[Matchup]:
-        """Return a matchup for each of these environments, in which episodes begin."""
+        """Return a matchup for the episode that begins in each of these environments."""
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         """Receive the result of an episode that has ended, before the environment's next one is assigned.
 
-        returns: (num_seats,) float64, summed over each seat's agents; None if the episode does not count because a
+        returns: (num_seats,) float64, each summed over the seat's agents; None if the episode does not count because a
         failure or the user's reset cut it off.
         """
 
@@ -76,9 +76,9 @@ class Sampled(Matchmaker):
 def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None = None) -> Sampled:
     """Return a matchmaker for population-based training that draws a different policy for each seat, uniformly.
 
-    policies: the ids of the policies, for all seats. num_seats: the number of seats of an environment. If there are
-    fewer policies than seats, policies may play themselves, which does not show which one is better. Raises PlanError
-    if there are no policies.
+    policies: the ids of the policies, each of which can play any seat. num_seats: the number of seats of an
+    environment. If there are fewer policies than seats, a policy may play against itself, and the result does not show
+    which policy is better. Raises PlanError if there are no policies.
     """
     shape = (len(policies),) * num_seats
     joint = np.ones(shape)
@@ -90,13 +90,13 @@ def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None =
 
 
 def hard(win_rates: Array) -> Array:
-    """Return weights that favour opponents to which the learner loses: (1 - x)². Source: see ``Prioritized``."""
+    """Return (1 - x)² for win rates x, which favours opponents to which the learner loses. See ``Prioritized``."""
     weights: Array = (1 - win_rates) ** 2
     return weights
 
 
 def even(win_rates: Array) -> Array:
-    """Return weights that favour opponents of equal strength: x (1 - x). Source: see ``Prioritized``."""
+    """Return x (1 - x) for win rates x, which favours opponents of equal strength. See ``Prioritized``."""
     weights: Array = win_rates * (1 - win_rates)
     return weights
 
@@ -108,8 +108,8 @@ class Prioritized(Matchmaker):
     seats. weight: a function that maps win rates in [0, 1] to weights, such as ``hard`` or ``even``. memory: the number
     of further episodes with an opponent after which a result's weight has fallen to 1/e.
 
-    A win is a return above the mean of the others' returns, and a draw counts as half a win. Each win rate includes one
-    fictitious draw, so that of an opponent never met is 1/2. Raises PlanError if a seat has no opponents.
+    A win is a return above the mean of the opponents' returns; a draw counts as half a win. Each win rate includes one
+    fictitious draw, so it is 1/2 for an opponent that was never met. Raises PlanError if a seat has no opponents.
     Source: Vinyals et al., "Grandmaster level in StarCraft II", Nature 575, 2019.
     """
 
@@ -132,14 +132,11 @@ class Prioritized(Matchmaker):
         self._rng = np.random.default_rng(seed)
 
     def add(self, other_seat: int, policy: int) -> None:
-        """Add an opponent. other_seat: its seat's index among the other seats."""
+        """Add an opponent. other_seat: the index of its seat among the seats other than the learner's."""
         self._opponents[other_seat].append(policy)
 
     def win_rates(self, other_seat: int = 0) -> Mapping[int, float]:
-        """Return the learner's win rate against each opponent in a seat, by policy id.
-
-        other_seat: the seat's index among the other seats.
-        """
+        """Return the learner's win rate against each opponent in a seat, by policy id. other_seat: see ``add``."""
         return {policy: self._rate(other_seat, policy) for policy in self._opponents[other_seat]}
 
     def _rate(self, other_seat: int, policy: int) -> float:
@@ -193,7 +190,10 @@ class Capped(Matchmaker):
         return [self._assign(env_id) for env_id in env_ids]
 
     def policies(self) -> set[int] | None:
-        """Return the ids of the other matchmaker's policies and those now playing; None if the former are unknown."""
+        """Return the ids of the other matchmaker's policies and of current matchups' policies.
+
+        Returns None if the other matchmaker does not list its policies.
+        """
         policies: set[int] | None = policies_of(self._maker)
         if policies is None:
             return None
@@ -223,11 +223,11 @@ class Capped(Matchmaker):
         return {*self._open, *self._num_running}
 
     def _has_enough(self) -> bool:
-        """Return whether enough episodes are due; without a limit, a single matchup would be drawn endlessly."""
+        """Return whether enough episodes are due; without this limit, a lone matchup would be drawn endlessly."""
         return sum(self._remaining[matchup] for matchup in self._open) >= self._most * self._episodes
 
     def _running_matchup(self) -> Matchup:
-        """Return the matchup with the fewest running episodes, except the oldest matchup, which should end next."""
+        """Return the matchup with the fewest running episodes, excluding the oldest one, which should end next."""
         _, *others = self._num_running
         return min(others, key=lambda matchup: self._num_running[matchup])
 

@@ -20,11 +20,12 @@ TOLERANCE = 1e-6  # of the sum of probabilities
 
 @dataclass(frozen=True)
 class Mixture:
-    """A distribution over matchups: each seat draws a policy from its population.
+    """A distribution over matchups, in which each seat draws a policy from its population.
 
     populations: policy ids, one tuple per seat. marginals: each seat's probabilities, one per policy. joint: the
-    probabilities of all combinations, (n_0, n_1, …), if the seats do not draw independently, else None.
-    Raises PlanError if shapes do not fit the populations, or if values are negative or do not sum to 1; NaN passes.
+    probabilities of all combinations, (n_0, n_1, …); None if the seats draw independently.
+    Raises PlanError if shapes do not fit the populations, or if values are negative or do not sum to 1; NaN is not
+    detected.
     """
 
     populations: tuple[tuple[int, ...], ...]
@@ -44,7 +45,7 @@ class Mixture:
 
     @classmethod
     def of_joint(cls, populations: Sequence[Sequence[int]], joint: Array) -> Mixture:
-        """Return the mixture for a joint distribution over all combinations, (n_0, n_1, …)."""
+        """Return the mixture with a joint distribution over combinations, (n_0, n_1, …). Raises like ``Mixture``."""
         seats = range(joint.ndim)
         marginals = [joint.sum(tuple(other for other in seats if other != seat)) for seat in seats]
         return cls(tuple(map(tuple, populations)), tuple(marginals), joint)
@@ -64,7 +65,10 @@ class Mixture:
 
 
 def product(populations: Sequence[Sequence[int]], marginals: Sequence[Any]) -> Mixture:
-    """Return the mixture in which seats draw independently. marginals: (n_seat,) per seat. Raises like ``Mixture``."""
+    """Return the mixture in which the seats draw independently.
+
+    marginals: each seat's probabilities, (n_seat,). Raises the errors of ``Mixture``.
+    """
     return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(marginal, np.float64) for marginal in marginals))
 
 

@@ -25,13 +25,13 @@ TABULAR = Origin("pufferlib.population.games.tabular:Tabular")
 
 
 class Oracle(Protocol):
-    """The interface of an oracle, which creates new policies and adds them to its pool."""
+    """The interface of an oracle, which creates policies and adds them to its pool."""
 
     def initial(self, seat: int) -> int:
         """Create a seat's first policy and return its id."""
 
     def respond(self, seat: int, mixture: Mixture) -> int:
-        """Create a policy for a seat, as good as possible if the other seats play a mixture; return its id."""
+        """Create a policy for a seat, as good as possible against the other seats of a mixture; return its id."""
 
 
 class ImprovingOracle(Protocol):
@@ -46,11 +46,11 @@ class ImprovingOracle(Protocol):
         """Create a learner for a seat and return its id."""
 
     def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
-        """Improve a learner for a while against a mixture of the other seats, and publish the result."""
+        """Improve a learner for a while against the other seats of a mixture, and publish the result."""
 
 
 def respond_all(oracle: Oracle, requests: Sequence[tuple[int, Mixture]]) -> list[int]:
-    """Return the id of a response for each (seat, mixture), in one call if the oracle has ``respond_all``."""
+    """Create a response to each (seat, mixture), in one call if the oracle has ``respond_all``; return their ids."""
     batch_method = getattr(oracle, "respond_all", None)
     if batch_method is not None:
         return list(batch_method(requests))
@@ -58,7 +58,7 @@ def respond_all(oracle: Oracle, requests: Sequence[tuple[int, Mixture]]) -> list
 
 
 def improve_all(oracle: ImprovingOracle, requests: Sequence[tuple[int, int, Mixture]]) -> None:
-    """Improve a learner for each (seat, learner, mixture), in one call if the oracle has ``improve_all``."""
+    """Improve the learner of each (seat, learner, mixture), in one call if the oracle has ``improve_all``."""
     batch_method = getattr(oracle, "improve_all", None)
     if batch_method is not None:
         batch_method(requests)
@@ -70,15 +70,15 @@ def improve_all(oracle: ImprovingOracle, requests: Sequence[tuple[int, int, Mixt
 class ExactOracle(Oracle, ImprovingOracle):
     """An oracle that computes best responses, payoffs and NashConv in a game that is small enough to enumerate.
 
-    game: a name for ``load_game``, or a Game. pool: the pool for the policies; by default, a new one in memory. rate:
+    game: a Game, or its name for ``load_game``. pool: the pool for the policies; by default, a new one in memory. rate:
     the weight of the best response that ``improve`` mixes into a learner, above 0 and at most 1. max_nodes: see
     ``SequenceForm``.
 
-    New policies are ``Tabular``, so that they can also play in a ``GameEnv``; the first one plays all legal actions
-    with equal probability. Seats are the game's players, named player_0, player_1, … in the pool. Of a joint mixture,
-    only the marginals are used. The pool may also hold other policies, such as learnt ones: any policy without a state
-    that plays in ``GameEnv(game, observation="index")`` is evaluated exactly, from its action probabilities in each
-    information state.
+    New policies are ``Tabular``, so they can also play in a ``GameEnv``; a seat's first policy plays all legal actions
+    with equal probability. Seats are the game's players, named player_0, player_1, … in the pool. Only a mixture's
+    marginals are used. The pool may also hold other policies, such as learnt ones: any stateless policy that plays in
+    ``GameEnv(game, observation="index")`` is evaluated exactly, from its action probabilities in each information
+    state.
 
     Raises PlanError for an invalid rate, and the errors of ``load_game`` and ``SequenceForm``.
     """
@@ -115,18 +115,18 @@ class ExactOracle(Oracle, ImprovingOracle):
         self.pool.publish(learner, {"table": torch.from_numpy(self.form.table(seat, plan))})
 
     def evaluate(self, table: PayoffTable) -> None:
-        """Fill a table with exact payoffs, which an ``Evaluator`` would only estimate."""
+        """Fill a table with exact payoffs and win rates, which an ``Evaluator`` would only estimate."""
         populations = [
             np.stack([self._plan(seat, policy) for policy in ids]) for seat, ids in enumerate(table.populations)
         ]
         table.fill(self.form.payoffs(populations), self.form.wins(populations))
 
     def nash_conv(self, mixture: Mixture) -> float:
-        """Return the sum of what each player alone could gain by a best response to a mixture."""
+        """Return the sum of what each player could gain by deviating, alone, from a mixture to a best response."""
         return self.form.nash_conv(self.plans(mixture))
 
     def plans(self, mixture: Mixture) -> list[Array]:
-        """Return each player's plan that is equivalent to drawing a policy from its marginal before each episode."""
+        """Return a plan per player, equivalent to drawing the player's policy from its marginal in each episode."""
         return [
             sum((share * self._plan(seat, policy) for policy, share in mixture.support(seat).items()), np.zeros(1))
             for seat in range(self.form.num_players)
@@ -147,7 +147,7 @@ class ExactOracle(Oracle, ImprovingOracle):
     def _table(self, policy: int) -> Array:
         """Return a policy's action probabilities, (num_states, num_actions).
 
-        A policy that is not a table is evaluated in every information state.
+        A policy that is not ``Tabular`` is evaluated in every information state.
         """
         if self.pool.origin(policy).policy == TABULAR.policy:
             return self.pool.weights(policy)["table"].numpy()

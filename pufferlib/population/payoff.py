@@ -1,4 +1,4 @@
-"""PayoffTable: each seat's payoffs in each matchup, with their variances and numbers of episodes."""
+"""PayoffTable: each seat's mean return in each matchup, with the variances and the numbers of episodes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ FORMAT = "pufferlib payoff table 2"
 
 
 class PayoffTable:
-    """A table of the mean and variance of returns and the number of episodes of each combination of policies (a cell).
+    """A table with a cell for each combination of policies: the mean and variance of returns, the number of episodes.
 
     populations: policy ids, one list per seat; ``add`` extends them, and new cells are empty. means: (num_seats, n_0,
     n_1, …) float64, NaN in empty cells. counts: (n_0, n_1, …) int64, the numbers of episodes. wins: (num_seats,
     num_seats, n_0, n_1, …) float64, the share of episodes in which the first seat got more than the second, with draws
     counted as half; NaN if unknown. exact: (n_0, n_1, …) bool, True for cells that were computed rather than sampled.
-    Raises PlanError if populations has another length than num_seats, or a seat has a policy twice.
+    Raises PlanError if num_seats is below 1, if populations are passed but not one per seat, or if a seat has a policy
+    twice.
     """
 
     def __init__(self, num_seats: int, populations: Sequence[Sequence[int]] = ()) -> None:
@@ -55,7 +56,7 @@ class PayoffTable:
         return len(self.populations)
 
     def add(self, seat: int, policy: int) -> None:
-        """Add a policy to a seat's population. Raises PlanError if it is already in it."""
+        """Add a policy to a seat's population. Raises PlanError if the population already contains it."""
         if policy in self._index[seat]:
             raise PlanError(f"policy {policy} is in the population of seat {seat} already")
         self._index[seat][policy] = len(self.populations[seat])
@@ -109,10 +110,10 @@ class PayoffTable:
         return [self.matchup(cell) for cell in np.argwhere(~self.exact & (self.counts < min_episodes)).tolist()]
 
     def update(self, matchup: Matchup, batch_id: str, returns: Any) -> bool:
-        """Add a batch of episodes to a matchup's cell; return False if the cell has counted the batch before.
+        """Add a batch of episodes to a matchup's cell; return whether the batch is new, and do nothing if it is not.
 
         batch_id: a string that identifies the batch in this cell. returns: an array (episodes, num_seats). An exact
-        cell keeps its values. Raises PlanError for an array of another shape, for values that are not finite, and for a
+        cell keeps its values. Raises PlanError for returns of another shape, for values that are not finite, and for a
         matchup that is not in the table.
         """
         values = np.asarray(returns, np.float64)
@@ -139,7 +140,7 @@ class PayoffTable:
         return True
 
     def fill(self, means: Array, wins: Array | None = None) -> None:
-        """Set all cells to computed values. means, wins: shaped like the table's; without wins, these are unknown.
+        """Set all cells to computed values. means, wins: shaped like the table's; by default, wins are unknown.
 
         Raises PlanError for other shapes.
         """
@@ -161,10 +162,10 @@ class PayoffTable:
         return np.where(self.exact, 0.0, sampled)
 
     def half_widths(self, confidence: float = 0.95) -> Array:
-        """Return half the width of the means' confidence intervals, (n_0, n_1, …), the largest of all seats.
+        """Return half the width of the means' confidence intervals, (n_0, n_1, …), for each cell's least certain seat.
 
         confidence: the confidence level; the intervals assume that means are normally distributed. The result is
-        infinite for fewer than two episodes, and 0 in exact cells.
+        0 in exact cells, and infinite in others with fewer than two episodes.
         """
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         widths = z * np.sqrt(self.variances() / np.maximum(self.counts, 1)).max(0)
@@ -186,7 +187,7 @@ class PayoffTable:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PayoffTable:
-        """Read a table from a file. Raises CheckpointError unless the file is one that ``save`` wrote."""
+        """Read a table that ``save`` wrote. Raises CheckpointError if the file is missing, damaged or no table."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 header = json.loads(str(arrays["told"]))

@@ -21,7 +21,7 @@ class Member:
 
     learner: the learner's id in the pool. settings: the settings of its training, such as a learning rate. score: its
     score after its last training; NaN before the first. parent: the id of the learner whose weights it has just copied;
-    None if it kept its own.
+    None if it has kept its weights.
     """
 
     learner: int
@@ -39,17 +39,18 @@ def population_based_training(
     factors: Sequence[float] = (0.8, 1.2),
     seed: int | None = None,
 ) -> Iterator[list[Member]]:
-    """Yield the members after each generation, best first, endlessly.
+    """Train a population, and yield its members, best first, after each generation, endlessly.
 
     pool: the pool with the learners. settings: the initial settings of each learner, by id.
-    train: a function that trains a member's learner for a while, and returns its score. A state that it publishes for
-        the learner, such as an optimiser's, is available at the next call. Anything else that it stores for a learner
-        is outdated if the member has a parent. If ``train`` has a method ``train_all``, as ``RemoteTraining`` does,
-        that is called instead, with all members of a generation, and returns their scores.
+    train: a function that trains a member's learner for a while, and returns its score. If it publishes a state for the
+        learner, such as an optimiser's, the pool has this state at the next call. Anything that the function stores
+        elsewhere is outdated if the member has a parent. If ``train`` has a method ``train_all``, as
+        ``RemoteTraining`` does, the method is called instead, with all members of a generation, and returns their
+        scores.
 
-    After each generation, the worst ``share`` of all members copy the weights, state and settings of members drawn from
-    the best ``share`` (exploit), and multiply each setting by one of ``factors`` (explore). seed: the seed of these
-    draws. Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
+    After each generation, the worst ``share`` of all members, at least one, copy the weights, state and settings of
+    members drawn from the best ``share`` (exploit), and multiply each setting by one of ``factors`` (explore). seed:
+    the seed of these draws. Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
     Source: Jaderberg et al., "Population based training of neural networks", 2017.
     """
     count = max(1, min(round(share * len(settings)), len(settings) // 2))

@@ -1,4 +1,4 @@
-"""Draw pictures of a league: a heat map of payoffs, a curve of NashConv, and the mixtures over iterations.
+"""Pictures of a league: a heat map of the payoffs, a curve of NashConv, and the mixtures over iterations.
 
 Each picture is a PNG file, narrow enough to be read on a phone. Drawing needs matplotlib.
 """
@@ -27,10 +27,10 @@ DARK = 0.6  # share of the colour range above which the numbers are white
 
 
 def draw_payoffs(table: PayoffTable, path: str | Path, names: Sequence[str] = ()) -> Path:
-    """Draw the first seat's payoffs against the second seat, averaged over all other seats; return the path.
+    """Draw the first seat's payoffs against the second seat, averaged over any other seats' policies; return the path.
 
-    names: the seats' names; by default, "seat 0", "seat 1", …. Empty cells stay white. Raises MissingExtra if
-    matplotlib is not installed.
+    names: the seats' names; by default, "seat 0", "seat 1", …. Cells without a payoff stay white. Raises MissingExtra
+    if matplotlib is not installed.
     """
     names = names or _seat_names(table)
     rows, columns = [*map(len, table.populations), 1][:2]
@@ -139,7 +139,7 @@ def _colors(num_policies: int) -> Any:
 
 
 def _scale(colors: Any, num_policies: int) -> Any:
-    """Return the mapping for a colour bar that shows policies by their number in the population."""
+    """Return a mapping from a policy's index in its population to its colour, for a colour bar."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm
 

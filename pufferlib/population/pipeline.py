@@ -29,20 +29,20 @@ def pipeline_psro(
     patience: int = 1,
     measure: Callable[[Mixture], float] | None = None,
 ) -> Iterator[Iteration]:
-    """Yield iterations endlessly; after each, all learning levels improve for a while and are evaluated.
+    """Yield iterations endlessly; after each, improve all learning levels for a while and evaluate them.
 
-    A level has one policy per seat. Above the frozen levels, ``num_levels`` learn at the same time, each against the
-    solver's mixture of all levels below it, including those that still learn. The lowest learning level trains against
-    a fixed mixture. If for ``patience`` iterations none of its learners has raised its payoff against that mixture
-    by more than ``min_gain``, the level is frozen and a new one starts at the top. An iteration's mixture is over the
-    frozen levels.
+    A level has one policy per seat. Above the frozen levels, ``num_levels`` levels learn at the same time, each against
+    the solver's mixture of all levels below it, including those that still learn. The lowest learning level trains
+    against a fixed mixture. If for ``patience`` iterations none of its learners has raised its payoff against that
+    mixture by more than ``min_gain``, the level is frozen and a new one starts at the top. An iteration's mixture is
+    over the frozen levels.
 
     oracle: the oracle that trains the learners; a ``RemoteOracle`` trains all levels in parallel, with the same
     results. table, solver, evaluate, measure: as for ``psro``, but evaluate is required, and the solver's name sets no
     targets. The table's populations must have the same size, and their policies must be frozen. If payoffs are sampled,
     min_gain should exceed their sampling noise.
 
-    Raises PlanError for populations of different sizes, counts below 1, or a negative min_gain.
+    Raises PlanError for populations of different sizes, counts below 1, a negative min_gain, or an unknown solver name.
     Source: McAleer, Lanier, Fox & Baldi, "Pipeline PSRO: a scalable approach for finding approximate Nash equilibria in
     large games", 2020.
     """
@@ -90,13 +90,13 @@ def pipeline_psro(
 
 
 def _mixture_below(table: PayoffTable, solver: Solver, level: int) -> Mixture:
-    """Return the solver's mixture of all levels below a level."""
+    """Return the solver's mixture over all levels below the given one."""
     cells = (slice(None), *[slice(level)] * table.num_seats)
     return product([ids[:level] for ids in table.populations], solver(table.means[cells]))
 
 
 def _value(table: PayoffTable, mixture: Mixture, seat: int, level: int) -> float:
-    """Return the payoff of a seat's policy at a level against a mixture of the levels below."""
+    """Return the payoff of a seat's policy at a level against a mixture of the levels below it."""
     payoffs = np.take(table.means[seat], level, axis=seat)
     for other, marginal in enumerate(mixture.marginals):
         if other != seat:

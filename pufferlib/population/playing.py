@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
 
 
 class PlayedEpisodes(NamedTuple):
-    """The result of ``play``. matchups: the matchup of each episode. returns: (episodes, num_seats)."""
+    """The result of ``play``. matchups: the matchup of each episode. returns: each seat's, (episodes, num_seats)."""
 
     matchups: list[Matchup]
     returns: Array
@@ -63,9 +63,9 @@ def play(
     """Play episodes, each with policies drawn from a mixture at its beginning.
 
     The first ``num_episodes`` to begin are counted, and awaited: counting the first to end would favour short ones. An
-    episode that fails is played again by the same policies. vec: a VecEnv, which is reset. seats, greedy: see
-    ``Router``. seed: the seed of the draws, the actions and the environments. Raises PlanError if num_episodes is below
-    1, and the errors of ``Router``.
+    episode that fails is played again by the same policies. vec: a VecEnv, which is reset. pool: the pool of the
+    mixture's policies. seats, greedy: see ``Router``. seed: the seed of the draws, the actions and the environments.
+    Raises PlanError if num_episodes is below 1, and the errors of ``Router`` and its ``act``.
     """
     tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     while len(tally.returns) < num_episodes:
@@ -85,10 +85,10 @@ def watch(
     greedy: bool = False,
     seed: int | None = None,
 ) -> Iterator[str]:
-    """Play episodes in one environment; yield each one's policies, rendered steps and returns as text.
+    """Play episodes in one environment; for each, yield the policies, the rendered steps and the returns as text.
 
-    vec: a VecEnv of one environment with ``render_mode="ansi"``. Other arguments and errors: see ``play``. Also raises
-    PlanError if the environment renders no text.
+    vec: a VecEnv of one environment with ``render_mode="ansi"``. Other arguments: see ``play``. Raises PlanError if the
+    environment renders no text, and the errors of ``play``.
     """
     tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     num_done, num_begun = 0, -1
@@ -125,7 +125,7 @@ def _current_matchup(router: Router) -> Matchup:
 def _start(
     vec: VecEnv, pool: PolicyPool, mixture: Mixture, num_episodes: int, seed: int | None, **settings: Any
 ) -> tuple[_Tally, Router]:
-    """Reset a VecEnv; return its tally and its router. settings: arguments of the router. Raises like ``play``."""
+    """Reset a VecEnv; return a tally and a router for it. settings: the router's arguments. Raises like ``play``."""
     if num_episodes < 1:
         raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
     tally_seed, router_seed, env_seed = np.random.SeedSequence(seed).generate_state(3).tolist()

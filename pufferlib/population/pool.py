@@ -37,8 +37,8 @@ class Entry:
     """A pool's record of a policy, without its weights.
 
     id: the policy's id: 0, 1, … for frozen policies, -1, -2, … for learners. seat: the seat that it plays; None if it
-    can play any. digest: the SHA-256 of its origin and weights in hexadecimal; "" for a learner that is an actor, whose
-    weights may change at any time.
+    can play any. digest: the SHA-256 of its origin and weights in hexadecimal; "" for a learner that was added as an
+    actor, whose weights may change at any time.
     """
 
     id: int
@@ -48,7 +48,10 @@ class Entry:
 
 @dataclass
 class LearnerRecord:
-    """A pool's record of a learner. actor: None if the pool itself stores the weights. state: see ``publish``."""
+    """A pool's record of a learner.
+
+    actor: the actor with the learner's weights; None if the pool itself stores them. version, state: see ``publish``.
+    """
 
     entry: Entry
     origin: Origin
@@ -61,10 +64,10 @@ class PolicyPool:
     """A collection of policies by id. A frozen policy keeps its id and its weights, and is never removed.
 
     Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0 and one
-    current version of its weights, until it is dropped; ``freeze`` appends a frozen copy. The weights are those of an
-    actor, or change only by ``publish``.
+    current version of its weights, until it is dropped; ``freeze`` appends a frozen copy. Its weights either are an
+    actor's or change only when they are published.
 
-    folder: the folder to which each frozen policy is written when it is added, and from which ``open`` reads them; by
+    folder: the folder to which each frozen policy is written when it is added, and from which ``open`` can read it; by
     default, policies are only in memory. Raises CallError if the folder already contains a pool.
     """
 
@@ -83,10 +86,10 @@ class PolicyPool:
 
     @classmethod
     def copied(cls, entries: Sequence[Entry], learners: Sequence[Entry], kept: Mapping[str, Content]) -> PolicyPool:
-        """Return a pool in memory that is a copy of another one, with its entries and some of its contents.
+        """Return a copy of another pool, in memory, with all of its entries and some of its contents.
 
-        entries: the entries of the frozen policies. learners: those of the learners, with the digests of their current
-        contents. kept: contents by digest; policies without one cannot be played.
+        entries: the entries of the frozen policies. learners: the entries of the learners, with the digests of their
+        current contents. kept: contents by digest; policies whose contents are missing cannot be played.
         """
         pool = cls()
         pool._entries, pool._contents = list(entries), dict(kept)
@@ -119,9 +122,10 @@ class PolicyPool:
     def add(self, policy: nn.Module | Actor | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
         """Append a frozen copy of a policy, or of its weights, and return its id.
 
-        origin: the arguments with which the policy was created. seat: the seat that it plays; by default, any. Raises
-        PlanError if origin would create another kind of policy, with another class or weights of other names or shapes,
-        as far as this can be inferred from the policy or an earlier one of the same origin and seat.
+        origin: the arguments with which the policy was created. seat: the name of the seat that it plays; by default,
+        it can play any. Raises PlanError if the policy has the wrong type, or if origin would create a policy of
+        another class or with weights of other names or shapes, as far as this can be inferred from the policy or from
+        an earlier one with the same origin and seat.
         """
         digest = self._store(self._checked(policy, origin, seat), origin)
         if self._folder is not None and not self._path(digest).exists():
@@ -134,8 +138,8 @@ class PolicyPool:
     def add_learner(self, policy: Actor | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
         """Add a policy that continues to learn, and return its id.
 
-        policy: an actor, whose current weights are always used; or weights, which are copied, and used until others are
-        published. origin, seat: see ``add``. Raises PlanError like ``add``.
+        policy: an actor, whose current weights are always used; or weights, which are copied and used until new weights
+        are published. origin, seat: see ``add``. Raises PlanError like ``add``.
         """
         weights = self._checked(policy, origin, seat)
         self._last_learner -= 1
@@ -152,9 +156,9 @@ class PolicyPool:
     def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = ...) -> int:
         """Set a learner's weights, if they are passed; increment and return its version.
 
-        state: anything else that its training needs to continue, such as an optimiser's state, or None; the pool takes
-        ownership. If it is omitted, the previous state stays. Raises PlanError for an id that is not a learner's, and
-        for weights of other names or shapes than the learner's.
+        state: anything else that is needed to continue its training, such as an optimiser's state, or None; the pool
+        takes ownership. If state is omitted, the previous one stays. Raises PlanError for an id that is not a
+        learner's, and for weights whose names or shapes differ from the learner's.
         """
         record = self._learner(learner)
         if weights is not None and (record.actor is not None or record.entry.digest in self._contents):
@@ -170,7 +174,7 @@ class PolicyPool:
         return record.version
 
     def version(self, learner: int) -> int:
-        """Return the number of ``publish`` calls for a learner."""
+        """Return how often ``publish`` has been called for a learner."""
         return self._learner(learner).version
 
     def state(self, learner: int) -> Any:
@@ -204,7 +208,7 @@ class PolicyPool:
         return tuple(self._learners)
 
     def weights(self, policy: int) -> dict[str, Tensor]:
-        """Return a copy of a policy's weights, on the CPU; those of a learning actor are on its device."""
+        """Return a copy of a policy's weights, on the CPU or, for a learner that is an actor, on the actor's device."""
         return {name: value.detach().clone() for name, value in self._content(policy)[1].items()}
 
     def origin(self, policy: int) -> Origin:
@@ -212,10 +216,10 @@ class PolicyPool:
         return copy.deepcopy(self._content(policy)[0])
 
     def actor(self, policy: int, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Return an actor for a policy: the one added as a learner, or a new one with a copy of the weights.
+        """Return an actor for a policy: the one that was added as a learner, or a new one with a copy of the weights.
 
-        layout, action_space: a VecEnv's ``observation_layout`` and ``single_action_space``.
-        Raises CheckpointError if the weights do not fit them.
+        layout, action_space: a VecEnv's ``observation_layout`` and ``single_action_space``, which a new actor is made
+        for. Raises CheckpointError if the weights do not fit them.
         """
         actor = self._actor(policy)
         if actor is not None:
@@ -244,7 +248,7 @@ class PolicyPool:
         return self._read(self[policy].digest)
 
     def _checked(self, policy: Any, origin: Origin, seat: str | None) -> Mapping[str, Tensor]:
-        """Return the weights of a policy to add. Raises PlanError like ``add``, and if the policy has a wrong type."""
+        """Return the weights of a policy that is being added. Raises PlanError like ``add``."""
         module = policy.policy if isinstance(policy, Actor) else policy
         if isinstance(module, nn.Module):
             require_made_by(module, origin.policy, origin.policy_kwargs)

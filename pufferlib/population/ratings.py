@@ -1,8 +1,8 @@
 """Ratings: the strength of each policy as one number with its uncertainty, from comparisons of returns.
 
-The scale is openskill's: an unknown policy has 25 ± 8.3, and one that wins two of three games against another is rated
-about 4 higher. Ratings suit games in which policies can be ordered by strength; rock, paper and scissors, which beat
-each other in a circle, all get the same rating.
+The scale is openskill's: an unknown policy is rated 25 ± 8.3, and a policy that wins two of three games against another
+is rated about 4 higher. Ratings suit games in which policies can be ordered by strength; rock, paper and scissors,
+which beat each other in a circle, all get the same rating.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ class Ratings:
         self._games: dict[int, int] = {}
 
     def update(self, matchup: Matchup, returns: Any) -> None:
-        """Update the ratings after an episode; do nothing if all teams have the same policies. returns: (num_seats,).
+        """Update the ratings after an episode; do nothing if all teams have the same policies.
 
-        Raises PlanError for another shape, values that are not finite, or teams that do not fit the matchup.
+        returns: each seat's return, (num_seats,). Raises PlanError for another shape, for values that are not finite,
+        and for teams that do not fit the matchup.
         """
         teams = _checked(self._teams, len(matchup))
         values = np.asarray(returns, np.float64)
@@ -92,7 +93,7 @@ class Ratings:
 
 
 class Rated(Matchmaker):
-    """A matchmaker that forwards calls to another one, ``maker``, and updates ``ratings`` after each episode."""
+    """A matchmaker that forwards calls to another one, ``maker``, and updates ``ratings`` after each valid episode."""
 
     def __init__(self, maker: Matchmaker, ratings: Ratings) -> None:
         self.ratings = ratings
@@ -116,8 +117,9 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
 
     A table does not store the order of its episodes, so they cannot be rated one after another. Instead, the means are
     the most likely strengths given all cells, under the prior and the win probabilities of openskill's model; repeated
-    single updates would converge to them. The deviations are those of a policy's strength relative to the mean of all,
-    from the curvature at the maximum. A computed cell counts as a thousand episodes, an empty one as none.
+    single updates would converge to them. The deviations are those of each policy's strength relative to the mean of
+    all strengths, from the curvature at the maximum. A computed cell counts as a thousand episodes, an empty one as
+    none.
     teams: see ``Ratings``; a team's strength is the sum of its policies' strengths, and its win rate against another
     team is the mean over pairs of their seats. With more than two teams, each pair counts as its share of an episode.
     Raises MissingExtra if openskill is not installed, PlanError if teams do not fit the table.
@@ -164,9 +166,9 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
 def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array, list[int]]:
     """Return (signs, win rates, counts, policies) of all comparisons of two teams in a cell.
 
-    signs: (comparisons, policies), 1 per seat of a policy in the first team and -1 per seat in the second. win rates:
-    the first team's, (comparisons,). counts: the numbers of episodes, (comparisons,). policies: the ids of all
-    policies.
+    signs: (comparisons, policies), 1 for each of a policy's seats in the first team and -1 for each in the second. win
+    rates: the first team's, (comparisons,). counts: the numbers of episodes, divided among the comparisons of a cell,
+    (comparisons,). policies: the ids of all policies.
     """
     policies = sorted({policy for ids in table.populations for policy in ids})
     column = {policy: number for number, policy in enumerate(policies)}

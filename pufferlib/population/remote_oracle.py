@@ -1,4 +1,4 @@
-"""Oracles and training that run on a coordinator's workers, several learners at a time."""
+"""An oracle and a training function that run on a coordinator's workers, for several learners in parallel."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class RemoteOracle(Oracle, ImprovingOracle):
     VecEnv, its copy of the pool and a seed, and returns an oracle that answers one request there: an Oracle for
     ``psro``, an ImprovingOracle for ``pipeline_psro``. seed: the seed from which the tasks' seeds are derived.
 
-    The copy of the pool holds the policies of the mixture's populations. If all randomness comes from the seed, answers
-    do not depend on the worker. The oracle on the worker is discarded after its answer. Only the state that it
-    publishes for a learner, such as an optimiser's, survives: it is returned with the weights, and passed on when the
-    learner improves again.
+    The copy of the pool contains the policies of the mixture's populations. If all randomness comes from the seed,
+    answers do not depend on the worker. The oracle on the worker is discarded after its answer. Only the state that it
+    publishes for a learner, such as an optimiser's, survives: it is returned with the weights, and is in the copy of
+    the pool when the learner is improved again.
     """
 
     def __init__(self, coordinator: Coordinator, make: OracleCreator, *, seed: int | None = None) -> None:
@@ -65,7 +65,7 @@ class RemoteOracle(Oracle, ImprovingOracle):
         self.improve_all([(seat, learner, mixture)])
 
     def improve_all(self, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
-        """Improve learners in parallel, against other learners' weights as they are before this call.
+        """Improve learners in parallel, each against the other learners' weights as they were before this call.
 
         wanted: a (seat, learner id, mixture) for each learner.
         """
@@ -94,8 +94,8 @@ class RemoteTraining:
     coordinator: the coordinator, whose pool holds the learners. train: a function that is called on a worker with its
     VecEnv, its copy of the pool, a member and a seed; it trains the member's learner, publishes the new weights and
     state in the copy, and returns the score. If all randomness comes from the seed, scores do not depend on the worker.
-    others: the ids of further policies, such as opponents; the copy holds them, and all members of the generation as
-    they were at its start. seed: the seed from which the tasks' seeds are derived.
+    others: the ids of further policies, such as opponents; the copy contains them, and the generation's members as they
+    were before training. seed: the seed from which the tasks' seeds are derived.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ def _results(coordinator: Coordinator, requests: Sequence[Request], seeds: np.ra
 def _training_result(
     vec: VecEnv, pool: PolicyPool, *, member: Member, state: Any, train: TrainFunction, seed: int
 ) -> tuple[float, dict[str, Tensor], Any]:
-    """Train a member; return its score, and its learner's weights and state."""
+    """Train a member; return its score, and its learner's weights and state. state: the learner's last state."""
     pool.publish(member.learner, state=state)
     score = float(train(vec, pool, member, seed))
     return score, _weights(pool, member.learner), pool.state(member.learner)
@@ -149,9 +149,9 @@ def _training_result(
 def _new_policy(
     vec: VecEnv, pool: PolicyPool, *, query: tuple[Any, ...], make: OracleCreator, seed: int
 ) -> tuple[Content, str | None]:
-    """Make a policy with an oracle, and return its content and seat.
+    """Create a policy with an oracle; return the policy's content and seat.
 
-    query: the oracle's method to call, by name, and its arguments.
+    query: the name of the oracle's method to call, followed by the method's arguments.
     """
     method, *arguments = query
     policy = getattr(make(vec, pool, seed), method)(*arguments)

@@ -52,10 +52,11 @@ class Router:
     a mixture is sampled once per episode. In turn-based environments with action masks, only the rows whose masks allow
     an action are computed.
 
-    seats: the environments' seats; by default, one per agent. stack: whether to compute policies that differ only in
-    their weights together. greedy: whether to take the most likely actions instead of sampling. seed: the seed for
-    sampling. Raises PlanError if episodes begin in the step in which others end (``autoreset_mode="same_step"``) and
-    unless each agent is in exactly one seat; without seats, also the errors of ``seats_of``.
+    seats: the environments' seats; by default, one per agent. stack: whether to compute together policies that differ
+    only in their weights. greedy: whether to take the most likely actions instead of sampling. seed: the seed for
+    sampling. Raises PlanError if an episode begins in the row in which the previous one ends
+    (``autoreset_mode="same_step"``) or if an agent is not in exactly one seat; without seats, also the errors of
+    ``seats_of``.
     """
 
     def __init__(
@@ -119,9 +120,9 @@ class Router:
 
     @torch.inference_mode()
     def act(self, batch: Any, but: int | None = None) -> Any:
-        """Return the flat actions for a batch of the VecEnv, and assign matchups where episodes begin in it.
+        """Return the flat actions for a batch of the VecEnv; first assign matchups to the episodes that begin in it.
 
-        but: a policy that the caller plays; it is not computed, and the actions in its rows are only placeholders.
+        but: the id of a policy that the caller plays; it is not computed, and its rows' actions are only placeholders.
         Raises CallError for episodes whose first rows were not passed to ``act``, PlanError for matchups that do not
         fit the seats, and the errors of ``PolicyPool.actor``.
         """
@@ -200,7 +201,7 @@ class Router:
     # -------------------------------------------------------------------------------------------------- policies
 
     def _groups(self, agent_ids: Array, active: Array) -> list[PolicyRows]:
-        """Group the active rows by policy; leave out inactive ones."""
+        """Group the active rows by policy, and leave out the others. agent_ids, active: (rows,)."""
         rows = np.flatnonzero(active)
         if not len(rows):
             return []

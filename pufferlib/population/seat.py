@@ -24,7 +24,8 @@ def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Sea
 
     vec: the VecEnv, which is not stepped. role: a function that maps an agent's name to its seat's name; agents with
     the same seat name share a seat. Seats are ordered by their first agent index. Raises PlanError if ``role`` is
-    passed but agents may change their indices, and if each row is an environment of its own.
+    passed but agents may change their indices, and if the environments are vectorized themselves, so that each row is
+    a separate copy.
     """
     if vec.copies_per_env > 1:
         raise PlanError(

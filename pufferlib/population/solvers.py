@@ -1,4 +1,4 @@
-"""Meta-solvers: compute the probabilities with which each seat should play its policies from their payoffs.
+"""Meta-solvers: compute, from payoffs, the probabilities with which each seat should play its policies.
 
 A solver takes payoffs, float64 (num_seats, n_0, n_1, …), and returns a list of each seat's probabilities, (n_seat,).
 All solvers are deterministic. ``uniform`` and ``last`` ignore the payoffs; ``fictitious_play``,
@@ -51,17 +51,17 @@ def last(payoffs: Array) -> list[Array]:
 
 
 def lp_nash(payoffs: Array) -> list[Array]:
-    """Return a Nash equilibrium of two seats in a constant-sum game, by linear programs (HiGHS).
+    """Return a Nash equilibrium of a constant-sum game of two seats, computed by linear programs (HiGHS).
 
-    The solution is a vertex, and therefore sparse. Raises PlanError for other games, MissingExtra if SciPy is not
-    installed.
+    The solution is a vertex, and therefore sparse. Raises PlanError for other games and for payoffs that are not
+    finite, MissingExtra if SciPy is not installed.
     """
     matrix = _constant_sum(payoffs)
     return [_maximin(matrix), _maximin(-matrix.T)]
 
 
 def _maximin(matrix: Array) -> Array:
-    """Return the strategy x with the highest guaranteed payoff v to the row player: x · matrix ≥ v in each column."""
+    """Return the row player's strategy x with the highest guaranteed payoff v: x · matrix ≥ v in each column."""
     try:
         from scipy.optimize import linprog
     except ImportError as error:
@@ -81,10 +81,12 @@ def _maximin(matrix: Array) -> Array:
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
-    """Return how often each policy is a best response to the others' play so far, with all seats playing at once.
+    """Return how often each seat plays each policy if all seats always respond best to the others' play so far.
 
-    Ties go to the first policy. Raises PlanError for payoffs that are not finite or have a wrong shape, and if
-    num_iterations is below 1. Source: Brown, "Iterative solution of games by fictitious play", 1951.
+    All seats move at once and begin with their first policies; ties go to the first policy. num_iterations: how often
+    they move. Raises PlanError for payoffs that are not finite or have the wrong shape, and unless num_iterations is an
+    integer of at least 1.
+    Source: Brown, "Iterative solution of games by fictitious play", 1951.
     """
     payoffs = _checked(payoffs)
     _require_count("num_iterations", num_iterations)
@@ -140,7 +142,10 @@ def projected_replicator(
 
 
 def _project(point: Array, minimum: float) -> Array:
-    """Return the nearest probabilities that are at least ``minimum``. Source: Duchi et al., 2008, for the simplex."""
+    """Return the probabilities nearest to a point that are all at least ``minimum``.
+
+    Source: Duchi et al., 2008, for the simplex.
+    """
     size = len(point)
     if point.min() >= minimum:
         # The dynamics keep the sum, except for rounding errors, which this corrects.
@@ -153,7 +158,7 @@ def _project(point: Array, minimum: float) -> Array:
 
 
 def alpha_rank(payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4) -> list[Array]:
-    """Return the marginals of ``alpha_rank_joint``."""
+    """Return the marginals of ``alpha_rank_joint``, which explains the arguments."""
     joint = alpha_rank_joint(payoffs, alpha, epsilon)
     axes = range(joint.ndim)
     return [joint.sum(tuple(other for other in axes if other != axis)) for axis in axes]
@@ -162,13 +167,13 @@ def alpha_rank(payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4
 def alpha_rank_joint(
     payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4, population_size: int = 50
 ) -> Array:
-    """Return the stationary distribution of a population's evolution over all combinations, (n_0, n_1, …).
+    """Return the stationary distribution of an evolving population over all combinations of policies, (n_0, n_1, …).
 
     In each step, a mutant challenges one seat's policy, and takes over with a probability that grows with its advantage
     in payoff. alpha: the intensity of selection; by default infinite, so that better mutants take over with probability
-    1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2. population_size: used only if alpha is
-    finite. Solves a dense system with one equation per combination: 0.1 s for 40 × 40. Raises PlanError for invalid
-    arguments.
+    1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2. population_size: the number of individuals,
+    used only if alpha is finite. Solves a dense system with one equation per combination: 0.1 s for 40 × 40. Raises
+    PlanError for invalid arguments.
     Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for the limit Rowland et al., 2019.
     """
     payoffs = _checked(payoffs)
@@ -210,7 +215,7 @@ def _takeover(differences: Array, alpha: float | None, epsilon: float, populatio
 
 
 def rectified_nash(payoffs: Array) -> list[Array]:
-    """Return the Nash equilibrium; ``rectified`` returns the opponents that its policies train against."""
+    """Return the result of ``lp_nash``; under this name, PSRO trains against the opponents from ``rectified``."""
     return lp_nash(payoffs)
 
 
@@ -239,7 +244,8 @@ def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int,
 
     Opponents against which the policy gets at least the value of the mixtures (in a symmetric game, those that it beats
     or draws with) are weighted as in the mixture, all others by 0. This amplifies strengths and keeps the population
-    diverse. A policy without such opponents is omitted. Raises PlanError unless two seats' payoffs sum to a constant.
+    diverse. A policy without such opponents is omitted. Raises PlanError unless the payoffs are those of two seats, are
+    finite, and sum to a constant.
     Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.
     """
     matrix = _constant_sum(payoffs)
@@ -266,7 +272,7 @@ def expected(payoffs: Array, mixtures: Sequence[Array]) -> Array:
 
 
 def nash_conv(payoffs: Array, mixtures: Sequence[Array]) -> float:
-    """Return the sum of what each seat alone could gain by switching to its best policy in the population."""
+    """Return the sum of what each seat could gain by switching, alone, to its best policy in the population."""
     payoffs = _checked(payoffs)
     best = sum(_values(payoffs, mixtures, seat).max() for seat in range(len(mixtures)))
     return float(best - expected(payoffs, mixtures).sum())
@@ -297,7 +303,7 @@ def _require_count(name: str, value: Any) -> None:
 
 
 def _constant_sum(payoffs: Array) -> Array:
-    """Return the first seat's payoffs. Raises PlanError unless two seats' payoffs sum to a constant."""
+    """Return the first seat's payoffs. Raises PlanError unless there are two seats, whose payoffs sum to a constant."""
     payoffs = _checked(payoffs)
     if len(payoffs) != 2:
         raise PlanError(f"this solver is for two seats, not {len(payoffs)}; take alpha_rank or projected_replicator")
@@ -312,6 +318,6 @@ def _constant_sum(payoffs: Array) -> Array:
 
 
 def _normal(values: Array) -> Array:
-    """Normalize values to probabilities, after setting values that rounding made negative to 0."""
+    """Set values that rounding made negative to 0, and normalize all of them to probabilities."""
     values = np.maximum(values, 0)
     return np.asarray(values / values.sum())

@@ -39,11 +39,11 @@ CLOSE_S = 5.0  # for a running task to end and for its environments to close
 class Task:
     """A piece of work with a VecEnv, such as a rollout, an evaluation or training.
 
-    name: the task's name, for messages. call: a function of the worker's VecEnv, which it must reset first, and a copy
-    of the pool, which returns the task's result. Changes to the copy are not passed on. On Ray actors, the call and its
-    result must be picklable. All its randomness should come from a seed of its own, so that the result does not depend
-    on the worker. policies: the ids of the policies whose weights the copy needs; learners have the weights that they
-    had when last published.
+    name: the task's name, for messages. call: a function that returns the task's result; it is called with the worker's
+    VecEnv, which it must reset first, and with a copy of the pool, whose changes are discarded. On Ray actors, the
+    function and its result must be picklable. All randomness should come from a seed that is part of the task, so that
+    the result does not depend on the worker. policies: the ids of the policies whose weights the copy needs; learners
+    have the weights that were published last.
     """
 
     name: str
@@ -72,8 +72,8 @@ class Order(NamedTuple):
 class FailedTask(NamedTuple):
     """The result of a task that raised an exception.
 
-    text: the exception's type and message. trace: its traceback as text. where: text that locates the worker in
-    messages; may be "". cause: the exception; None if it could not be transferred.
+    text: the exception's type and message. trace: the traceback as text. where: text that locates the worker in
+    messages; may be "". cause: the exception; None if it is not available, as from a Ray actor.
     """
 
     text: str
@@ -111,17 +111,20 @@ class TaskWorkers(Protocol):
         """Start a task on an idle worker. number: the number that identifies the task in ``collect``."""
 
     def collect(self) -> list[tuple[int, Any]]:
-        """Wait for results, and return them as (number, result); a result may be a FailedTask or a LostTask."""
+        """Wait for results, for a limited time; return those that have arrived as (number, result).
+
+        A result may be a FailedTask or a LostTask.
+        """
 
     def abandon(self) -> None:
-        """Discard the results of running tasks."""
+        """Discard the results of all tasks that have been started, now or when they arrive."""
 
     def close(self) -> None:
         """End the workers."""
 
 
 class Supply:
-    """A supplier of a pool's contents, which determines what has to be sent to each worker."""
+    """A supplier of a pool's contents, which determines which of them must be sent to a worker with a task."""
 
     def __init__(self, pool: PolicyPool) -> None:
         self._pool = pool
@@ -130,8 +133,8 @@ class Supply:
     def order(self, task: Task, digests: set[str]) -> tuple[Order, dict[str, Content]]:
         """Return the order for a task, and the contents to send with it, by digest.
 
-        digests: the digests of the contents that the worker has; this call updates them. Raises PlanError for an
-        unknown policy.
+        digests: the digests of the contents that the worker has, updated in place. Raises PlanError for an unknown
+        policy.
         """
         pool = self._pool
         entries = [pool[policy] for policy in range(len(pool))]
@@ -148,7 +151,7 @@ class Supply:
         return Order(entries, list(learners.values()), sorted(stale), list(new)), new
 
     def _learner(self, learner: int) -> tuple[Entry, Content]:
-        """Return a learner's entry, with a digest, and its content; an actor's weights are copied once per version."""
+        """Return a learner's entry, with a digest, and its content; copy an actor's weights once per version."""
         entry, version = self._pool[learner], self._pool.version(learner)
         if entry.digest:
             return entry, self._pool._content(learner)
@@ -160,7 +163,10 @@ class Supply:
 
 
 class TaskRunner:
-    """A runner of tasks, one at a time, with a VecEnv and the contents received so far. Raises like ``make``."""
+    """A runner of tasks, one at a time, with a VecEnv and the contents received so far.
+
+    Raises the errors of ``pufferlib.make``.
+    """
 
     def __init__(self, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
         self._threads = torch_threads
@@ -168,13 +174,16 @@ class TaskRunner:
         self._vec = make(env, **make_kwargs)
 
     def take(self, order: Order, contents: Sequence[Content]) -> None:
-        """Store the contents sent with a task, with the digests ``order.new``; they stay even if the task fails."""
+        """Store the contents sent with a task, by their digests in ``order.new``, and drop those in ``order.stale``.
+
+        Stored contents stay even if the task fails.
+        """
         for digest in order.stale:
             self._contents.pop(digest, None)
         self._contents.update(zip(order.new, contents, strict=True))
 
     def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> Any:
-        """Run a task; return its result, or a FailedTask if it raised."""
+        """Run a task; return its result, or a FailedTask if it raised an exception."""
         pool = PolicyPool.copied(order.entries, order.learners, self._contents)
         with _torch_threads(self._threads):
             try:
@@ -190,8 +199,8 @@ class TaskRunner:
 class LocalWorkers:
     """A coordinator's only worker, in this process.
 
-    timeout_s: the time limit of a task in seconds. Without one, tasks run in the calling thread, else each in its own
-    thread.
+    timeout_s: the time limit of a task in seconds; each task then runs in its own thread. By default, there is no
+    limit, and tasks run in the calling thread.
     """
 
     def __init__(
@@ -255,7 +264,7 @@ class LocalWorkers:
 
 
 class Attempt(threading.Thread):
-    """A thread that runs a task, and can be abandoned. result: the task's result, once the thread has ended."""
+    """A thread that runs a task and can be abandoned. result: the task's result, valid once the thread has ended."""
 
     def __init__(self, task_runner: TaskRunner, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> None:
         super().__init__(name="pufferlib task", daemon=True)  # a task that hangs must not keep the process alive
@@ -268,10 +277,7 @@ class Attempt(threading.Thread):
         self.result = self._task_runner.work(self._call, self._order)
 
     def leave(self) -> threading.Thread:
-        """Close the environments as soon as possible, killing worker processes that hang, in a new thread.
-
-        Returns the thread.
-        """
+        """Start a thread that closes the environments as soon as possible, killing hung workers; return the thread."""
         thread = threading.Thread(target=self._clear, name="pufferlib task's end", daemon=True)
         thread.start()
         return thread

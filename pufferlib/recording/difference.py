@@ -19,12 +19,13 @@ UNKNOWN = "not kept"
 class Difference:
     """The first difference between a recording and its replay.
 
-    env_id, step: the environment and its step: 0 is its first reset, n the result of its n-th action. Both are None if
-    the spaces differ. place: the agent's index; None if there is only one agent or the difference concerns all agents.
-    field: "observation", or "observation.PATH" for one leaf; "reward", "terminated", "truncated", "mask"; "episode",
-    the return and length reported at an episode's end; "error". recorded, now: both values as text; "not kept" if the
-    file has only a hash. also: the other fields that differ in the same step. episode: the number of the environment's
-    episode, from 1, and the step within it; None in the first episode. traceback: an exception's traceback, else "".
+    env_id, step: the environment and its step: 0 is its first reset, n its n-th step. Both are None if the spaces or
+    the numbers of agents differ. place: the agent's index; None if there is only one agent or the difference concerns
+    all agents. field: "observation", or "observation.PATH" for one leaf; "reward", "terminated", "truncated", "mask";
+    "episode", the return and length reported at an episode's end; "error"; or what differs if env_id is None. recorded,
+    now: both values as text; "not kept" if the recording has only a hash. also: the other fields that differ in the
+    same step. episode: the number of the environment's episode, from 1, and the step within it; None in the first
+    episode. traceback: the traceback of an exception in the replay, else "".
     """
 
     env_id: int | None
@@ -64,7 +65,7 @@ class Difference:
 
 
 def leaf_text(leaf: Any, recorded: Array | None, now: Array) -> tuple[str, str]:
-    """Format the recorded and the current value of a leaf; for a large leaf, only the first element that differs.
+    """Format the recorded and the current value of a leaf; of a large leaf, only the first element that differs.
 
     leaf: a leaf of a Layout. recorded: the recorded row; None if only its hash was stored. now: the current row.
     """
@@ -82,7 +83,7 @@ def leaf_text(leaf: Any, recorded: Array | None, now: Array) -> tuple[str, str]:
 
 
 def value_texts(recorded: Any, now: Any) -> tuple[str, str]:
-    """Format two different NumPy values as different texts; if these would be equal, as for NaNs, add the bytes."""
+    """Format two different NumPy values as texts; if the texts are equal, as for two NaNs, append the bytes."""
     texts = array_text(np.asarray(recorded)), array_text(np.asarray(now))
     if texts[0] == texts[1]:
         return f"{texts[0]} (bytes {recorded.tobytes().hex()})", f"{texts[1]} (bytes {now.tobytes().hex()})"

@@ -47,10 +47,10 @@ MISSING = object()  # stands for an argument that is not a Python literal, which
 
 
 class Origin(NamedTuple):
-    """The arguments of ``pufferlib.make`` for a recording's environments, and the versions at the time.
+    """The arguments of ``pufferlib.make`` for a recording's environments, and the software with which it was made.
 
     env: a name, or a list of names, one per environment; None if any environment has no name. env_args, env_kwargs,
-    wrap_kwargs: MISSING, in a recording loaded from a file, if they were not Python literals. seeds: the seed of each
+    wrap_kwargs: in a recording loaded from a file, MISSING if they were not Python literals. seeds: the seed of each
     environment's first reset. versions: by name, the versions of Python and packages, and the type of machine.
     """
 
@@ -67,8 +67,9 @@ class Origin(NamedTuple):
 class Failure(NamedTuple):
     """The step at which a recording ended early, and the reason.
 
-    text: the reason, such as "raised in step: ValueError: …". traceback: the exception's traceback; "" for a dead
-    worker, and in a recording loaded from a file, because files omit it: it contains local paths.
+    env_id: the environment that failed. text: the reason, such as "raised in step: ValueError: …". traceback: the
+    exception's traceback; "" for a dead worker, and in a recording loaded from a file, because files omit tracebacks,
+    which contain local paths.
     """
 
     env_id: int
@@ -82,7 +83,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """One environment's part of a recording; arrays have one entry per row."""
+    """One environment's part of a recording. Arrays have one entry per row."""
 
     actions: tuple[Array, ...]  # each (rows, agents, …): the actions after each row; those after the last were not sent
     hashes: Array  # (rows, agents, leaves) uint64
@@ -96,7 +97,7 @@ class Tape:
     @classmethod
     @renamed_arguments(face="row_spec")
     def blank(cls, row_spec: RowSpec, num_rows: int, observations: Array | None) -> Tape:
-        """Create an empty tape for ``num_rows`` rows of ``row_spec``.
+        """Create a tape of zeros for ``num_rows`` rows of ``row_spec``.
 
         observations: the array in which to store the rows' observations, or None to store none.
         """
@@ -131,7 +132,8 @@ class Tape:
 class Recording:
     """The recorded trajectories of one or more environments; returned by ``record``. Treat it as read-only.
 
-    failure: the failure of an environment that raised or ended its worker; no tape continues beyond its step.
+    failure: the failure of an environment that raised an exception or ended its worker, if any; no tape continues
+    beyond its step.
     """
 
     origin: Origin  # how the environments were made
@@ -157,7 +159,7 @@ class Recording:
 
     @property
     def num_episodes(self) -> int:
-        """The number of episodes that ended; a multi-agent environment has one episode for all agents."""
+        """The number of episodes that ended; in a multi-agent environment, all agents share one episode."""
         env_agent = ENV if any(episode.place == ENV for episode in self._episodes()) else None
         return sum(env_agent is None or episode.place == env_agent for episode in self._episodes())
 
@@ -221,7 +223,8 @@ class Recording:
     def load(cls, path: str | os.PathLike[str]) -> Recording:
         """Read the recording in a file.
 
-        Raises RecordingError if the file does not exist, is damaged, is not a recording, or has a later format.
+        Raises RecordingError if the file does not exist, is damaged, is not a recording, or has a later version of the
+        format.
         """
         if not Path(path).is_file():
             raise RecordingError(f"there is no file {path}; `puffer record ENV` makes one")
@@ -300,7 +303,7 @@ def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
 
 
 def _literal(value: Any) -> str | None:
-    """Return a value as Python source; None if that source would not evaluate to an equal value."""
+    """Return the Python literal of a value; None if the value has no literal that evaluates to an equal value."""
     if value is MISSING:
         return None
     text = repr(value)

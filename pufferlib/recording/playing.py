@@ -1,4 +1,4 @@
-"""Play a VecEnv's environments by a script, in whatever order their batches arrive."""
+"""Play the environments of a VecEnv with a script, in whatever order their rows arrive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ After = Callable[[int, int], None] | None
 
 
 class Arrival(NamedTuple):
-    """One environment's newly arrived rows.
+    """The rows of one environment that have just arrived.
 
     batch_index: the environment's index in the batch. is_last: whether the episode is over and the environment will be
     reset without an action.
@@ -32,7 +32,7 @@ class Arrival(NamedTuple):
 
 
 class Part(Protocol):
-    """A script that chooses the actions of environments and receives their rows."""
+    """The interface of a script, which chooses the actions of environments and receives their rows."""
 
     def is_done(self, env_id: int) -> bool:
         """Return whether this environment needs no further steps."""
@@ -54,7 +54,7 @@ def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after:
     environment's first reset. after: if not None, called after each batch with the number of steps so far and the total
     number.
 
-    If environments that are done are needed to fill a batch, they are reset, which is always allowed and takes no
+    If environments that are done are needed to fill a batch, they are reset, which is always allowed and needs no
     action.
     """
     batch_size = vec.agents_per_batch // vec.agents_per_env

@@ -54,7 +54,7 @@ def record(
     For each environment and step, the recording holds the action, the reward, the flags, the mask, the returns and
     lengths of episodes that ended, and a hash of each leaf of the observation: 64 bits of BLAKE2b over its bytes.
 
-    env, env_args, env_kwargs, wrap_kwargs, autoreset_mode: as for ``pufferlib.make``. The file cannot hold an env
+    env, env_args, env_kwargs, wrap_kwargs, autoreset_mode: as for ``pufferlib.make``. The file cannot store an env
         without a name, or arguments that are not Python literals; pass these to ``replay`` again.
     path: the path of the file, an .npz; by default, nothing is saved.
     num_steps: the number of steps of each environment, including those in which it resets itself. num_envs: by default
@@ -65,10 +65,10 @@ def record(
         recording.
     after: called after each batch with the number of steps so far and the total number.
 
-    If an environment raises or ends its worker, the recording ends there, with all earlier steps and the error as its
-    ``failure``; a replay should end in the same way. Raises PlanError if num_steps is below 1, RecordingError if the
-    file's folder does not exist, WorkerError if a worker failed and it is unknown which environment caused it, and the
-    errors of ``make``.
+    If an environment raises an exception or ends its worker, the recording ends there, with all earlier steps and the
+    error as its ``failure``; a replay should end in the same way. Raises PlanError if num_steps is below 1,
+    RecordingError if the file's folder does not exist, WorkerError if a worker failed and it is unknown which
+    environment caused it, and the errors of ``make``.
     """
     if num_steps < 1:
         raise PlanError(f"num_steps={num_steps} leaves nothing to record; use 1 or more")
@@ -161,7 +161,10 @@ class _Recorder:
         return sum(self._num_rows), sum(self._targets)
 
     def _fail(self, env_id: int, step: int, crash: Crash) -> None:
-        """Shorten the recording to end at the first step at which an environment failed."""
+        """Shorten the recording to end before the first step in which an environment failed.
+
+        Raises WorkerError if it is unknown which environment failed.
+        """
         self._targets[env_id] = 0
         if crash.env_id is None:
             raise WorkerError(f"nothing was recorded: {crash.text}", env_id=env_id)
@@ -192,7 +195,9 @@ def _name(env: Any) -> str | None:
 
 
 def versions_of(env: Any) -> dict[str, str]:
-    """Return, by name, the versions of Python, pufferlib and the environments' packages, and the type of machine."""
+    """Return, by name, the versions of Python, pufferlib, NumPy, Gymnasium and the environments' packages, and the
+    type of machine.
+    """
     versions = {
         "Python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",

@@ -1,4 +1,4 @@
-"""``replay``: send the recorded actions again and find the first difference."""
+"""``replay``: send the recorded actions again, and find the first difference from the recording."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Replay:
     """The result of a replay; print it to see the report.
 
     recording: the replayed recording. difference: the first difference, by step and then by environment, or None.
-    versions: the versions that have changed, as (recorded, now), by name. backend, num_workers, batch_size: the plan of
-    the replay.
+    versions: the versions that have changed since the recording, as (recorded, now), by name. backend, num_workers,
+    batch_size: those with which the replay ran.
     """
 
     recording: Recording
@@ -56,7 +56,7 @@ class Replay:
 
     @property
     def shows_values(self) -> bool:
-        """Whether there is a difference with both values, rather than with only a hash of the recorded one."""
+        """Whether there is a difference, and the recording has the value itself rather than only a hash of it."""
         return self.difference is not None and self.difference.recorded != UNKNOWN
 
     def __str__(self) -> str:
@@ -87,9 +87,10 @@ def replay(
     """Replay the recorded seeds and actions, and return a report with the first difference.
 
     recording: a Recording, or the path of its file.
-    backend, num_workers, batch_size, context: as for ``pufferlib.make``. They may differ from the recording's, because
-        environments are compared one by one, step by step.
-    env, env_args, env_kwargs, wrap_kwargs: replacements for those in the file, such as a new version of an environment.
+    backend, num_workers, batch_size, context: as for ``pufferlib.make``. They may differ from those of the recording,
+        because environments are compared one by one, step by step.
+    env, env_args, env_kwargs, wrap_kwargs: replacements for the recorded arguments, such as a new version of an
+        environment; by default, the recorded ones are used.
     after: called after each batch with the number of steps so far and the total number.
 
     All values are compared by their bytes: 0.0 differs from -0.0, and a NaN equals only the same NaN. Nothing in a file
@@ -97,7 +98,7 @@ def replay(
     Replay only files that you would also run as programs.
 
     Raises RecordingError if the file is not a recording, or if it lacks the environment or its arguments and they are
-    not passed; WorkerError if a worker failed before its rows had been compared; and the errors of ``make``.
+    not passed; WorkerError if a worker failed before all of its rows had been compared; and the errors of ``make``.
     """
     stored = recording if isinstance(recording, Recording) else Recording.load(recording)
     origin = stored.origin
@@ -140,7 +141,7 @@ def replay(
 
 
 def _spec_difference(recorded: RowSpec, now: RowSpec) -> Difference | None:
-    """Return the first difference between the recorded and the current numbers of agents and spaces, if any."""
+    """Return the first difference between recording and replay in the number of agents and the spaces, if any."""
     if recorded.agents_per_env != now.agents_per_env:
         return Difference(None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env))
     for agent_index in range(now.agents_per_env):
@@ -200,7 +201,10 @@ class _Replayer:
         return sum(self._num_rows), sum(self._targets)
 
     def _compared(self, env_id: int, step: int, tape: Tape, row: Row) -> Difference | None:
-        """Compare an environment's rows in a step with the recorded ones; return the first difference, if any."""
+        """Compare an environment's rows in a step with the recorded ones; return the first difference, if any.
+
+        Raises WorkerError if a worker failed and it is unknown which environment caused it.
+        """
         failure, crash = self._recording.failure, row.crash
         if step == tape.num_rows:
             assert failure is not None

@@ -1,4 +1,4 @@
-"""The recorded data of an environment's rows: small values unchanged, and a hash of each observation leaf."""
+"""The data that is recorded of an environment's rows: small values unchanged, and a hash of each observation leaf."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class Leaf(NamedTuple):
 
 
 class RowSpec(NamedTuple):
-    """The arrays of a row. leaves: the leaves of each agent's observation; one entry if all agents have equal ones."""
+    """The arrays in a row of an environment.
+
+    leaves: the leaves of each agent's observation, one entry per agent, or a single entry if all agents have the same.
+    """
 
     agents_per_env: int
     leaves: tuple[tuple[Leaf, ...], ...]  # one per agent, or one for all
@@ -63,7 +66,7 @@ class RowSpec(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """An episode that ended in a row. place: the agent's index, or ENV for the environment."""
+    """An episode that ended in a row. place: the agent's index, or ENV for an episode of the whole environment."""
 
     place: int
     total: float  # the sum of its rewards
@@ -71,9 +74,9 @@ class Episode(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """The reason why an environment has no row, as text that is the same on every backend.
+    """The reason why an environment has no row, with a text that is the same on every backend.
 
-    env_id: the environment that caused it, which may be another one in the same worker; None if it is unknown.
+    env_id: the environment that caused the crash, which may be another one in the same worker; None if it is unknown.
     traceback: the exception's traceback; "" for a dead worker.
     """
 
@@ -83,7 +86,7 @@ class Crash(NamedTuple):
 
     @classmethod
     def of(cls, cause: str) -> Crash:
-        """Parse ``info["restarted"]``, leaving out parts that depend on workers and memory addresses."""
+        """Parse ``info["restarted"]``; if it names an environment, leave out workers and addresses."""
         line, _, rest = cause.strip().partition("\n")
         match = _RAISED.match(line)
         if match is not None:
@@ -95,7 +98,7 @@ class Crash(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One environment's rows of one step: arrays over its agents, shaped as in a Batch, then values for all agents."""
+    """One environment's rows of one step: arrays over its agents, as in a Batch, then values for the environment."""
 
     observations: Array
     hashes: Array  # (agents, leaves) uint64: of the bytes of each leaf
@@ -109,7 +112,7 @@ class Row(NamedTuple):
 
 
 class Reader:
-    """A reader that splits batches into the rows of environments."""
+    """A reader that splits batches into the rows of single environments."""
 
     def __init__(self, vec: VecEnv) -> None:
         self.row_spec = RowSpec.of(vec)

@@ -63,15 +63,15 @@ def check_env(
     env_args, env_kwargs, wrap_kwargs: as in ``pufferlib.make``.
     num_steps: the length of the long rollout, which also stops after 5 s. The replays that compare trajectories have
         at most 200 steps.
-    only: the names of the checks to run, from CHECKS; all by default. The checks that they need run as well, but are
+    only: the names of the checks to run, from CHECKS; by default, all. The checks that these need run as well, but are
         not in the report.
-    before, after: called around each check, for live output; before receives its name, after its Result.
-    noted: called with a description at the start of each call of the environment, and with "" at its end.
+    before, after: called before and after each reported check, for live output, with the check's name and its Result.
+    noted: called with a description at the start of each call of the environment, and with "" at the call's end.
 
     An exception in the environment becomes a failed check. A crash ends this process, in which the environment runs;
     `puffer check` starts a separate process and reports the call that crashed or never returned. Raises RegistryError
-    for an unknown environment name, MissingExtra if its package is not installed, and PlanError for an unknown check
-    name.
+    for an unknown environment name, MissingExtra if the environment's package is not installed, and PlanError for an
+    unknown check name.
     """
     maker = creator(env)
     kwargs = dict(env_kwargs or {})
@@ -114,7 +114,8 @@ def _with_needs(names: Iterable[str]) -> set[str]:
 def _run(check: Check, context: CheckContext, causes: dict[str, str]) -> Result:
     """Run a check and return its result, or skip it if a check that it needs has failed or been skipped.
 
-    causes: maps each failed or skipped check to the failed check behind it (itself if it failed); updated.
+    causes: a mapping from each failed or skipped check to the failed check that is the cause (for a failed check,
+    itself), updated in place.
     """
     cause = next((causes[need] for need in check.needs if need in causes), None)
     if cause is not None:

@@ -53,7 +53,7 @@ def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **coun
 
 
 class Actor:
-    """A random policy for one environment. Its actions do not depend on the batches in which the rows arrive."""
+    """A random policy for one environment, whose actions do not depend on the batches in which the rows arrive."""
 
     def __init__(self, vec: VecEnv, entropy: list[int]) -> None:
         self._layouts = vec.observation_layouts
@@ -94,7 +94,7 @@ def _fitted(space: Space[Any], mask: Any) -> Any:
 
 
 def stacked(space: Space[Any], actions: list[Any]) -> Any:
-    """Stack samples of a space into one array, a row per sample; samples of a Tuple space into a tuple of arrays."""
+    """Stack samples of a space into an array with a row per sample; for a Tuple space, into a tuple of such arrays."""
     if isinstance(space, spaces.Tuple):
         return tuple(stacked(part, [action[i] for action in actions]) for i, part in enumerate(space.spaces))
     return np.stack(actions).astype(space.dtype)

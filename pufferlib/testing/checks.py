@@ -1,7 +1,7 @@
 """The conformance checks, one per property, ordered so that each follows the checks that it needs.
 
-A check takes a CheckContext and returns (status, text). It is reported as not applicable if a check that it needs has
-failed, so that reports name causes rather than consequences.
+A check takes a CheckContext and returns (status, text). It is not run, and is reported as not applicable, if a check
+that it needs has failed or was not run itself, so that reports name causes rather than consequences.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Verdict = tuple[Status, str]
 
 
 class Check(NamedTuple):
-    """A named check. needs: the names of the checks that it needs; if one of them has failed, it does not run."""
+    """A named check. needs: the names of the checks that must have run, without failing, before this one can run."""
 
     name: str
     needs: tuple[str, ...]
@@ -162,7 +162,7 @@ def ends(context: CheckContext) -> Verdict:
 
 @_check("runs")
 def agents(context: CheckContext) -> Verdict:
-    """Check that agents come and go by PettingZoo's rules, and that their masks always allow some agent an action."""
+    """Check that agents come and go by PettingZoo's rules, and that masks always allow at least one agent an action."""
     rollout = context.rollout
     if not rollout.num_alive:
         return "not applicable", "one agent" if rollout.num_steps else "no step was made"
@@ -285,7 +285,7 @@ def pickles(context: CheckContext) -> Verdict:
 
 @_check("pickles", "runs", "seeding")
 def processes(context: CheckContext) -> Verdict:
-    """Check that other processes, with other hash seeds, play the same trajectory."""
+    """Check that new processes, with different hash seeds, play the same trajectory as this one."""
     traces = []
     for result in context.replays:
         if result.trace is None:

@@ -1,4 +1,4 @@
-"""The data that the checks share, each item computed once, on first use."""
+"""The data that the checks share; each item is computed once, on first use."""
 
 from __future__ import annotations
 
@@ -37,13 +37,16 @@ class CheckContext:
 
     @functools.cached_property
     def replay_steps(self) -> int:
-        """The number of steps in each replay: num_steps, but from 8 to MAX_REPLAY_STEPS; fewer if steps are slow."""
+        """The number of steps in each replay: num_steps, but at least 8 and at most MAX_REPLAY_STEPS.
+
+        If steps are slow, the number is lower, down to 8.
+        """
         step_s = float(np.mean(self.rollout.step_s)) if self.rollout.step_s else 0.0
         return max(8, min(self.num_steps, MAX_REPLAY_STEPS, int(REPLAY_S / max(step_s, 1e-6))))
 
     @functools.cached_property
     def drawn(self) -> dict[str, set[str]]:
-        """The names of the calls that change each global generator, such as {"numpy.random": {"reset", "step"}}."""
+        """The names of the calls that draw from global generators, such as {"numpy.random": {"reset", "step"}}."""
         methods: dict[str, set[str]] = {}
         states: dict[str, Any] = {}
 
@@ -65,7 +68,7 @@ class CheckContext:
     def traces(self) -> dict[str, Trace]:
         """The traces of replays in this process, each of a new environment with the same actions.
 
-        "first" and "second" have the same seed and clock, "later" has another clock, "other seed" another seed.
+        "first" and "second" have the same seed and clock; "later" has a different clock, "other seed" a different seed.
         """
         return {
             "first": self._trace(self.seed, CLOCK),
@@ -84,7 +87,10 @@ class CheckContext:
 
     @functools.cached_property
     def leftovers(self) -> str | None:
-        """How reset(seed) after play first differs from reset(seed) of a new environment, or None if it does not."""
+        """The first difference between replays in an environment that has been played and in a new one, as text.
+
+        None if there is no difference.
+        """
         first = self.traces["first"]
         with fake_clock(*CLOCK):
             player = Player(self.subject)

@@ -1,4 +1,4 @@
-"""Find out why an observation does not fit its space, and compare observations."""
+"""Explain why an observation does not fit its space, and compare observations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Fault(NamedTuple):
 
 
 def find_fault(space: Space[Any], value: Any, path: str = "observation") -> Fault | None:
-    """Return the worst fault of an observation, or None if it fits its space. path: its name in the text."""
+    """Return the worst fault of an observation; None if it fits its space. path: the observation's name in the text."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping):
             return Fault("type", f"{path} should be a dict, and is {_described(value)}")
@@ -108,7 +108,7 @@ def _described(value: Any) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two observations are equal in every element; NaN equals NaN, and a list equals a tuple."""
+    """Return whether two observations have equal elements; NaN equals NaN, and a list may equal a tuple."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):

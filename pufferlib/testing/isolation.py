@@ -53,8 +53,8 @@ BOARD_NBYTES = 4096
 class IsolatedReport(NamedTuple):
     """The results of the checks in a separate process.
 
-    ended: whether a call hung or ended the process. stack: the lines of that call's traceback, outermost first, or
-    empty. printed: a record of the environment's output.
+    ended: whether the process crashed, or hung and was killed. stack: the lines of its traceback at that moment,
+    outermost first; empty if there is none. printed: a record of the environment's output.
     """
 
     report: Report
@@ -64,7 +64,10 @@ class IsolatedReport(NamedTuple):
 
 
 class Printed:
-    """A record of the environment's output: how many lines, and the last three. through: called with all output."""
+    """A record of the environment's output: the number of lines, and the last three.
+
+    through: called with all output as it arrives.
+    """
 
     def __init__(self, through: Callable[[str], object] | None = None) -> None:
         self.num_lines = 0
@@ -74,7 +77,7 @@ class Printed:
         self._begun = ""  # a line that has not ended yet
 
     def add(self, data: bytes, final: bool = False) -> None:
-        """Add output. final: no output follows, so count an unfinished last line."""
+        """Add output. final: whether no more output follows, so that an unfinished last line counts as a line."""
         text = self._decoder.decode(data, final)
         if self._through is not None and text:
             self._through(text)
@@ -96,14 +99,14 @@ class _Board:
         self._count = 0
 
     def note(self, call: str) -> None:
-        """Store the name of a call at its start, and "" at its end."""
+        """Store the call that is in progress: its name at its start, "" at its end."""
         name = call.encode("utf-8", "replace")[: BOARD_NBYTES - HEAD.size]
         self._count += 1
         self._memory[HEAD.size : HEAD.size + len(name)] = name
         HEAD.pack_into(self._memory, 0, self._count, len(name))
 
     def read(self) -> tuple[int, str]:
-        """Return how many calls have begun or ended, and the name of the call in progress, or ""."""
+        """Return how often a call has begun or ended, and the name of the call in progress, or ""."""
         count, nbytes = HEAD.unpack_from(self._memory, 0)
         return count, self._memory[HEAD.size : HEAD.size + nbytes].decode("utf-8", "replace")
 
@@ -122,12 +125,12 @@ def check_isolated(
     through: Callable[[str], object] | None = None,
     **arguments: Any,
 ) -> IsolatedReport:
-    """Run ``check_env`` in a separate process; return its report and its output.
+    """Run ``check_env`` in a separate process; return its report and a record of its output.
 
     env: a registered name. only, before, after, arguments: as in ``check_env``.
     step_timeout: the time limit, in seconds, for each call of the environment, including its creation and resets. If a
-        call takes longer or ends the process, its check fails and later checks do not run.
-    waiting: called repeatedly during a slow call, with its description and the seconds that it has taken so far.
+        call takes longer or ends the process, the current check fails and later checks do not run.
+    waiting: called repeatedly during a slow call, with the call's description and the seconds that it has taken so far.
     through: called with the output as it arrives.
 
     Raises PlanError if step_timeout is not above 0, and the errors of ``check_env`` (as RuntimeError if they cannot be
@@ -175,7 +178,7 @@ class _Play:
     def messages(
         self, printed: Printed, step_timeout: float, waiting: Callable[[str, float], None] | None
     ) -> Iterator[tuple[str, Any]]:
-        """Yield the process's messages until it ends; if it crashes or hangs, the last is ("ended", a description)."""
+        """Yield the process's messages until it ends; if it crashes or hangs, finally yield ("ended", description)."""
         last_read, since_s = (0, ""), time.monotonic()
         while True:
             ready = multiprocessing.connection.wait([self._channel, self._output, self._process.sentinel], POLL_S)
@@ -243,7 +246,10 @@ class _Play:
         return f"{call} has not returned after {limit_s:g} s{self._where()}; --step-timeout gives it longer"
 
     def _read_stack(self) -> None:
-        """Read the stack that the process wrote; keep the environment's frames, or all if pufferlib's is innermost."""
+        """Read the stack that the process wrote; keep the environment's innermost frames.
+
+        If the innermost frame is pufferlib's, all frames are kept.
+        """
         text = ESCAPE.sub(lambda match: chr(int(match[1][1:], 16)), self._stack_path.read_text(errors="replace"))
         frames = FRAME.findall(text)  # innermost first
         theirs = list(itertools.takewhile(lambda frame: is_foreign(frame[0]), frames))
@@ -259,7 +265,10 @@ class _Play:
         return "".join(f", in {name} ({Path(file).name}, line {number})" for file, number, name in self._frames[:1])
 
     def end(self, grace_s: float) -> int | None:
-        """Wait up to grace_s seconds for the process, kill it, and return its exit code; None if that is unknown."""
+        """Wait up to grace_s seconds for the process, kill it and its descendants, and return its exit code.
+
+        Returns None if the exit code is unknown or ``end`` has been called before.
+        """
         if self._death_fd is not None and self._death_fd < 0:
             return None
         exitcode = end_group(self._process, self._death_fd, grace_s)
@@ -314,7 +323,7 @@ def _serve(
     env: str,
     arguments: dict[str, Any],
 ) -> None:
-    """Check an environment, as the target of the process, and send its results through ``sender``."""
+    """Check an environment in the process that ``_playing`` starts, and send the results through ``sender``."""
     if leave is not None:
         leave()
     die_with_parent(life)

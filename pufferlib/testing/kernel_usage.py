@@ -1,4 +1,4 @@
-"""Report a kernel's registers, memory and concurrent blocks, from what NVRTC compiles without a device."""
+"""Report a kernel's registers, memory and concurrent blocks, by compiling it with NVRTC, without a device."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ HIDDEN = (64, 64)  # outputs of the network's hidden layers
 
 
 class KernelUsage(NamedTuple):
-    """The resources that a launch needs.
+    """The resources that a launch of a kernel needs.
 
-    shape: a ``cuda_ext.functions.Shape``. cubin: a ``cuda_ext.nvrtc.Cubin``. occupancy: a
-    ``cuda_ext.occupancy.Occupancy``.
+    num_agents: the number of agents per environment. observation_size: the number of elements of an observation. shape:
+    the launch's ``cuda_ext.functions.Shape``. cubin: the compiled kernel, a ``cuda_ext.nvrtc.Cubin``. occupancy: the
+    kernel's ``cuda_ext.occupancy.Occupancy``.
     """
 
     num_agents: int
@@ -39,7 +40,7 @@ class KernelUsage(NamedTuple):
 
 
 def architectures() -> tuple[str, list[str], list[str]]:
-    """Return NVRTC's version, and the architectures to report, such as "sm_90": those that it supports, then the rest.
+    """Return NVRTC's version, the architectures to report that it supports, such as "sm_90", and those it does not.
 
     Raises MissingExtra if NVRTC is not installed.
     """

@@ -54,7 +54,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """The result of a comparison; ``str(report)`` describes it."""
+    """The result of comparing a kernel with its reference; ``str(report)`` describes it."""
 
     name: str  # the kernel's name
     num_env_steps: int  # environment steps compared
@@ -93,13 +93,13 @@ def check_kernel(
 
     All rows, all state fields of the schema, and all infos (without times, and with floats to 9 digits) must be equal
     for ``num_steps`` steps of ``num_envs`` environments, in each of the autoreset modes "next_step" and "same_step". In
-    the second half of the steps or of the budget, each environment repeats its last actions with probability 1/2,
-    because random walks stay near their start.
+    the second half of the steps or of the budget, each environment repeats its last actions with probability 1/2 in
+    each step, because random walks stay near their start.
 
-    budget: seconds after which the comparison stops early, or None for no limit. Each mode gets half of it, counted
-        from its first reset, and plays at least one step.
-    after: called after each step with the autoreset mode, the number of steps compared in it so far, and num_steps;
-        also with 0 steps at the start of each mode, before environments are made and the kernel is compiled.
+    budget: the seconds after which the comparison stops early; by default, there is no limit. Each mode gets half of
+        the budget, counted from the mode's first reset, and plays at least one step.
+    after: called after each step with the autoreset mode, the number of its steps played so far, and num_steps; also
+        with 0 steps at the start of each mode, before environments are made and the kernel is compiled.
 
     Raises PlanError if num_steps or budget is not positive, and the errors of ``make``.
     """
@@ -179,7 +179,7 @@ def _differences(reference: VecEnv, kernel_vec: CUDA) -> Iterator[tuple[str, tup
 
 
 def _plain(value: Any) -> Any:
-    """Return infos for comparison: without times, and with floats rounded, because sums may add in another order."""
+    """Return infos without times and with rounded floats, because kernel and reference may sum in different orders."""
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items() if name != "t"}
     if isinstance(value, np.ndarray):
@@ -199,7 +199,7 @@ def _first(name: str, expected: Array, actual: Array) -> Iterator[tuple[str, tup
 def _difference(
     reference: VecEnv, mode: str, step: int, name: str, index: tuple[int, ...], expected: Any, actual: Any
 ) -> Difference:
-    """Return a Difference for what ``_differences`` yields, with a row number converted to environment and agent."""
+    """Return the Difference for a result of ``_differences``; convert a row's index to an environment and an agent."""
     if name in ROWS:
         index = (*divmod(index[0], reference.agents_per_env), *index[1:])
     env_id, agent_index, names = index[0], index[1:2], reference.agent_names

@@ -11,9 +11,9 @@ __all__ = ["require_api"]
 
 
 def require_api(make: Callable[[], Any], num_steps: int) -> None:
-    """Run PettingZoo's API and seed tests, for num_steps cycles each, on the environments that ``make`` returns.
+    """Run PettingZoo's API and seed tests, for num_steps cycles each, on environments that ``make`` creates.
 
-    Raises AssertionError if a test fails, and any exception of the environment.
+    Raises AssertionError if a test fails, and any exception that an environment raises.
     """
     env = make()
     parallel_api_test(env, num_cycles=num_steps)

@@ -1,4 +1,4 @@
-"""Play an environment with random actions that its masks allow, and return its raw and its wrapped observations."""
+"""Play an environment with random actions that its masks allow, and return the raw and the flat observations."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def ignore_call(call: str) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """The environment under test: its creator, and the arguments for making and wrapping it.
+    """The environment under test: its creator, and the arguments with which it is created and wrapped.
 
-    noted: called with a description at the start of each call of the environment, and with "" at its end; not pickled.
+    noted: called with a description at the start of each call of the environment, and with "" at the call's end; not
+    pickled.
     """
 
     creator: Callable[..., Any]
@@ -92,9 +93,9 @@ class Moment(NamedTuple):
 
 
 class Player:
-    """An environment and its random actions, which depend only on ``start_actions(seed)`` and on the action masks.
+    """A player of an environment; its random actions depend only on ``start_actions(seed)``, spaces and action masks.
 
-    before, after: called around each reset and step of the environment; after receives the name of the method.
+    before, after: called before and after each reset and step of the environment; after receives the method's name.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Player:
     def _watched(self, env: Any) -> Any:
         """Replace env's reset and step with versions that also store their results in ``_returned``.
 
-        Return env, or a proxy if its methods cannot be replaced.
+        Returns env, or a proxy if the methods of env cannot be replaced.
         """
 
         def watch(name: str) -> Callable[..., Any]:
@@ -164,7 +165,7 @@ class Player:
         return own_space(space(agent) if self.multi_agent else space)
 
     def decoded(self, agent: Any, row: Any) -> Any:
-        """Decode an agent's flat row, without the leaves that emulation has added to its observation."""
+        """Decode an agent's flat row, without the leaves that emulation has added to the observation."""
         layout, raw = self.layout(agent), self.raw_space(agent)
         sample = layout.decode(row)
         inner = layout.space
@@ -187,7 +188,7 @@ class Player:
     def step(self, agents: Sequence[Any] | None = None) -> Moment:
         """Play one step, and return its moment.
 
-        agents: the agents that act; by default all that are alive, and then the episode must not be over.
+        agents: the agents that act; by default, all that are alive, in which case the episode must not be over.
         """
         actions = {agent: self._action(agent) for agent in (self._alive if agents is None else agents)}
         action = actions if self.multi_agent else actions[None]
@@ -202,7 +203,7 @@ class Player:
         return self._moment({None: observation}, {None: float(reward)}, *flags, {None: info}, seconds)
 
     def close(self) -> None:
-        """Close the environment, ignoring errors, because a separate check covers closing."""
+        """Close the environment, and ignore exceptions, because a separate check covers closing."""
         with contextlib.suppress(Exception), self._subject.noting("close()"):
             self.env.close()
 
@@ -271,7 +272,7 @@ class _Delegate:
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Draw a sample that mask allows from a space; ignore a mask that is None or that the space does not support."""
+    """Draw a sample that mask allows from a space; ignore a mask that is None or does not fit the space."""
     if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):
@@ -295,7 +296,7 @@ Trace = list[Tick]
 def replay(player: Player, seed: int, num_steps: int, action_seed: int | None = None) -> Trace:
     """Return a trace of num_steps entries: a seeded reset, then steps, with unseeded resets after episodes and halfway.
 
-    action_seed: the seed of the actions; by default seed.
+    action_seed: the seed of the actions; by default, the same as ``seed``.
     """
     player.start_actions(seed if action_seed is None else action_seed)
     moment = player.reset(seed)

@@ -1,4 +1,4 @@
-"""Replay an environment in new interpreters with chosen hash seeds."""
+"""Replay an environment in new Python processes with chosen hash seeds."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ with open(sys.argv[1], "rb") as file:
 class ReplayResult(NamedTuple):
     """The result of a replay in another process.
 
-    stage: the last stage that it reached: "started", "loaded" (the creator), "played" (trace is set), "stepped" (a step
-    after an episode's end; after_end describes its effect) or "finished". error: why it ended early, or "".
+    stage: the last stage that the replay reached: "started", "loaded" (the creator is loaded), "played" (trace is set),
+    "stepped" (a step was tried after an episode's end; after_end describes its effect, or is None if no episode ended)
+    or "finished". error: why the replay ended early; "" if it did not.
     """
 
     stage: str
@@ -45,7 +46,7 @@ class ReplayResult(NamedTuple):
 def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds: Sequence[int]) -> list[ReplayResult]:
     """Replay an environment, and step it after an episode's end, in a new process per hash seed; return the results.
 
-    The processes run at the same time.
+    hash_seeds: the processes' values of PYTHONHASHSEED. The processes run in parallel.
     """
     payload = transfer.dumps((subject, seed, num_steps))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -89,7 +90,7 @@ def _result_of(process: subprocess.Popen[bytes], result: str) -> ReplayResult:
 
 
 def serve(payload: bytes, result: str) -> None:
-    """Run the replay in the process that ``replay_in_processes`` starts; write each stage to the file ``result``."""
+    """Run a replay in a process that ``replay_in_processes`` has started; write each stage to the file ``result``."""
     warnings.simplefilter("ignore")
     with open(result, "wb") as file:
 
@@ -113,7 +114,7 @@ def serve(payload: bytes, result: str) -> None:
 
 
 def _step_after_end(player: Player, num_steps: int) -> str | None:
-    """Play to an episode's end, step once more, and describe the effect; return None if no episode ended."""
+    """Play to an episode's end, step once more, and describe the effect; return None if no episode ends in time."""
     moment = player.reset()
     for _ in range(num_steps):
         last, moment = moment, player.step()

@@ -18,7 +18,7 @@ class Result:
     """The result of one check.
 
     status: "passed", "failed", "warning" (pufferlib copes, but other libraries may not) or "not applicable".
-    text: an explanation, with the remedy if the check did not pass; may be "".
+    text: an explanation, with a remedy if there is a problem; may be "".
     """
 
     name: str  # the check's name
@@ -44,12 +44,12 @@ class Report:
 
     @property
     def failures(self) -> tuple[Result, ...]:
-        """The checks that failed."""
+        """The results of the checks that failed."""
         return tuple(result for result in self if result.status == "failed")
 
     @property
     def warnings(self) -> tuple[Result, ...]:
-        """The checks that passed with a warning."""
+        """The results of the checks that ended with a warning."""
         return tuple(result for result in self if result.status == "warning")
 
     @property

@@ -1,4 +1,4 @@
-"""The long rollout: play random steps across episodes, and check everything that the environment returns."""
+"""The long rollout: play random steps over several episodes, and check everything that the environment returns."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ MAX_PICKLED = 100  # pickling infos may cost more than the steps
 class Rollout:
     """The results of a rollout.
 
-    faults: a sentence about the first fault of each kind. The kinds are "type", "shape", "cast" and "range" of
+    faults: a description of the first fault of each kind. The kinds are "type", "shape", "cast" and "range" for
     observations, as in ``find_fault``; "round trip"; "outcome" (rewards, infos); "live" (observations that the next
-    step overwrites); "agents"; and "odd agents" for faults in agents that emulation corrects.
+    step or reset overwrites); "agents"; and "odd agents" for departures from PettingZoo's rules that pufferlib copes
+    with. step_s, reset_s: the duration of each step and reset.
     """
 
     num_steps: int = 0
@@ -48,7 +49,7 @@ class Rollout:
 
 
 def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
-    """Play num_steps steps, or as many as TIME_LIMIT_S allows, and return the results."""
+    """Play num_steps steps, or as many as fit into TIME_LIMIT_S, and return the results."""
     rollout = Rollout()
     player = Player(subject)
     try:
@@ -116,7 +117,7 @@ def _look_at(rollout: Rollout, player: Player, moment: Moment, where: str) -> No
 
 
 def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observation: Any, where: str) -> bool:
-    """Record the fault of an observation; return whether it has one."""
+    """Record the worst fault of an observation, if it has any; return whether it does."""
     if observation is None:
         return False
     fault = find_fault(player.raw_space(agent), observation, f"{_of(agent)}observation")
@@ -126,13 +127,13 @@ def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observati
 
 
 class _OverwriteCheck:
-    """A detector of observations that are overwritten later; it keeps copies of the last moment's observations."""
+    """A detector of observations that are overwritten later, which stores copies of the last moment's observations."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Any, Any]] = []
 
     def compare(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Record a fault if the last moment's observations have changed; then copy those of this one."""
+        """Record a fault if the last moment's observations have changed; then copy this moment's observations."""
         if not all(same(observation, copied) for observation, copied in self._pairs):
             rollout.note("live", f"the observation before was overwritten{where}")
         self._pairs = [(observation, copy_value(observation)) for observation in moment.raw.values()]
@@ -148,7 +149,7 @@ class _Population:
         self._ended: set[Any] = set()
 
     def look_at(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Record the faults of agents that are alive or have ended, and of their action masks."""
+        """Record faults in the sets of agents that are alive and that have ended, and in the action masks."""
         alive, raw = set(moment.agents), self._player.raw
         if alive:
             rollout.num_alive.add(len(alive))
@@ -189,7 +190,10 @@ class _Population:
             rollout.note("agents", f"agent {agent!r} is alive and was given no observation{where}")
 
     def _is_able(self, rollout: Rollout, moment: Moment, agent: Any, where: str) -> bool:
-        """Return whether an agent's mask allows an action; True without a mask. Record a mask of the wrong shape."""
+        """Return whether an agent's mask allows an action; record a mask of the wrong shape.
+
+        Returns True without a mask, and for a space other than Discrete.
+        """
         info = moment.infos.get(agent)
         mask = info.get(ACTION_MASK) if isinstance(info, dict) else None
         space = self._player.env.action_space(agent)

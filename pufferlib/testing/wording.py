@@ -24,12 +24,12 @@ def shown_space(space: Any) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message; a WorkerError's other lines are a traceback."""
+    """Return the first line of an error's message, which leaves out the traceback in a WorkerError's."""
     return str(error).strip().partition("\n")[0]
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception as text, with the innermost line outside pufferlib from its traceback."""
+    """Return an exception as text, with the file and line number of its innermost frame outside pufferlib."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_foreign(frame.filename)]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     message = first_line(error)

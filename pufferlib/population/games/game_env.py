@@ -19,10 +19,10 @@ __all__ = ["GameEnv"]
 class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PettingZoo environment that plays a game turn by turn. All players have a row in each step, but only one acts.
 
-    game: a name for ``load_game``, or a Game.
+    game: a Game, or its name for ``load_game``.
     observation: "tensor", the game's information state tensor or, if it has none, its observation tensor; or "index",
         the number of the information state (``SequenceForm.index``; 0 for players who do not act), which ``Tabular``
-        reads. By default, "tensor" if the game has one, else "index".
+        reads. By default, "tensor" if the game has either tensor, else "index".
     render_mode: if "ansi", ``render`` returns the game's state as text, including information that is hidden from
         players.
 

@@ -3,7 +3,7 @@
 A sequence is the list of a player's own actions on the way to a node. A plan (realization plan) is an array of the
 probabilities of a player's sequences. A table (behaviour strategy) is an array of the probabilities of each action in
 each information state.
-Payoffs are linear in each player's plan, so a mixture of policies is the average of their plans.
+Payoffs are linear in each player's plan, so a mixture of policies is equivalent to the weighted average of their plans.
 Source: von Stengel, "Efficient computation of behavior strategies", Games and Economic Behavior 14, 1996.
 """
 
@@ -42,13 +42,13 @@ class _Level:
 
 
 class SequenceForm:
-    """A game of any number of players with perfect recall, enumerated once.
+    """The sequence form of a game with perfect recall, for any number of players.
 
     num_states: the number of information states of all players together. num_actions: the number of distinct actions.
-    index: maps (player, information state) to a row of tables. num_sequences: each player's number of sequences. legal:
-    bool (num_states, num_actions), the legal actions. max_nodes: the largest number of nodes that the game's tree may
-    have. Raises PlanError for a larger tree, before enumerating it if random play shows its size; for a game in which a
-    player forgets earlier actions; and for max_nodes below 1.
+    index: a mapping from (player, information state) to a row of tables. num_sequences: each player's number of
+    sequences. legal: bool (num_states, num_actions), the legal actions. max_nodes: the largest number of nodes that the
+    game's tree may have. Raises PlanError for a larger tree, before enumerating it if random play shows its size; for a
+    game in which a player forgets earlier actions; and for max_nodes below 1.
     """
 
     def __init__(self, game: Game, *, max_nodes: int = MAX_NODES) -> None:
@@ -135,7 +135,7 @@ class SequenceForm:
         return plan
 
     def table(self, player: int, plan: Array) -> Array:
-        """Return a table that plays a player's plan, and is uniform in unreached and other players' states."""
+        """Return a table that plays a player's plan; it is uniform in states that are unreached or other players'."""
         table = self.uniform()
         for states, parents, sequences in self._arrays[player]:
             reached = plan[parents] > 0
@@ -163,10 +163,10 @@ class SequenceForm:
         return self._sums(self._weighted_returns, plans)
 
     def wins(self, plans: Sequence[Array]) -> Array:
-        """Return the probability that a player gets more than another, for all pairs and combinations of plans.
+        """Return the probability that the first of two players gets more, for all pairs and combinations of plans.
 
-        A draw counts as half. The shape is (num_players, num_players, n_0, n_1, …). plans: see ``payoffs``, also for
-        the largest number of players.
+        A draw counts as half. The shape is (num_players, num_players, n_0, n_1, …). plans: see ``payoffs``, which has
+        the same limit of 8 players.
         """
         first, second = np.triu_indices(self.num_players, 1)
         wins_by_pair = pairwise_wins(self._returns.T)[:, first, second].T * self._chances  # (pairs, leaves)
@@ -214,7 +214,7 @@ class SequenceForm:
         return float(values[ROOT]), plan
 
     def nash_conv(self, plans: Sequence[Array]) -> float:
-        """Return the sum of what each player alone could gain by a best response; it is 0 only in Nash equilibria.
+        """Return the sum of what each player could gain, alone, by a best response; it is 0 only in Nash equilibria.
 
         Equals OpenSpiel's ``nash_conv``; OpenSpiel's ``exploitability`` is this divided by the number of players.
         """
@@ -223,7 +223,7 @@ class SequenceForm:
 
 
 def _require_small(game: Game, max_nodes: int) -> None:
-    """Raise PlanError if random play shows that the tree is larger. Source: Knuth, Math. Comp. 29, 1975."""
+    """Raise PlanError if random play shows that a tree exceeds max_nodes. Source: Knuth, Math. Comp. 29, 1975."""
     rng, num_large = random.Random(0), 0
     for _ in range(PROBES):
         num_large += _probe(game, rng, MARGIN * max_nodes) > MARGIN * max_nodes
@@ -232,9 +232,9 @@ def _require_small(game: Game, max_nodes: int) -> None:
 
 
 def _probe(game: Game, rng: random.Random, limit: int) -> int:
-    """Estimate the number of a tree's nodes from one random line of play, as if all lines branched like it.
+    """Estimate the number of nodes in a tree from one random line of play, as if all lines branched in the same way.
 
-    Stops as soon as the estimate is above ``limit``.
+    Stops as soon as the estimate exceeds ``limit``.
     """
     state = game.new_initial_state()
     nodes = width = 1

@@ -16,9 +16,10 @@ __all__ = ["Logits", "Tabular"]
 
 
 class Tabular(nn.Module):
-    """A policy that plays a table of ``SequenceForm`` in ``GameEnv(game, observation="index")``.
+    """A policy that plays with fixed probabilities in ``GameEnv(game, observation="index")``.
 
-    Its only weights are ``table``, float64 (num_states, num_actions): the probabilities of actions, uniform at first.
+    Its only weights are ``table``, float64 (num_states, num_actions): the probabilities of the actions in each
+    information state, as in a table of ``SequenceForm``, uniform over all actions at first.
     """
 
     table: Tensor
@@ -39,8 +40,8 @@ class Tabular(nn.Module):
 class Logits(nn.Module):
     """A trainable policy with a logit (or Q-value) for each action, and a value, in each information state.
 
-    All of them are 0 at first. The policy plays in ``GameEnv(game, observation="index")`` and does not generalise
-    between states.
+    All logits and values are 0 at first. The policy plays in ``GameEnv(game, observation="index")`` and does not
+    generalise between states.
     """
 
     def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any]) -> None:

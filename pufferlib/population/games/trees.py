@@ -14,7 +14,7 @@ CHANCE, OVER = -1, -4  # current_player() of chance nodes and of terminal ones, 
 
 
 class State(Protocol):
-    """A node of a game tree. Its methods are named as in OpenSpiel, whose states can be used as nodes directly."""
+    """A node of a game tree. Its methods are those of OpenSpiel's states, which can be used as nodes directly."""
 
     def is_terminal(self) -> bool: ...
     def is_chance_node(self) -> bool: ...
@@ -27,7 +27,7 @@ class State(Protocol):
 
 
 class Game(Protocol):
-    """A game that has a tree. Its methods are named as in OpenSpiel, whose games can be used directly."""
+    """A game that has a tree. Its methods are those of OpenSpiel's games, which can be used directly."""
 
     def new_initial_state(self) -> Any: ...
     def num_players(self) -> int: ...
@@ -38,8 +38,8 @@ def load_game(name: str) -> Game:
     """Return a game by its name: "kuhn_poker" or "leduc_poker", both for two players, or any OpenSpiel game.
 
     Simultaneous games are converted to turn-based ones with hidden moves. Raises RegistryError for an unknown name,
-    with the nearest known one if there is one; without OpenSpiel, raises MissingExtra unless the name resembles the
-    two.
+    with a similar name if there is one. Without OpenSpiel, raises MissingExtra for all names except these two and
+    similar ones.
     """
     for game_class in (KuhnPoker, LeducPoker):
         if name == game_class.name:
@@ -102,7 +102,7 @@ class _Poker:
         return type(self)(self.cards, (*earlier, (*current, action)))
 
     def information_state_string(self, player: int) -> str:
-        """Return what a player can see: the player's card, the public one, and all actions."""
+        """Return the information that a player can see, as text: the player's card, the public card and all actions."""
         cards = (self.cards[player : player + 1], self.cards[2:])
         return f"{cards}{self.played}"
 
