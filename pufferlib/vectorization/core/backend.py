@@ -79,7 +79,8 @@ class Backend(ABC):
     def close(self, grace_s: float = CLOSE_S) -> list[Message]:
         """Close all environments and end the workers, by force after grace_s seconds; return the last messages.
 
-        It is safe to call this again, even after Ctrl-C has interrupted it. No other method is called afterwards.
+        It is safe to call this again, even after Ctrl-C has interrupted it. Afterwards only this method, ``kill``, and
+        ``poll``, which then returns no messages, may be called.
         """
 
 

@@ -1,4 +1,4 @@
-"""The parameters of ``make`` and of the VecEnv classes, which the docstring of ``make`` explains."""
+"""The parameters of ``make``, ``Serial``, ``Pool`` and the like, which the docstring of ``make`` explains."""
 
 # Without `from __future__ import annotations`: see pufferlib/util/parameters.py.
 
@@ -17,7 +17,7 @@ class _BackendParameter(TypedDict, total=False):
 
 
 class VecEnvParameters(TypedDict, total=False):
-    """The parameters of each VecEnv class, apart from ``env``."""
+    """The parameters of ``Serial``, ``Pool`` and the like, apart from ``env``."""
 
     num_envs: int | None
     num_workers: int | None
