@@ -237,8 +237,7 @@ class League:
 def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
     """Return the learner's margins over random play and over its oldest version in each seat, keyed by name.
 
-    A margin is the learner's mean return in a seat minus that of the opponent in the same seat, each over at least
-    VERSUS_EPISODES episodes. The opponent plays all other seats.
+    Each is the learner's mean return in a seat minus the opponent's there, over VERSUS_EPISODES episodes or more.
     """
     pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
     chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}
