@@ -337,8 +337,8 @@ class WorkerVecEnv(VecEnv):
         A call in progress in another thread raises ClosedError there. grace_s: how many seconds workers may take before
         they are killed.
         """
+        self._fast_path = None  # first, so that another thread's next call finds that this is closed
         messages = self._workers.close(grace_s)
-        self._fast_path = None
         self._claims.release()
         if self._workers.left_open:
             self._finalizer.atexit = False  # exit must not wait for a thread that may never return
