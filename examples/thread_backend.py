@@ -84,7 +84,7 @@ class ThreadBackend(Backend):
         return self.poll(0)
 
 
-Threads = BackendKind("threads", "Threads", ThreadBackend, first_finished=True)
+Threads = BackendKind("threads", "Threads", ThreadBackend, doc="Workers are threads.", first_finished=True)
 
 
 def main() -> None:

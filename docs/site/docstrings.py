@@ -99,5 +99,9 @@ class Docstrings(griffe.Extension):
             cls.docstring.value = as_list(cls.docstring.value, None)
 
     def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        for argument in getattr(attr.value, "arguments", ()):  # of a BackendKind, which is called like a class
+            if isinstance(argument, griffe.ExprKeyword) and argument.name == "doc":
+                doc = ast.literal_eval(str(argument.value))
+                attr.docstring, attr.value = griffe.Docstring(as_list(doc, None), parent=attr), None
         if attr.docstring is None and (comment := comment_of(attr)):
             attr.docstring = griffe.Docstring(comment, parent=attr)

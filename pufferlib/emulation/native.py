@@ -23,7 +23,6 @@ from pufferlib.util.annotations import Array
 __all__ = ["NativeEnv", "NativeRow", "NativeRows", "native_rows"]
 
 Check = Literal["first", "always"]
-_CONTAINERS = frozenset((dict, list, tuple))  # infos of these types that are empty are not passed to infos_by_agent
 
 
 def native_rows(env: PufferEnv, *, check: Check = "first") -> RowEnv:
@@ -201,10 +200,7 @@ class NativeRow(_Native):
             self._length += 1
         else:
             self._reward = 0.0
-        if infos is None or (type(infos) in _CONTAINERS and not infos):
-            self.infos = []
-        else:
-            self.infos = infos_by_agent(env, infos)
+        self.infos = infos_by_agent(env, infos)
         if over and acted:
             info = self.infos[0][1] if self.infos else {}
             info["env"] = True
@@ -278,10 +274,7 @@ class NativeRows(_Native, HeldRows):
             self._check()
             self._check_step = self._always
         self._tick += 1
-        if result is None or (type(result) in _CONTAINERS and not result):
-            self.infos = []
-        else:
-            self.infos = infos_by_agent(env, result)
+        self.infos = infos_by_agent(env, result)
         if (
             before is None
             and not np.count_nonzero(env.terminations)

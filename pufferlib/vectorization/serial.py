@@ -83,5 +83,9 @@ def make_backend(
     return SerialBackend(task(0, range(plan.num_envs)))
 
 
-Serial = BackendKind("serial", "Serial", make_backend)
-"""A VecEnv whose environments run in this process, each stepped as soon as its action is sent."""
+Serial = BackendKind(
+    "serial",
+    "Serial",
+    make_backend,
+    doc="""A VecEnv whose environments run in this process, each stepped as soon as its action is sent.""",
+)

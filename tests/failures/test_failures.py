@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from matrix import covering
 from mock_envs import FaultyEnv, HashEnv, fails_in_init
@@ -269,3 +271,22 @@ def test_a_worker_that_hangs_does_not_hang_close() -> None:
         vec.close()
     assert any("was killed" in str(warning.message) for warning in caught)
     vec.close()
+
+
+@pytest.mark.parametrize("part", ["attach_slab", "Recovery", "StepWatchdog", "Dispatcher", "WorkerVecEnv"])
+@pytest.mark.parametrize("backend", PARALLEL)
+def test_an_interrupt_late_in_make_leaves_no_worker(backend: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    before = set(psutil.Process().children()), num_fds()
+    with monkeypatch.context() as patch:
+        patch.setattr(f"pufferlib.vectorization.driver.factory.{part}", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pufferlib.make(HashEnv, backend=backend, num_envs=2, num_workers=2)
+    gc.collect()
+    assert (set(psutil.Process().children()), num_fds()) == before
+
+
+def num_fds() -> int:
+    return psutil.Process().num_fds()

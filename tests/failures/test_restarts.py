@@ -20,6 +20,7 @@ from mock_envs import FaultyEnv, HashEnv
 from shadow import Shadow
 
 import pufferlib
+from pufferlib.vectorization.driver.dispatcher import Dispatcher
 
 # An error that came behind the last batch is told by close.
 pytestmark = [pytest.mark.beside, pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")]
@@ -151,6 +152,26 @@ def test_environments_that_waited_while_their_worker_died_crash_at_their_next_ac
             shadow.send(np.zeros(batch_size, np.int64))
             shadow.recv()
         assert vec.restarts == [0, 0, 1, 1, 0, 0]
+
+
+def test_a_reset_sleeps_while_a_new_worker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is in flight, and the starting worker is not asleep yet: whoever waits for it leaves it the core."""
+    pump, num_pumps = Dispatcher.pump, 0
+
+    def counted(self: Dispatcher, *args: Any, **kwargs: Any) -> bool:
+        nonlocal num_pumps
+        num_pumps += 1
+        return pump(self, *args, **kwargs)
+
+    with make("pool", env=HashEnv, num_envs=2, num_workers=2, context="spawn") as vec:
+        vec.reset()
+        os.kill(vec._workers.pids[0], signal.SIGKILL)
+        with contextlib.suppress(pufferlib.CallError):  # how it is noticed
+            vec.call("pid")
+        monkeypatch.setattr(Dispatcher, "pump", counted)
+        began_s = time.monotonic()
+        vec.reset()
+        assert num_pumps < 100 + 2000 * (time.monotonic() - began_s)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -7,6 +7,8 @@ import copy
 import functools
 import gc
 import itertools
+import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -430,3 +432,15 @@ def test_another_thread_may_change_what_is_searched(value: Any) -> None:
     else:
         (value if isinstance(value, dict) else value.keywords)["c"] = 3
     assert num_parts + len([*parts]) == (3 if isinstance(value, functools.partial) else 2)
+
+
+def test_a_large_structure_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A creator may read a table of millions of entries, of which only the first are searched."""
+    monkeypatch.setattr("pufferlib.vectorization.core.sharing.MOST", 10)
+    value = dict.fromkeys(range(300_000))
+    tracemalloc.start()
+    try:
+        assert len([*parts_of(value)]) == 10
+        assert tracemalloc.get_traced_memory()[1] < sys.getsizeof(value) / 10
+    finally:
+        tracemalloc.stop()

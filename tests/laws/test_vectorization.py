@@ -20,6 +20,7 @@ from mock_envs import HashEnv, HashPopulation, NestedHashEnv, TagEnv
 
 import pufferlib
 from pufferlib import _native
+from pufferlib.vectorization.driver.dispatcher import Dispatcher
 
 pytestmark = pytest.mark.beside
 
@@ -261,6 +262,21 @@ if _native.available:
                 if called == expected:
                     break
         assert called == expected
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_a_pause_within_recv_ends_no_wait(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Here no message comes later on serial, and a look is due again at once."""
+        kill = Dispatcher._kill_overdue
+
+        def paused(self: Dispatcher) -> None:
+            time.sleep(0.15)  # longer than nobody looks
+            kill(self)
+
+        with pufferlib.make(HashEnv, backend=backend, num_envs=2, num_workers=2, seed=1) as vec:
+            vec.reset()
+            vec._fast_path = None  # the general path
+            monkeypatch.setattr(Dispatcher, "_kill_overdue", paused)
+            assert vec.step(np.zeros(2, np.int64))[0].shape[0] == 2
 
     def test_after_a_pause_the_batch_comes_first_and_a_look_at_the_sockets_next() -> None:
         with pufferlib.make(functools.partial(Quiet, mean_length=10**6), num_envs=2) as vec:

@@ -392,6 +392,31 @@ def test_impossible_arguments_are_named(kwargs: Any, says: str) -> None:
     assert not actors()
 
 
+class Closes(HashEnv):
+    """Its ``close`` leaves a file."""
+
+    def __init__(self, folder: Path, env_index: int) -> None:
+        super().__init__()
+        self.file = folder / str(env_index)
+
+    def close(self) -> None:
+        self.file.touch()
+
+
+@pytest.mark.parametrize("local_workers", [0, 1], ids=["actor", "process"])
+def test_environments_are_closed_if_make_fails_once_they_are_made(
+    local_workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*args: object, **kwargs: object) -> None:
+        raise pufferlib.PlatformError("no memory")
+
+    in_processes(monkeypatch, local_workers)
+    monkeypatch.setattr("pufferlib.vectorization.driver.factory.attach_slab", refuses)
+    with pytest.raises(pufferlib.PlatformError, match="no memory"):
+        pufferlib.make(functools.partial(Closes, tmp_path), backend="ray", num_envs=2, num_workers=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
 @pytest.mark.parametrize(
     ("number", "error", "says"),
     [

@@ -49,9 +49,9 @@ class BackendKind:
 
     backend: its name in ``make``. title: its name in error messages. make_backend: a function
     ``(plan, task, *, context, entropy, **backend_kwargs)`` that returns the Backend; ``task(worker, share)`` returns a
-    worker's WorkerTask. backend_arguments: the keys that backend_kwargs may have besides "telemetry". first_finished:
-    whether batches hold the first environments to finish, rather than the first sent. ``isinstance(vec, kind)`` is True
-    for a VecEnv with this kind of backend.
+    worker's WorkerTask. backend_arguments: the keys that backend_kwargs may have besides "telemetry". doc: the
+    docstring of the new object. first_finished: whether batches hold the first environments to finish, rather than the
+    first sent. ``isinstance(vec, kind)`` is True for a VecEnv with this kind of backend.
     """
 
     def __init__(
@@ -61,8 +61,10 @@ class BackendKind:
         make_backend: Function,
         backend_arguments: tuple[str, ...] = (),
         *,
+        doc: str,
         first_finished: bool = False,
     ) -> None:
+        self.__doc__ = doc
         self.backend, self.__name__, self._make_backend = backend, title, make_backend
         self.backend_arguments, self.first_finished = backend_arguments, first_finished
 
@@ -132,6 +134,7 @@ class BackendKind:
                 recording=parts.recording,
                 batches=parts.batches,
                 infos=parts.infos,
+                action_values=parts.action_values,
                 claims=claims,
                 plan=plan,
                 env_spec=env_spec,
@@ -154,6 +157,7 @@ class Parts(NamedTuple):
     batches: Batches
     infos: PendingInfos
     recording: Recording
+    action_values: list[ActionValues]  # of each component of the action space
     scheduler: Scheduler
 
 
@@ -204,6 +208,7 @@ def attach_slab(
         tensors.pin(slab.memory)
     batches, infos = Batches(slab, plan, copy=copy, debug=debug, tensors=tensors), PendingInfos(ring)
     recording = Recording(slab.timing_arrays, workers.pids)
+    action_values = [ActionValues(space) for space in components]
     scheduler: Scheduler
     if ring is None:
         scheduler = PortableScheduler(slab, batches, infos, plan.batch_size, first_finished=first_finished)
@@ -214,11 +219,11 @@ def attach_slab(
             infos,
             ring,
             workers,
-            [ActionValues(space) for space in components],
+            action_values,
             first_finished=first_finished,
             disabled=disabled,
             spin=backend.spin,
             play=backend.player() if isinstance(backend, InPlace) else None,
             parent_times=recording.parent_times,
         )
-    return Parts(slab, ring, batches, infos, recording, scheduler)
+    return Parts(slab, ring, batches, infos, recording, action_values, scheduler)

@@ -28,9 +28,9 @@ class Scheduler(ABC):
     last_slots: the environments of the last batch, None before the first, and their slots. num_coming: the number of
     environments that were sent an action or reset and whose rows have not been received. num_ready: the number of these
     that have finished. settled: whether no environment is in flight, and every message that came with rows has been
-    handled. held: whether some environments must not receive a plain step; while it is True, the fast path is disabled.
-    stuck_reason: why only a reset of all environments helps, or "". fast_path: the compiled FastPath; None on the
-    portable path.
+    handled. overdue: whether it is time to look for dead workers, even while rows keep arriving. held: whether some
+    environments must not receive a plain step; while it is True, the fast path is disabled. stuck_reason: why only a
+    reset of all environments helps, or "". fast_path: the compiled FastPath; None on the portable path.
     """
 
     states: bytearray

@@ -37,7 +37,6 @@ from pufferlib.vectorization.core.messages import (
     Request,
     Reset,
     ResetOrder,
-    action_spaces,
     failure_texts,
     summary_of,
 )
@@ -77,6 +76,7 @@ class WorkerVecEnv(VecEnv):
         infos: PendingInfos,
         recording: Recording,
         batches: Batches,
+        action_values: list[ActionValues],
         claims: Claims,
         plan: Plan,
         env_spec: EnvSpec,
@@ -90,8 +90,7 @@ class WorkerVecEnv(VecEnv):
         self._dispatcher, self._infos, self._recording = dispatcher, infos, recording
         self._batches, self._claims, self._plan = batches, claims, plan
         self._slab, self._tensors = batches.slab, batches.tensors
-        self._action_values = [ActionValues(space) for space in action_spaces(env_spec)]
-        self._action_arrays = self._slab.actions_by_env
+        self._action_values, self._action_arrays = action_values, self._slab.actions_by_env
         self._errors = dispatcher.errors
         self._in_order = list(range(plan.num_envs))
         self._only_resets = False  # only a partial reset is in flight, so recv fills the rest of the batch

@@ -379,16 +379,27 @@ def make_backend(
     return ProcessBackend(tasks, context=context, entropy=entropy, worker_threads=worker_threads, spin=spin)
 
 
-Multiprocessing = BackendKind("multiprocessing", "Multiprocessing", make_backend, ("worker_threads", "spin"))
-"""A VecEnv whose workers are processes; batches are returned in the order in which their actions were sent.
+Multiprocessing = BackendKind(
+    "multiprocessing",
+    "Multiprocessing",
+    make_backend,
+    ("worker_threads", "spin"),
+    doc="""A VecEnv whose workers are processes; batches are returned in the order in which their actions were sent.
 
 backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None for no
 limit (OpenCV has one thread in a forked worker even then); ``spin``: how many times a waiting process yields its core
 before it sleeps, by default 50, or 0 on the portable path with more workers than cores.
-"""
+""",
+)
 
-Pool = BackendKind("pool", "Pool", make_backend, ("worker_threads", "spin"), first_finished=True)
-"""A VecEnv whose workers are processes; a batch holds the first environments to finish.
+Pool = BackendKind(
+    "pool",
+    "Pool",
+    make_backend,
+    ("worker_threads", "spin"),
+    first_finished=True,
+    doc="""A VecEnv whose workers are processes; a batch holds the first environments to finish.
 
 It is useful if ``num_envs`` is greater than ``batch_size``. backend_kwargs: see Multiprocessing.
-"""
+""",
+)

@@ -182,6 +182,7 @@ class RayBackend(Backend):
             column.reshape(shape.num_slots, shape.agents_per_env, *column.shape[2:])
             for column in (slab.observations, slab.rewards, slab.terminations, slab.truncations, slab.masks)
         ]
+        self._actions = slab.actions_by_env
         self._times_before = [self._times_of(actor) for actor in self._actors]
         for actor in self._actors:
             actor.calls.append(("attach", actor.handle.attach.remote(format)))
@@ -237,9 +238,8 @@ class RayBackend(Backend):
         """Return an actor's request; if it is for steps, add the environments' actions."""
         if request[0] != STEPS:
             return request
-        assert self._slab is not None
         _, ids = request
-        return STEPS, ids, [array[ids].tobytes() for array in self._slab.actions_by_env]
+        return STEPS, ids, [array[ids].tobytes() for array in self._actions]
 
     def _call(self, actor: ActorHandle, requests: list[Any]) -> None:
         """Send requests to an actor, or hold them until it is placed. Its answer holds the results so far."""
@@ -433,8 +433,7 @@ Ray = BackendKind(
     RayBackend,
     ("address", "resources", "placement", "local_workers", "worker_threads", "spin", "start_timeout"),
     first_finished=True,
-)
-"""A VecEnv whose workers are in Ray actors on a cluster's machines; a batch holds the first environments to finish.
+    doc="""A VecEnv whose workers are in Ray actors on a cluster; a batch holds the first environments to finish.
 
 num_workers: the number of actors, each with a contiguous share of the environments. backend_kwargs:
 
@@ -449,4 +448,5 @@ local_workers: the number of processes on each actor's node that step its enviro
     itself steps them. With a timeout there is at least one process, because a process can be killed.
 worker_threads, spin: see Multiprocessing, but spin is 0 by default. start_timeout: the seconds within which an actor
     must be placed, and then be ready to step, 60 by default; None for no limit.
-"""
+""",
+)

@@ -93,7 +93,7 @@ class Worker:
         self._claims = Claims(task.first_env)
         self._holdings: HeldEnvs | None = None  # during build: the environments that creators held before it
         self._held_envs: dict[int, HeldEnv] = {}  # those of them that the creators returned
-        self._env_spec, self._makes_now = env_spec, env_spec is None
+        self._env_spec = env_spec
         self._wrapped: set[int] = set()  # environments that users wrapped themselves
         self._early: set[int] = set()  # environments made by a call, before the reset that would make them
         self._num_resets = 0
@@ -107,8 +107,10 @@ class Worker:
 
     def build(self) -> None:
         """Make the environments and emit Ready, or Failed, unless they are made at their resets."""
-        if not self._makes_now:
-            return
+        if self._env_spec is None:
+            self._make_all()
+
+    def _make_all(self) -> None:
         self._holdings = HeldEnvs(dict(zip(self.task.env_ids, self.task.creators, strict=True)))
         for env_id in self.task.env_ids:
             try:
