@@ -121,6 +121,9 @@ def test_a_killed_worker_is_noticed_within_a_second_and_reset_revives_it(backend
         with pytest.raises(pufferlib.WorkerError, match=r"environments 2 to 3, was killed by signal 9 \(SIGKILL\)"):
             vec.recv()
         assert time.monotonic() - began < 1
+        assert (
+            vec._workers.pids[1] == 0 < vec._workers.pids[0]
+        )  # another process may get its number, and stats would read that one's time
         vec.reset()
         for _ in range(3):
             vec.step(actions(4))

@@ -126,3 +126,13 @@ def test_the_example_prints_its_speed(capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert out.startswith("Threads(num_envs=4, num_workers=2, batch_size=2, agents_per_env=1): ")
     assert out.endswith(" steps/s\n")
+
+
+def test_kinds_are_called_like_classes() -> None:
+    with vectorization.Serial(HashEnv, num_envs=2) as vec:
+        assert isinstance(vec, vectorization.Serial) and not isinstance(vec, vectorization.Pool)
+    assert not isinstance(3, vectorization.Serial)
+    assert "worker_threads" in (vectorization.Multiprocessing.__doc__ or "")
+    assert repr(vectorization.Pool) == "Pool" and repr(vec).startswith("Serial(")
+    with pytest.raises(TypeError, match=r"^Pool\(\) has no argument num_env; did you mean num_envs\?"):
+        vectorization.Pool(HashEnv, num_env=2)  # type: ignore[call-arg]
