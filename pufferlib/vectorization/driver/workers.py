@@ -192,7 +192,7 @@ class Workers:
             warnings.warn(
                 f"another thread is in a step since {grace_s:.0f} s, so its environments were not closed",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,  # the caller of ``VecEnv.close``
             )
 
     def leave_in_child(self) -> None:
