@@ -266,3 +266,10 @@ if __name__ == "__main__":
         "`vec` has 4 environments with one agent and has been reset, unless the call says otherwise.\n"
         "Every error is a `PufferError` and also a builtin error: see `pufferlib/errors.py`.\n\n" + table()
     )
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
+def test_environments_of_two_workers_differ(backend: str) -> None:
+    """Each worker compares its own; the VecEnv compares the workers'."""
+    with pytest.raises(pufferlib.SpaceError, match="environments 0 and 1 differ in their number of agents: 1 and 2"):
+        pufferlib.make(different, backend=backend, num_envs=2, num_workers=2)
