@@ -26,7 +26,6 @@ Requests = queue.SimpleQueue[Request | None]  # None ends the worker
 class ThreadBackend(Backend):
     """A backend whose workers are threads. A queue carries requests to each; one deque takes all their messages."""
 
-    compiled = False
     in_process = True
 
     def __init__(self, plan: Plan, task: Callable[[int, range], WorkerTask], **_: Any) -> None:
@@ -51,7 +50,6 @@ class ThreadBackend(Backend):
             worker.build()
             while (request := requests.get()) is not None:
                 worker.execute(request)
-                worker.rest()
             worker.close()
         except Exception as error:  # of the worker itself: an environment's is a message already
             self._emit(Died(task.worker, None, task.env_ids, how=f"ended with {error!r}"))

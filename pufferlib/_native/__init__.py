@@ -14,6 +14,7 @@ import importlib
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 __all__ = ["agents", "available", "fast_path", "infos", "pack", "reason", "ring", "step_loop", "warn_of_portable_path"]
@@ -48,10 +49,22 @@ def _load() -> str:
                 pack, infos, ring, agents, step_loop, fast_path = modules
             return ""
         except (ImportError, RuntimeWarning, TypeError, ValueError) as error:
-            cause = f"it was not built, or for another Python ({error}); {REMEDY}"
+            cause = f"it was not built, or for another Python ({error}); {_remedy()}"
     if setting == "1":
         raise ImportError(f"PUFFERLIB_NATIVE=1, but the compiled path cannot be used: {cause}")
     return cause
+
+
+def _remedy() -> str:
+    """Return what to do about a compiled path that was not built."""
+    from importlib import metadata  # it adds to the time of each import, and is rarely needed
+
+    here = Path(__file__).parents[1]
+    for distribution in metadata.distributions(name="pufferlib"):
+        installed = Path(str(distribution.locate_file("pufferlib")))
+        if installed.is_dir() and not installed.samefile(here):  # such as a checkout in the current folder
+            return f"{here} hides the pufferlib that is installed in {installed.parent}; start Python in another folder"
+    return REMEDY
 
 
 @functools.cache

@@ -23,6 +23,7 @@ __all__ = ["Serial", "SerialBackend"]
 class SerialBackend(Backend):
     """A backend with one worker in this process, which executes each request at once."""
 
+    reads_mailboxes = True  # ``step_all`` takes their place
     in_process = True
     watched = False  # the worker itself raises once a step has taken too long
 

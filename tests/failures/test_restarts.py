@@ -155,7 +155,7 @@ def test_environments_that_waited_while_their_worker_died_crash_at_their_next_ac
 
 
 def test_a_reset_sleeps_while_a_new_worker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is in flight, and the starting worker is not asleep yet: whoever waits for it leaves it the core."""
+    """Nothing is in flight, and the starting worker is not asleep yet; the VecEnv must leave it the core."""
     pump, num_pumps = Dispatcher.pump, 0
 
     def counted(self: Dispatcher, *args: Any, **kwargs: Any) -> bool:

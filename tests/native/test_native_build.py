@@ -161,6 +161,17 @@ def test_wishes_are_granted_or_refused() -> None:
     assert said.startswith("PUFFERLIB_NATIVE=1, but the compiled path cannot be used: it was not built")
 
 
+def test_a_checkout_that_hides_what_is_installed_is_named(tmp_path: Path) -> None:
+    """As after ``pip install .``, where Python is started in the checkout: installing again would change nothing."""
+    tree, site = copied(tmp_path), tmp_path / "site"
+    (site / "pufferlib").mkdir(parents=True)
+    (site / "pufferlib-0.1.dist-info").mkdir()
+    (site / "pufferlib-0.1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: pufferlib\nVersion: 0.1\n")
+    said = run(tree, "-c", IMPORT, PUFFERLIB_NATIVE="", PYTHONPATH=str(site))
+    way_out = f"{tree}/pufferlib hides the pufferlib that is installed in {site}; start Python in another folder"
+    assert said == f"{NOT_BUILT[:-1]}); {way_out}\n"
+
+
 @pytest.mark.parametrize("error", [ImportError, ValueError, TypeError, RuntimeWarning])
 def test_modules_of_different_builds_are_not_used(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     """Cython raises the first three, but only warns where a class of the other module has grown."""

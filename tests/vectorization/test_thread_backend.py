@@ -107,7 +107,7 @@ def test_a_worker_that_ends_by_a_fault_of_its_own_is_replaced(monkeypatch: pytes
     with pufferlib.make(HashEnv, backend="threads", num_envs=4, num_workers=2) as vec:
         vec.reset(seed=1)
         with monkeypatch.context() as patch:
-            patch.setattr(Worker, "rest", lambda self: 1 / 0)
+            patch.setattr(Worker, "execute", lambda self, request: 1 / 0)
             vec.send(np.zeros(4, np.int64))
             with pytest.raises(pufferlib.WorkerError, match=r"worker \d, with .* ended with ZeroDivisionError"):
                 while True:
@@ -134,5 +134,10 @@ def test_kinds_are_called_like_classes() -> None:
     assert not isinstance(3, vectorization.Serial)
     assert "worker_threads" in (vectorization.Multiprocessing.__doc__ or "")
     assert repr(vectorization.Pool) == "Pool" and repr(vec).startswith("Serial(")
+    with pytest.raises(TypeError, match="^Pool is no class and cannot be subclassed"):
+
+        class Mine(vectorization.Pool):  # type: ignore[valid-type, misc]
+            pass
+
     with pytest.raises(TypeError, match=r"^Pool\(\) has no argument num_env; did you mean num_envs\?"):
         vectorization.Pool(HashEnv, num_env=2)  # type: ignore[call-arg]

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
-from pufferlib import _native
 from pufferlib.vectorization.core.messages import Call, EnvSpec, Message, Request, Reset, Sealed
 
 __all__ = ["CLOSE_S", "SLICE_S", "Backend", "InPlace", "Remote", "Seals"]
@@ -24,7 +23,9 @@ class Backend(ABC):
     A worker executes its requests in the order in which they were submitted. ``poll`` returns each worker's messages in
     the order in which they were sent; an environment's rows are written before its Done is returned.
 
-    shares: the environments of each worker. shared_memory: whether the workers need the slab in shared memory.
+    shares: the environments of each worker. reads_mailboxes: whether workers take steps from the ring's mailboxes,
+    as processes/serve.py does, so that the compiled path may be used; on it, steps do not come through ``submit``.
+    shared_memory: whether the workers need the slab in shared memory.
     in_process: whether the workers run in this process. watched: whether the VecEnv kills a worker whose step or reset
     exceeds its time limit; False if the backend enforces the limits itself. spin: how many times a wait for rows yields
     the core before it sleeps. interruptible: whether an exception raised now, such as KeyboardInterrupt, would lose
@@ -32,16 +33,12 @@ class Backend(ABC):
     """
 
     shares: tuple[range, ...]
+    reads_mailboxes = False
     shared_memory = False
     in_process = False
     watched = True
     spin = 0
     interruptible = False
-
-    @property
-    def compiled(self) -> bool:
-        """Whether workers use the compiled path to write their rows to the slab."""
-        return _native.available
 
     @abstractmethod
     def start(self, worker: int, env_spec: EnvSpec | None = None) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from pufferlib import _native
 from pufferlib.layout.action_values import ActionValues
 from pufferlib.telemetry.timeline import Recording
 from pufferlib.util.annotations import EnvCreator, EnvSource, Function
@@ -70,6 +71,9 @@ class BackendKind:
 
     def __repr__(self) -> str:
         return self.__name__
+
+    def __mro_entries__(self, bases: object) -> NoReturn:
+        raise TypeError(f"{self} is no class and cannot be subclassed; write a function that calls it")
 
     def __instancecheck__(self, vec: object) -> bool:
         return isinstance(vec, WorkerVecEnv) and vec.backend == self.backend
@@ -199,7 +203,7 @@ def attach_slab(
         reward_dtype=reward_dtype,
         num_workers=len(workers.shares),
         telemetry=telemetry,
-        compiled=backend.compiled,
+        compiled=backend.reads_mailboxes and _native.available,
     )
     slab = Slab.shared(shape) if backend.shared_memory else Slab.private(shape)
     ring = ring_of(slab)

@@ -85,7 +85,7 @@ def checked_settings(worker_threads: object, spin: object) -> tuple[int | None, 
 class ProcessBackend(Backend):
     """A backend whose workers are processes. A socket pair carries requests to each worker and its answers back."""
 
-    shared_memory = True
+    reads_mailboxes = shared_memory = True
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ from pufferlib.vectorization.core.messages import (
     Message,
     Reply,
     Reset,
+    Step,
 )
 from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.processes.channel import Channel
@@ -133,13 +134,12 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
             frame = next(frames, None)
         else:
             worker.clock(timeline.BUSY)
-            worker.rest()
             frame = next(frames, None)
             worker.clock(timeline.WAITED)
         if frame is None:
             return
         if frame.kind == STEP:
-            worker.step(*steps_of(frame))
+            worker.execute(Step(*steps_of(frame)))
             continue
         for request in messages_of(frame, worker.task.worker):
             if isinstance(request, (Reset, Call)):

@@ -67,7 +67,6 @@ Array = np.ndarray[Any, Any]
 class RayBackend(Backend):
     """A backend whose workers are in Ray actors. The slab is private to the driver; rows are copied into it."""
 
-    compiled = False
     watched = False  # actors run the watchdogs of their workers
 
     def __init__(

@@ -186,6 +186,7 @@ class Worker:
         else:
             assert isinstance(request, Call), request
             self.call(request)
+        self.rest()
 
     def rest(self) -> None:
         """Clear the activity word, because no step or reset is being executed."""
