@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class FastPath:
         mode: int,
         states: bytearray,
         overs: bytearray,
-        worker_of: Sequence[int],
+        worker_of: Mapping[int, int],
         slab: Slab,
         blocks: list[tuple[Any, ...]],
         batch_type: type[Batch],

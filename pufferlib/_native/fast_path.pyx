@@ -45,7 +45,7 @@ cdef double SLICE_S = 0.1  # the longest sleep, so that signals and dead workers
 cdef class ActionColumn:
     """One of the slab's arrays of actions, with the check of actions that are copied into it.
 
-    array: the slab's array, (num_envs * agents_per_env, ...). values: the check of the values. Raises TypeError for an
+    array: the slab's array, (num_ids * agents_per_env, ...). values: the check of the values. Raises TypeError for an
     array with too many dimensions.
     """
 
@@ -57,15 +57,15 @@ cdef class ActionColumn:
     cdef int ndim
     cdef Py_ssize_t[MOST_DIMENSIONS] shape  # of one environment
 
-    def __init__(self, array, ValueCheck values not None, uint64_t num_envs):
+    def __init__(self, array, ValueCheck values not None, uint64_t num_ids):
         cdef int axis
         if array.ndim > MOST_DIMENSIONS:
             raise TypeError(array.ndim)
         self.array, self.dtype, self.values = array, array.dtype, values
-        self.data, self.ndim, self.nbytes = puf_data(array), array.ndim, array.nbytes // num_envs
+        self.data, self.ndim, self.nbytes = puf_data(array), array.ndim, array.nbytes // num_ids
         for axis in range(self.ndim):
             self.shape[axis] = array.shape[axis]
-        self.shape[0] //= num_envs
+        self.shape[0] //= num_ids
 
     cdef object convert(self, object actions):
         """Return actions as an array with the slab's dtype; None if the cast is unusual or would change values."""
@@ -149,6 +149,7 @@ cdef class FastPath:
     cdef unsigned int[::1] slots  # by environment: the slot assigned last
     cdef uint64_t[::1] num_staged  # by worker: words staged and not posted yet
     cdef uint64_t num_envs, num_batch_ids
+    cdef uint64_t first_env  # the lowest env id; arrays indexed by env id have unused elements below it
     cdef readonly uint64_t head  # the number of the next block to receive, counted without end
     cdef public uint64_t next_ticket  # in ORDERED mode
     cdef public uint64_t coming  # environments that were sent something and have not landed
@@ -176,11 +177,11 @@ cdef class FastPath:
         self.ring, self.mode, self.spin, self.disabled, self.copier = ring, mode, spin, disabled, copier
         self.states_memory, self.overs_memory = states, overs  # never resized, so their addresses stay valid
         self.states, self.overs = states, overs
-        self.worker_of = numpy.array(worker_of, numpy.uint32)
-        self.num_envs = len(states)
+        self.num_envs, self.first_env = slab.shape.num_envs, slab.shape.first_env
+        self.worker_of = numpy.array([worker_of.get(env_id, 0) for env_id in range(len(states))], numpy.uint32)
         self.batch_ids = numpy.zeros(ring.c.block_size, numpy.uint32)
         self.argument_ids = numpy.zeros(self.num_envs, numpy.uint32)
-        self.slots = numpy.zeros(self.num_envs, numpy.uint32)
+        self.slots = numpy.zeros(len(states), numpy.uint32)
         self.num_staged = numpy.zeros(ring.c.num_workers, numpy.uint64)
         self.blocks, self.batch_type, self.collect, self.gather = blocks, batch_type, collect, gather
         self.lend, self.play, self.step = lend, play, step
@@ -198,7 +199,7 @@ cdef class FastPath:
         if None not in values:
             with contextlib.suppress(TypeError):
                 self.columns = [
-                    ActionColumn(array, check, self.num_envs) for array, check in zip(slab.actions, values)
+                    ActionColumn(array, check, len(states)) for array, check in zip(slab.actions, values)
                 ]
                 self.column = self.columns[0] if len(values) == 1 else None
 
@@ -240,6 +241,7 @@ cdef class FastPath:
         """Set the targets: env_ids, or the last batch for None. Return False if env_ids are unusual."""
         cdef Py_ssize_t i, num
         cdef const int64_t *ids
+        cdef int64_t first = <int64_t>self.first_env
         if env_ids is None:
             self.target_ids, self.num_targets, self.is_full_batch = (
                 &self.batch_ids[0], self.num_batch_ids, self.mode == SYNCHRONOUS
@@ -262,10 +264,10 @@ cdef class FastPath:
         self.target_ids, self.num_targets = &self.argument_ids[0], num
         self.is_full_batch = self.mode == SYNCHRONOUS and self.num_targets == self.num_envs
         for i in range(num):
-            if ids[i] < 0 or ids[i] >= <int64_t>self.num_envs:
+            if ids[i] < first or ids[i] >= first + <int64_t>self.num_envs:
                 return False
             self.argument_ids[i] = <unsigned int>ids[i]
-            self.is_full_batch &= ids[i] == i
+            self.is_full_batch &= ids[i] == first + i
         return True
 
     cdef bint may_send(self):
@@ -301,7 +303,7 @@ cdef class FastPath:
         cdef puf_ring *ring = &self.ring.c
         self.store(actions)
         if self.is_full_batch:
-            memset(self.states, FLYING, self.num_envs)
+            memset(self.states + self.first_env, FLYING, self.num_envs)
             puf_begin(ring, self.head % ring.num_blocks, now_ns)
             self.coming = self.num_envs
             if self.play is not None:
@@ -341,7 +343,7 @@ cdef class FastPath:
         cdef uint64_t i
         cdef const char *source = puf_data(part)
         if self.is_full_batch:
-            memcpy(column.data, source, self.num_envs * column.nbytes)
+            memcpy(column.data + self.first_env * column.nbytes, source, self.num_envs * column.nbytes)
             return
         for i in range(self.num_targets):
             memcpy(column.data + self.target_ids[i] * column.nbytes, source + i * column.nbytes, column.nbytes)
@@ -509,11 +511,11 @@ cdef class FastPath:
             arrays = self.lend(block, arrays)
         cdef double fill_s = 1e-9 * puf_filled_in_ns(ring, block)
         if self.mode == SYNCHRONOUS:
-            memset(self.states, WAITING, self.num_envs)
+            memset(self.states + self.first_env, WAITING, self.num_envs)
             for i in range(self.num_envs):
-                self.overs[i] = flags[i] & PUF_OVER
+                self.overs[self.first_env + i] = flags[i] & PUF_OVER
                 any_flags |= flags[i]
-                self.batch_ids[i] = <uint32_t>i
+                self.batch_ids[i] = <uint32_t>(self.first_env + i)
         else:
             for i in range(ring.block_size):
                 env_id = <uint32_t>self.env_ids[block * ring.block_size + i]
@@ -537,7 +539,7 @@ cdef class FastPath:
     cdef object infos_with(self, list items, Records records):
         """Return the Infos of the last batch, made of dicts or of records."""
         if self.mode == SYNCHRONOUS:
-            env_ids = range(self.num_envs)
+            env_ids = range(self.first_env, self.first_env + self.num_envs)
         else:
             env_ids = PyBytes_FromStringAndSize(
                 <char *>&self.batch_ids[0], self.ring.c.block_size * sizeof(unsigned int)
@@ -622,7 +624,7 @@ cdef class FastPath:
     cpdef uint32_t slot_of(self, uint32_t env_id):
         """Return the slot assigned to an environment; not for FIRST_FINISHED, where workers claim slots."""
         if self.mode == SYNCHRONOUS:
-            return <uint32_t>(self.head % self.ring.c.num_blocks * self.ring.c.block_size + env_id)
+            return <uint32_t>(self.head % self.ring.c.num_blocks * self.ring.c.block_size + env_id - self.first_env)
         return self.slots[env_id]
 
     def claimed_slot(self, uint64_t env_id):

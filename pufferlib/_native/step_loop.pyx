@@ -341,6 +341,7 @@ cdef class StepLoop:
     cdef object copy  # of the next row's info, or a list of copies
     cdef uint32_t index
     cdef uint64_t first, num_envs  # the share
+    cdef uint64_t first_env  # the slab's lowest env id
     cdef list steppers  # by environment; None if always stepped in Python
     cdef uint64_t block, uncounted
     cdef bint claims, telemetry
@@ -352,7 +353,7 @@ cdef class StepLoop:
     cdef double[:, ::1] worker_times
     cdef int64_t since_ns, reset_ns
     cdef int64_t *activity  # the current step or reset, for core/step_watchdog.py
-    cdef int64_t num_done, num_all
+    cdef int64_t num_done, num_ids
     cdef int64_t step_limit_ns, reset_limit_ns, begun_ns  # limits where no parent watches, else 0; last start
 
     def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims, copy_value):
@@ -368,7 +369,8 @@ cdef class StepLoop:
         self.times, self.histogram, self.worker_times = slab.times, slab.histogram, slab.worker_times
         self.since_ns = puf_now_ns()
         self.activity = <int64_t *>puf_data(slab.doing[index])
-        self.num_done, self.num_all = 0, slab.shape.num_envs
+        self.num_done, self.num_ids = 0, slab.shape.num_ids
+        self.first_env = slab.shape.first_env
         self.step_limit_ns = <int64_t>(1e9 * worker.step_limit_s)
         self.reset_limit_ns = <int64_t>(1e9 * worker.reset_limit_s)
 
@@ -493,9 +495,10 @@ cdef class StepLoop:
 
     cdef int play_share(self, uint64_t block) except -1:
         cdef uint64_t env_id
-        cdef uint64_t base = block * self.ring.c.block_size
+        cdef uint64_t slot = block * self.ring.c.block_size + self.first - self.first_env
         for env_id in range(self.first, self.first + self.num_envs):
-            self.play(env_id, <uint32_t>(base + env_id))
+            self.play(env_id, <uint32_t>slot)
+            slot += 1
         return 0
 
     cdef int play(self, uint64_t env_id, uint32_t slot) except -1:
@@ -506,7 +509,7 @@ cdef class StepLoop:
         if slot != PUF_CLAIM:
             self.select_block(slot)
         self.num_done += 1
-        puf_store_relaxed(self.activity, 2 * (1 + self.num_done * self.num_all + <int64_t>env_id))
+        puf_store_relaxed(self.activity, 2 * (1 + self.num_done * self.num_ids + <int64_t>env_id))
         if entry is None:
             self.is_slow = True
             self.worker.advance(env_id, slot)

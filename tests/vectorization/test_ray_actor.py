@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import signal
@@ -14,8 +15,9 @@ import pytest
 from mock_envs import HashEnv
 
 from pufferlib import _native
-from pufferlib.vectorization.core.frames import sealed_frame
-from pufferlib.vectorization.core.messages import Reset, ResetOrder
+from pufferlib.telemetry.timeline import RESET
+from pufferlib.vectorization.core.frames import complete_frames, messages_of, sealed_frame
+from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder
 from pufferlib.vectorization.processes.start import portable
 from pufferlib.vectorization.ray.actor import REQUEST, STEPS, ActorService, ActorTask, Format, opened
 from pufferlib.vectorization.worker.worker import WorkerTask
@@ -31,13 +33,34 @@ class Slow(HashEnv):
         return super().step(action)
 
 
+class Failing(HashEnv):
+    """An environment whose resets have an info with the seed and whose step raises if its action is 1."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        observation, _ = super().reset(seed=seed, options=options)
+        return observation, {"seed": seed}
+
+    def step(self, action: Any) -> Any:
+        if action == 1:
+            raise RuntimeError("action 1")
+        return super().step(action)
+
+
 pytestmark = [pytest.mark.beside, pytest.mark.skipif(not _native.available, reason="only the compiled path has a ring")]
 
 
-def begun(env: type[HashEnv]) -> ActorService:
+def begun(env: type[HashEnv], first_env: int = 0, *, in_place: bool = False) -> ActorService:
+    """Return an actor with a worker per environment, or with one, in this process, for all."""
     work = ActorService()
-    tasks = [WorkerTask(n, range(n, n + 1), [env], {}, "next_step", True, True) for n in range(NUM_ENVS)]
-    work.start(portable(ActorTask(tasks, None, False, False, "fork", 1, 0, 1, None), ""), Format("float32", True), [])
+    shares = [range(n, n + 1) for n in range(first_env, first_env + NUM_ENVS)]
+    if in_place:
+        shares = [range(first_env, first_env + NUM_ENVS)]
+    tasks = [
+        WorkerTask(share[0], share, [functools.partial(env)] * len(share), {}, "next_step", True, True)
+        for share in shares
+    ]
+    task = ActorTask(tasks, None, in_place, in_place, "fork", 1, 0, 1, None)
+    work.start(portable(task, ""), Format("float32", True), [])
     return work
 
 
@@ -141,3 +164,53 @@ def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
     finally:
         work.close(5.0)
     assert most == 1
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_an_actor_and_its_workers_have_the_ids_of_the_vecenv(in_place: bool) -> None:
+    """An actor of environments 6 to 9 answers with rows, infos, errors and times of environments 6 to 9."""
+    first_env, number = 6, 0
+    work = begun(Failing, first_env, in_place=in_place)
+    ids = list(range(first_env, first_env + NUM_ENVS))
+
+    def answers(*requests: Any) -> tuple[list[int], list[Any]]:
+        """Return the environments whose rows came, and the messages."""
+        nonlocal number
+        env_ids, messages, more = list[int](), list[Any](), True
+        while more:
+            number += 1
+            answer = opened(work.exchange(pickle.dumps((number, list(requests), NUM_ENVS))))
+            if answer.observations is not None:
+                env_ids += ids if answer.env_ids is None else answer.env_ids
+            for frame in complete_frames(bytearray(answer.frames)):
+                messages += messages_of(frame, 0)
+            requests, more = (), answer.more
+        return env_ids, messages
+
+    def resets_of(env_ids: list[int]) -> list[Any]:
+        by_worker: dict[int, list[ResetOrder]] = {}
+        for env_id in env_ids:
+            worker = 0 if in_place else env_id - first_env
+            by_worker.setdefault(worker, []).append(ResetOrder(env_id, 0, env_id, None, False))
+        return [(REQUEST, worker, sealed_frame(Reset(orders), by_value=True)) for worker, orders in by_worker.items()]
+
+    try:
+        env_ids, messages = answers(*resets_of(ids))
+        assert sorted(env_ids) == ids
+        infos = [info for message in messages for info in message.infos]
+        assert sorted((info["env_id"], info["agent_id"], info["seed"]) for info in infos) == [(n, n, n) for n in ids]
+        actions = np.array([0, 1, 0, 0]).tobytes()  # 1: raise
+        env_ids, messages = answers((STEPS, None, [actions]))
+        failed = next(message for message in messages if isinstance(message, Failed))
+        assert (failed.env_id, failed.phase) == (7, "step")
+        assert failed.worker == (first_env if in_place else 7)
+        assert 7 not in env_ids
+        env_ids, messages = answers(*resets_of([7]))
+        assert env_ids == [7]
+        env_ids, messages = answers((STEPS, None, [bytes(len(actions))]))
+        assert sorted(env_ids) == ids
+        times, histogram, _ = work.times()
+        assert len(times) == len(histogram) == NUM_ENVS
+        assert (times[:, RESET, 0] > 0).all()
+    finally:
+        work.close(5.0)

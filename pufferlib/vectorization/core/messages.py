@@ -42,7 +42,7 @@ __all__ = [
     "Step",
     "action_spaces",
     "failure_texts",
-    "moved",
+    "located",
     "summary_of",
 ]
 
@@ -295,27 +295,18 @@ class Died(NamedTuple):
 Message = Reset | Call | SlabShape | Ready | Done | InfosMessage | Failed | Reply | Died
 
 
-def moved(message: Message, first_env: int, first_worker: int, location: str) -> Message:
-    """Return the message of an actor's worker with the VecEnv's env ids and worker numbers instead of the actor's.
+def located(message: Message, first_worker: int, location: str) -> Message:
+    """Return the message of an actor's worker with the VecEnv's number of the worker, and with its location.
 
-    first_env, first_worker: the VecEnv's numbers for the actor's environment 0 and worker 0. location: as for Failed.
+    first_worker: the VecEnv's number of the actor's worker 0. location: as for Failed.
     """
-    if isinstance(message, Done):
-        return message._replace(env_ids=[env_id + first_env for env_id in message.env_ids])
     if isinstance(message, Reply):
-        failed = message.failed and _moved_failure(message.failed, first_env, first_worker, location)
+        failed = message.failed and message.failed._replace(
+            worker=message.failed.worker + first_worker, location=location
+        )
         return message._replace(worker=message.worker + first_worker, failed=failed)
-    if isinstance(message, Failed):
-        return _moved_failure(message, first_env, first_worker, location)
-    assert isinstance(message, Died), message
-    doing = message.doing and message.doing._replace(env_id=message.doing.env_id + first_env)
-    env_ids = range(message.env_ids.start + first_env, message.env_ids.stop + first_env)
-    return message._replace(worker=message.worker + first_worker, env_ids=env_ids, doing=doing, location=location)
-
-
-def _moved_failure(failed: Failed, first_env: int, first_worker: int, location: str) -> Failed:
-    env_id = failed.env_id if failed.env_id is None else failed.env_id + first_env
-    return failed._replace(env_id=env_id, worker=failed.worker + first_worker, location=location)
+    assert isinstance(message, (Failed, Died)), message
+    return message._replace(worker=message.worker + first_worker, location=location)
 
 
 def signal_name(number: int) -> str:

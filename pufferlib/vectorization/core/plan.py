@@ -27,16 +27,18 @@ AUTORESET_MODES = ("next_step", "same_step", "disabled")
 class Plan:
     """The validated counts of a VecEnv, and each worker's share of its environments.
 
-    ``shares[w]``: the env ids of worker w, a range. Shares differ in size by at most one.
+    ``shares[w]``: the env ids of worker w, a range. Shares differ in size by at most one. first_env: the lowest env
+    id; above 0 only in a Ray actor, which has a part of a VecEnv's environments.
     """
 
     num_envs: int
     num_workers: int
     batch_size: int
     shares: tuple[range, ...]
+    first_env: int = 0
 
     @classmethod
-    def of(cls, num_envs: int, num_workers: int | None, batch_size: int | None) -> Plan:
+    def of(cls, num_envs: int, num_workers: int | None, batch_size: int | None, first_env: int = 0) -> Plan:
         """Return a plan with these counts, or defaults where they are None. Raises PlanError for impossible counts."""
         num_envs = checked_count("num_envs", num_envs)
         num_workers = (
@@ -47,9 +49,9 @@ class Plan:
             raise PlanError(f"num_workers={num_workers} is more than num_envs={num_envs}; use 1 to {num_envs}")
         if batch_size > num_envs:
             raise PlanError(f"batch_size={batch_size} is more than num_envs={num_envs}; use 1 to {num_envs}")
-        bounds = [num_envs * worker // num_workers for worker in range(num_workers + 1)]
+        bounds = [first_env + num_envs * worker // num_workers for worker in range(num_workers + 1)]
         shares = tuple(range(start, stop) for start, stop in itertools.pairwise(bounds))
-        return cls(num_envs, num_workers, batch_size, shares)
+        return cls(num_envs, num_workers, batch_size, shares, first_env)
 
     @property
     def synchronous(self) -> bool:

@@ -66,16 +66,12 @@ class HeldEnv(NamedTuple):
 
 
 class Claims:
-    """The objects that play rows of one VecEnv in this process. While it is open, they may play no other rows.
-
-    first_env: the VecEnv's id of the environment that is numbered 0 here.
-    """
+    """The objects that play rows of one VecEnv in this process. While it is open, they may play no other rows."""
 
     _all: ClassVar[weakref.WeakSet[Claims]] = weakref.WeakSet()
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, first_env: int = 0) -> None:
-        self._first_env = first_env
+    def __init__(self) -> None:
         self._played: dict[int, tuple[object, int]] = {}  # by id(): the object, and its env id
         self._pid = os.getpid()
         with self._lock:
@@ -94,7 +90,7 @@ class Claims:
             for layer in objects:
                 player = claims._played.get(id(layer))
                 if player is not None and (claims is not self or player[1] != env_id):
-                    raise _shared(player[1] + claims._first_env, layer, held_env, other_vec=claims is not self)
+                    raise _shared(player[1], layer, held_env, other_vec=claims is not self)
         self._played.update({id(layer): (layer, env_id) for layer in objects})
 
     def claim_originals(

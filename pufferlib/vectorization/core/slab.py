@@ -68,6 +68,7 @@ class SlabShape:
     num_workers: int
     ring_nbytes: int = 0  # 0 on the portable path
     telemetry: bool = True  # whether times are recorded
+    first_env: int = 0  # the lowest env id, as for Plan
 
     @classmethod
     def of(
@@ -93,6 +94,7 @@ class SlabShape:
             block_size=plan.num_envs,
             num_workers=num_workers,
             telemetry=telemetry,
+            first_env=plan.first_env,
         )
         if not compiled:
             return shape
@@ -103,6 +105,16 @@ class SlabShape:
     def num_slots(self) -> int:
         """The number of slots."""
         return self.num_blocks * self.block_size
+
+    @property
+    def env_ids(self) -> range:
+        """The env ids."""
+        return range(self.first_env, self.first_env + self.num_envs)
+
+    @property
+    def num_ids(self) -> int:
+        """The length of arrays indexed by env id: one more than the highest. Elements below first_env are unused."""
+        return self.first_env + self.num_envs
 
     def arrays(self) -> dict[str, tuple[tuple[int, ...], DType]]:
         """Return the full shape and dtype of each array, in order of their addresses."""
@@ -117,8 +129,8 @@ class SlabShape:
         num_compiled = self.num_blocks if self.ring_nbytes else 0
         arrays["episodes"] = ((num_compiled, self.block_size, 3), np.dtype(np.float64))
         for index, (shape, dtype) in enumerate(self.actions):
-            arrays[f"actions{index}"] = ((self.num_envs * self.agents_per_env, *shape), np.dtype(dtype))
-        arrays.update(timeline.shared_arrays(self.num_envs, self.num_workers))
+            arrays[f"actions{index}"] = ((self.num_ids * self.agents_per_env, *shape), np.dtype(dtype))
+        arrays.update(timeline.shared_arrays(self.num_ids, self.num_workers))
         arrays["doing"] = ((self.num_workers, _LINE_NBYTES // 8), np.dtype(np.int64))
         arrays["ring"] = ((self.ring_nbytes,), np.dtype(np.uint8))
         return arrays
@@ -128,7 +140,7 @@ class Slab:
     """The arrays of a SlabShape, in private memory or in memory shared through a descriptor.
 
     ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
-    …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one per
+    …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_ids * agents_per_env, …), one per
     component of the action space; ``times, histogram, worker_times``: see telemetry/timeline.py; ``doing``:
     (num_workers, 8), each worker's activity word (step_watchdog.py) on a separate cache line. On the compiled path
     only: ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), the return, length and seconds of the
@@ -224,9 +236,10 @@ class Slab:
         return {"times": self.times, "histogram": self.histogram, "worker_times": self.worker_times}
 
     def name_rows(self) -> None:
-        """Fill in env_ids and agent_ids once, for blocks whose slot i always belongs to environment i."""
-        self.env_ids[...] = np.arange(self.shape.num_envs)
-        self.agent_ids[...] = np.arange(self.shape.num_envs * self.shape.agents_per_env)
+        """Fill in env_ids and agent_ids once, for blocks whose slot i always belongs to the i-th environment."""
+        env_ids, agents_per_env = self.shape.env_ids, self.shape.agents_per_env
+        self.env_ids[...] = env_ids
+        self.agent_ids[...] = range(env_ids.start * agents_per_env, env_ids.stop * agents_per_env)
 
     def action(self, env_id: int) -> RowActions:
         """Return an environment's actions: a view (agents_per_env, …), or a tuple of views for a Tuple space."""
@@ -236,9 +249,9 @@ class Slab:
 
     @property
     def actions_by_env(self) -> list[Array]:
-        """The arrays of actions, each (num_envs, agents_per_env, …)."""
+        """The arrays of actions, each (num_ids, agents_per_env, …)."""
         shape = self.shape
-        return [array.reshape(shape.num_envs, shape.agents_per_env, *array.shape[1:]) for array in self.actions]
+        return [array.reshape(shape.num_ids, shape.agents_per_env, *array.shape[1:]) for array in self.actions]
 
     def close(self) -> None:
         """Close the descriptor. The memory is freed with the last array that uses it."""

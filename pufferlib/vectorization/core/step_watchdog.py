@@ -1,6 +1,6 @@
 """StepWatchdog: time limits for steps and resets, checked by the parent while it waits for them.
 
-Each worker writes its current activity to a word of shared memory: 0 for none, otherwise ``2 * (1 + n * num_envs +
+Each worker writes its current activity to a word of shared memory: 0 for none, otherwise ``2 * (1 + n * num_ids +
 env_id)``, plus 1 for a reset, with an n that makes each word differ from the one before. Until a worker can write, its
 word is STARTING. Workers need no clock for this. The waiting thread looks at the words: a word that stays the same for
 longer than allowed belongs to a step that does not return. Time that a step spends queued behind others does not count,
@@ -42,25 +42,25 @@ class Doing(NamedTuple):
         return "reset" if self.is_reset else "step"
 
 
-def word_of(number: int, env_id: int, num_envs: int, *, is_reset: bool) -> int:
+def word_of(number: int, env_id: int, num_ids: int, *, is_reset: bool) -> int:
     """Return a worker's activity word for a step or reset. number: the n of the module's docstring."""
-    return 2 * (1 + number * num_envs + env_id) + is_reset
+    return 2 * (1 + number * num_ids + env_id) + is_reset
 
 
-def doing_of(word: int, num_envs: int) -> Doing | None:
+def doing_of(word: int, num_ids: int) -> Doing | None:
     """Return the activity that a word encodes, or None if it encodes none."""
-    return Doing(((word >> 1) - 1) % num_envs, bool(word & 1)) if word > 0 else None
+    return Doing(((word >> 1) - 1) % num_ids, bool(word & 1)) if word > 0 else None
 
 
 class StepWatchdog:
     """A watchdog that measures the time each worker has spent in its current step or reset.
 
-    words: the activity words, one per worker. first_env: the number that errors add to a word's env id. slice_s: the
-    longest wait before the next ``look``, in seconds; None without limits.
+    words: the activity words, one per worker. num_ids: the slab's. slice_s: the longest wait before the next ``look``,
+    in seconds; None without limits.
     """
 
-    def __init__(self, words: Array, num_envs: int, limits: Limits, first_env: int = 0) -> None:
-        self._words, self._num_envs, self._limits, self._first_env = words, num_envs, limits, first_env
+    def __init__(self, words: Array, num_ids: int, limits: Limits) -> None:
+        self._words, self._num_ids, self._limits = words, num_ids, limits
         self._seen: list[object] = [None] * len(words)
         self._taken_s = [0.0] * len(words)
         self._looked_s = -math.inf
@@ -87,10 +87,10 @@ class StepWatchdog:
                 self._seen[worker], self._taken_s[worker] = seen, 0.0
                 continue
             self._taken_s[worker] += passed_s
-            doing = doing_of(word, self._num_envs)
+            doing = doing_of(word, self._num_ids)
             which, phase = "what it was to do next", "step" if self._limits.step_timeout else "reset"
             if doing is not None:
-                which, phase = f"the {doing.phase} of environment {self._first_env + doing.env_id}", doing.phase
+                which, phase = f"the {doing.phase} of environment {doing.env_id}", doing.phase
             limit = self._limits[phase == "reset"]
             if limit is not None and self._taken_s[worker] > limit:
                 self._taken_s[worker] = 0.0

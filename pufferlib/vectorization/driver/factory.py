@@ -129,7 +129,9 @@ class BackendKind:
                 tensors=tensors,
             )
             recovery = Recovery(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
-            watchdog = StepWatchdog(parts.slab.doing[:, 0], plan.num_envs, limits if backend.watched else Limits())
+            watchdog = StepWatchdog(
+                parts.slab.doing[:, 0], parts.slab.shape.num_ids, limits if backend.watched else Limits()
+            )
             return WorkerVecEnv(
                 workers,
                 parts.scheduler,

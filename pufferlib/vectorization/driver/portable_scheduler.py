@@ -30,30 +30,35 @@ class PortableScheduler(Scheduler):
     def __init__(
         self, slab: Slab, batches: Batches, infos: PendingInfos, batch_size: int, *, first_finished: bool
     ) -> None:
-        num_envs = slab.shape.num_envs
-        self.states = bytearray(num_envs)
-        self.overs = bytearray(num_envs)
+        shape = slab.shape
+        self.states = bytearray(shape.num_ids)
+        self.overs = bytearray(shape.num_ids)
         self.batch = None
         self.last_ids = None
         self.num_ready = 0
         slab.name_rows()
         self._slab, self._batches, self._infos = slab, batches, infos
         self._num_flying = 0
-        self._num_envs = num_envs
+        self._num_envs = shape.num_envs
+        self._num_slots = shape.num_slots
         self._batch_size = batch_size
-        self._synchronous = batch_size == num_envs
+        self._synchronous = batch_size == shape.num_envs
         self._first_finished = first_finished
-        self._buffer_indices = [0] * num_envs  # of each environment's next rows
+        self._in_order = list(shape.env_ids)
+        self._slots_in = [  # by buffer: the slot of each environment
+            dict(zip(shape.env_ids, range(buffer * shape.num_envs, (buffer + 1) * shape.num_envs), strict=True))
+            for buffer in range(NUM_BUFFERS)
+        ]
+        self._buffer = 0  # the next to be received, if batches hold all environments
+        self._slots = self._slots_in[0]  # of each environment's next rows
         self._lost: set[int] = set()  # READY environments whose worker has died since: they fail once received
         self._order: deque[int] = deque()  # of departure, or of arrival; unused if batches hold all environments
-        self._in_order = list(range(num_envs))
-        self._no_infos = Infos([], self._in_order[:batch_size], slab.shape.agents_per_env)
-        self._all_wait = bytes([WAITING]) * num_envs
+        self._no_infos = Infos([], self._in_order[:batch_size], shape.agents_per_env)
+        self._all_wait = bytes([WAITING]) * shape.num_envs
 
     @property
     def last_slots(self) -> Sequence[int]:  # type: ignore[override]
-        indices, num_envs = self._buffer_indices, self._num_envs
-        return [(indices[env_id] - 1) % NUM_BUFFERS * num_envs + env_id for env_id in self.last_ids or ()]
+        return [(self._slots[env_id] - self._num_envs) % self._num_slots for env_id in self.last_ids or ()]
 
     @property
     def num_coming(self) -> int:  # type: ignore[override]
@@ -68,7 +73,7 @@ class PortableScheduler(Scheduler):
         return self._num_flying == 0
 
     def next_slots(self, env_ids: Sequence[int]) -> list[int]:
-        return [self._buffer_indices[env_id] * self._num_envs + env_id for env_id in env_ids]
+        return [self._slots[env_id] for env_id in env_ids]
 
     def mark_sent(self, env_ids: Sequence[int]) -> list[int]:
         for env_id in env_ids:
@@ -109,7 +114,7 @@ class PortableScheduler(Scheduler):
         return failed
 
     def unbegun(self, worker: int, share: range) -> object:
-        return [(env_id, self._buffer_indices[env_id]) for env_id in share if self.states[env_id] == FLYING] or None
+        return [self._slots[env_id] for env_id in share if self.states[env_id] == FLYING] or None
 
     def wait(self, backend: Backend, timeout_s: float, *, batch: bool) -> list[Message]:
         return backend.poll(min(timeout_s, SLICE_S))
@@ -123,15 +128,16 @@ class PortableScheduler(Scheduler):
 
     def take_batch(self) -> Batch:
         if self._synchronous:
-            env_ids, buffer_index = self._in_order, self._buffer_indices[0]
-            self._buffer_indices = [(buffer_index + 1) % NUM_BUFFERS] * self._num_envs
-            self.states[:] = self._all_wait
-            arrays = self._batches.lend(("buffer", buffer_index), self._batches.blocks[buffer_index])
+            env_ids = self._in_order
+            buffer, self._buffer = self._buffer, (self._buffer + 1) % NUM_BUFFERS
+            self._slots = self._slots_in[self._buffer]
+            self.states[env_ids[0] :] = self._all_wait
+            arrays = self._batches.lend(("buffer", buffer), self._batches.blocks[buffer])
         else:
             env_ids, slots = [self._order.popleft() for _ in range(self._batch_size)], []
             for env_id in env_ids:
-                slots.append(self._buffer_indices[env_id] * self._num_envs + env_id)
-                self._buffer_indices[env_id] = (self._buffer_indices[env_id] + 1) % NUM_BUFFERS
+                slots.append(self._slots[env_id])
+                self._slots[env_id] = (slots[-1] + self._num_envs) % self._num_slots
                 self.states[env_id] = WAITING
             arrays = self._batches.lend(*self._batches.gather(slots))
         if self._lost:

@@ -58,8 +58,8 @@ class RingScheduler(Scheduler):
         shape = slab.shape
         self._block_size = shape.block_size
         self._slab, self._ring, self._dead = slab, ring, workers.dead
-        self.states = bytearray(shape.num_envs)
-        self.overs = bytearray(shape.num_envs)
+        self.states = bytearray(shape.num_ids)
+        self.overs = bytearray(shape.num_ids)
         self._lost: set[int] = set()  # READY environments whose worker has died since
         self._reserved: dict[int, int] = {}  # by env id: the slot that a failed environment keeps
         self._short: set[int] = set()  # blocks whose count a death may have left too low; their words are read instead

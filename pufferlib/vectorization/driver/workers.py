@@ -52,7 +52,7 @@ class Workers:
     def __init__(self, backend: Backend, title: str) -> None:
         self._backend, self.title = backend, title
         self.shares = backend.shares
-        self.worker_of = [worker for worker, share in enumerate(self.shares) for _ in share]
+        self.worker_of = {env_id: worker for worker, share in enumerate(self.shares) for env_id in share}
         self.pids = [0] * len(self.shares)
         self.dead: set[int] = set()
         self.in_place = isinstance(backend, InPlace)
@@ -120,15 +120,16 @@ class Workers:
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Start a step of these environments; each writes its rows to its slot."""
+        backend = self.backend if self.closed else self._backend  # no call on the way of a step
         if len(self.shares) == 1:
-            self.backend.submit({0: Step(env_ids, slots)})
+            backend.submit({0: Step(env_ids, slots)})
             return
         by_worker: dict[int, tuple[list[int], list[int]]] = {}
         for env_id, slot in zip(env_ids, slots, strict=True):
             ids, worker_slots = by_worker.setdefault(self.worker_of[env_id], ([], []))
             ids.append(env_id)
             worker_slots.append(slot)
-        self.backend.submit({worker: Step(*step) for worker, step in by_worker.items()})
+        backend.submit({worker: Step(*step) for worker, step in by_worker.items()})
 
     def seal(self, requests: Mapping[int, Reset | Call]) -> Mapping[int, Request]:
         """Serialize requests for ``submit``, if the backend does so. Raises CallError if one cannot be serialized."""

@@ -273,7 +273,7 @@ class ProcessBackend(Backend):
         # The rows that it has finished remain valid, and so do their infos.
         messages = [] if self._ring is None else infos_messages(self._ring.take_infos())
         if self._slab is not None:
-            doing = doing_of(int(self._slab.doing[worker, 0]), self._slab.shape.num_envs)
+            doing = doing_of(int(self._slab.doing[worker, 0]), self._slab.shape.num_ids)
             self._clean(worker)
         return [*messages, Died(worker, exitcode, share, doing, self._causes.pop(worker, ""))]
 

@@ -1,9 +1,9 @@
 """The Ray actor: the workers of its share, and one call that carries actions to them and rows back.
 
-An actor's workers are processes on its node that share a slab in memory, or the actor itself is the only worker. Here
-workers and environments are numbered from 0; ``moved`` converts to the VecEnv's numbers. Failures are reported to the
-VecEnv, which handles them. Crash rows fill the slot of a failed environment and are discarded, so that the rows of all
-others arrive as usual.
+An actor's workers are processes on its node that share a slab in memory, or the actor itself is the only worker.
+Environments have the VecEnv's ids. Workers are numbered from 0 here; ``located`` converts to the VecEnv's numbers.
+Failures are reported to the VecEnv, which handles them. Crash rows fill the slot of a failed environment and are
+discarded, so that the rows of all others arrive as usual.
 """
 
 from __future__ import annotations
@@ -24,7 +24,18 @@ from pufferlib.telemetry.timeline import BUSY, WAITED
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
 from pufferlib.vectorization.core.frames import complete_frames, messages_of
-from pufferlib.vectorization.core.messages import Call, Died, Done, EnvSpec, Failed, Message, Ready, Reply, Reset, moved
+from pufferlib.vectorization.core.messages import (
+    Call,
+    Died,
+    Done,
+    EnvSpec,
+    Failed,
+    Message,
+    Ready,
+    Reply,
+    Reset,
+    located,
+)
 from pufferlib.vectorization.core.plan import Plan, Seeds
 from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
 from pufferlib.vectorization.driver.dispatcher import Dispatcher
@@ -246,38 +257,28 @@ class ActorService:
         assert isinstance(task, ActorTask), task
         self._task = task
         tasks = task.tasks
-        self._first_env, self._first_worker = tasks[0].env_ids.start, tasks[0].worker
-        self._num_envs = tasks[-1].env_ids.stop - self._first_env
-        synchronous = self._task.synchronous and self._task.in_place
-        self._plan = plan = Plan.of(self._num_envs, len(tasks), None if synchronous else 1)
+        first_env, self._first_worker = tasks[0].env_ids.start, tasks[0].worker
+        self._ids = list(range(first_env, tasks[-1].env_ids.stop))
+        synchronous = task.synchronous and task.in_place
+        self._plan = plan = Plan.of(len(self._ids), len(tasks), None if synchronous else 1, first_env)
         self._workers = workers = Workers(self._make_backend(plan), "RolloutActor")
         try:
             self._env_spec = workers.start(task.env_spec)
         except WorkerError:
-            return self._frames(self._moved(workers.refusal))
+            return self._frames(self._located(workers.refusal))
         except PufferError as error:
-            return self._frames(self._moved(Failed.of(None, 0, "start", error)))
+            return self._frames(self._located(Failed.of(None, 0, "start", error)))
         self._limit_imported()
         if format is not None:
             self.attach(format)
-        held_envs = {
-            env_id + self._first_env: held_env._replace(env_id=held_env.env_id + self._first_env)
-            for env_id, held_env in workers.held_envs.items()
-        }
-        readies = [Ready(self._first_worker + worker, self._env_spec, held_envs) for worker in range(len(tasks))]
+        readies = [Ready(worker_task.worker, self._env_spec, workers.held_envs) for worker_task in tasks]
         return b"".join(map(self._frames, readies))
 
     def _make_backend(self, plan: Plan) -> Backend:
         task, first_finished = self._task, not plan.synchronous
         tasks = [
-            worker_task._replace(
-                worker=worker,
-                env_ids=share,
-                announce_each=first_finished,
-                first_finished=first_finished,
-                first_env=self._first_env,
-            )
-            for worker, (worker_task, share) in enumerate(zip(task.tasks, plan.shares, strict=True))
+            worker_task._replace(worker=worker, announce_each=first_finished, first_finished=first_finished)
+            for worker, worker_task in enumerate(task.tasks)
         ]
         if task.in_place:
             if task.worker_threads is not None:
@@ -308,11 +309,10 @@ class ActorService:
             for column in (slab.observations, slab.rewards, slab.terminations, slab.truncations, slab.masks)
         ]
         limits = self._task.tasks[0].limits if workers.backend.watched else Limits()
-        watchdog = StepWatchdog(slab.doing[:, 0], self._num_envs, limits, self._first_env)
+        watchdog = StepWatchdog(slab.doing[:, 0], slab.shape.num_ids, limits)
         self._dispatcher = ActorDispatcher(workers, parts.scheduler, parts.infos, watchdog)
         self._actions = slab.actions_by_env
         self._unstarted: set[int] = set()  # workers that could not be started again
-        self._ids = list(range(self._num_envs))
         self._rows: list[tuple[int, int, bool]] = []  # landed: env id, slot, whether its episode is over
         self._infos: list[dict[str, Any]] = []  # of these rows
         self._clocked_s = time.perf_counter()
@@ -363,10 +363,10 @@ class ActorService:
         workers = self._workers
         if kind == STEPS:
             env_ids, actions = request
-            ids = self._ids if env_ids is None else [env_id - self._first_env for env_id in env_ids]
+            ids = self._ids if env_ids is None else env_ids
+            index = slice(self._plan.first_env, None) if env_ids is None else env_ids
             for array, data in zip(self._actions, actions, strict=True):
-                rows = np.frombuffer(data, array.dtype).reshape(len(ids), *array.shape[1:])
-                array[slice(None) if env_ids is None else ids] = rows
+                array[index] = np.frombuffer(data, array.dtype).reshape(len(ids), *array.shape[1:])
             if workers.dead:  # which the VecEnv did not know when it sent the request
                 ids = [env_id for env_id in ids if workers.worker_of[env_id] not in workers.dead]
             self._post(ids, lambda slots: workers.step(ids, slots))
@@ -386,37 +386,34 @@ class ActorService:
 
     def _obey(self, worker: int, frame: bytearray) -> None:
         """Send a worker the request that a frame holds."""
-        backend, first_env = self._workers.backend, self._first_env
+        backend = self._workers.backend
         for message in messages_of(next(iter(complete_frames(frame))), worker):
             if isinstance(message, Reset):
-                orders = [order._replace(env_id=order.env_id - first_env) for order in message.orders]
                 if worker in self._unstarted:
                     self._dispatcher.outgoing += [
                         Failed(order.env_id, worker, "reset", "its worker could not be started", "", None)
-                        for order in orders
+                        for order in message.orders
                     ]
                     continue
-                ids = [order.env_id for order in orders]
+                ids = [order.env_id for order in message.orders]
 
-                def reset(slots: list[int], orders: Any = orders) -> None:
+                def reset(slots: list[int], orders: Any = message.orders) -> None:
                     due = [order._replace(slot=slot) for order, slot in zip(orders, slots, strict=True)]
                     backend.submit({worker: Reset(due)})
 
                 self._post(ids, reset)
-            elif isinstance(message, (Failed, Reply)):  # it could not be unpickled here, with the VecEnv's numbers
-                shift = -first_env if isinstance(message, Failed) else 0
-                self._dispatcher.outgoing.append(moved(message, shift, 0, ""))
+            elif isinstance(message, (Failed, Reply)):  # it could not be unpickled here
+                self._dispatcher.outgoing.append(message)
             elif worker not in self._unstarted:
                 assert isinstance(message, Call), message
-                request = message._replace(env_ids=[env_id - first_env for env_id in message.env_ids])
                 self._dispatcher.num_asked[worker] += 1
-                backend.submit({worker: request})
+                backend.submit({worker: message})
 
     def _post(self, env_ids: list[int], send: Any) -> None:
         """Start work in environments. send: a function that is called with the slots for their rows and starts it."""
         scheduler = self._scheduler
         send(scheduler.mark_sent(env_ids))
-        if self._plan.synchronous and len(env_ids) < self._num_envs:  # the others' rows are not of interest
+        if self._plan.synchronous and len(env_ids) < len(self._ids):  # the others' rows are not of interest
             others = [env_id for env_id in self._ids if env_id not in set(env_ids)]
             scheduler.mark_sent(others)
             scheduler.arrive(others, [bool(scheduler.overs[env_id]) for env_id in others])
@@ -469,7 +466,7 @@ class ActorService:
         ids, slots = scheduler.last_ids, scheduler.last_slots
         assert ids is not None
         if infos:
-            self._infos += [self._placed(info) for info in infos if info["env_id"] not in lost]
+            self._infos += [info for info in infos if info["env_id"] not in lost]
         for env_id, slot in zip(ids, slots, strict=True):
             if env_id in lost:
                 lost.remove(env_id)
@@ -487,7 +484,7 @@ class ActorService:
         env_ids: list[int] | None = []
         observations = None
         if rows:
-            if len(rows) == self._num_envs:
+            if len(rows) == len(self._ids):
                 rows.sort()
             ids, slots, overs = map(list, zip(*rows, strict=True))
             index: Any = slots
@@ -497,22 +494,15 @@ class ActorService:
             observations, *others = (column[index].reshape(-1, *column.shape[2:]) for column in self._columns)
             outcome_bytes = b"".join(column.tobytes() for column in others)
             in_order = ids == self._ids
-            env_ids = None if in_order else [env_id + self._first_env for env_id in ids]
+            env_ids = None if in_order else ids
             quiet = in_order and not infos and not any(overs)
             if not quiet:
-                frames = self._frames(self._moved(Done(ids, overs, infos)))
-        frames += b"".join(self._frames(self._moved(message)) for message in messages)
+                frames = self._frames(Done(ids, overs, infos))
+        frames += b"".join(self._frames(self._located(message)) for message in messages)
         return Answer(env_ids, observations, outcome_bytes, quiet, frames, more)
 
-    def _placed(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Convert an info's ids, in place, to the VecEnv's numbers, and return the info."""
-        info["env_id"] += self._first_env
-        if "agent_id" in info:
-            info["agent_id"] += self._first_env * self._env_spec.num_agents
-        return info
-
-    def _moved(self, message: Any) -> Any:
-        return moved(message, self._first_env, self._first_worker, self._location)
+    def _located(self, message: Any) -> Any:
+        return located(message, self._first_worker, self._location)
 
     def _frames(self, message: Any) -> bytes:
         return b"".join(frames_of(message, self._first_worker)[0])
@@ -520,11 +510,15 @@ class ActorService:
     # ---------------------------------------------------------------------------------------------------- rest
 
     def times(self) -> tuple[Array, ...]:
-        """Return copies of the recorded times: the slab's ``times``, ``histogram`` and ``worker_times``."""
-        return self._slab.times.copy(), self._slab.histogram.copy(), self._slab.worker_times.copy()
+        """Return copies of the recorded times: ``times``, ``histogram`` and ``worker_times`` of its slab.
+
+        The first two have one element for each of the actor's environments.
+        """
+        slab, first_env = self._slab, self._plan.first_env
+        return slab.times[first_env:].copy(), slab.histogram[first_env:].copy(), slab.worker_times.copy()
 
     def close(self, grace_s: float = CLOSE_S) -> bytes:
         """Close the environments and end the workers; return frames with any failures to close."""
         with self._changed:
             messages = self._workers.close(grace_s)
-        return b"".join(self._frames(self._moved(message)) for message in messages if isinstance(message, Failed))
+        return b"".join(self._frames(self._located(message)) for message in messages if isinstance(message, Failed))

@@ -99,10 +99,9 @@ class RayBackend(Backend):
         self._actors: list[ActorHandle] = []
         tasks: list[WorkerTask] = []
         for index, share in enumerate(plan.shares):
-            parts = Plan.of(len(share), min(max(local_workers, 1), len(share)), None).shares
-            shares = [range(share.start + part.start, share.start + part.stop) for part in parts]
+            parts = Plan.of(len(share), min(max(local_workers, 1), len(share)), None, share.start).shares
             self._actors.append(
-                ActorHandle(index, [task(len(tasks) + number, part) for number, part in enumerate(shares)])
+                ActorHandle(index, [task(len(tasks) + number, part) for number, part in enumerate(parts)])
             )
             tasks += self._actors[-1].tasks
         self.shares = tuple(worker_task.env_ids for worker_task in tasks)

@@ -50,8 +50,7 @@ __all__ = ["Worker", "WorkerTask", "seed_globals"]
 class WorkerTask(NamedTuple):
     """The arguments of a worker.
 
-    creators: one per environment of the share, called as ``creator()``. first_env: the VecEnv's id of the environment
-    that has id 0 here; above 0 only in a Ray actor.
+    creators: one per environment of the share, called as ``creator()``.
     """
 
     worker: int
@@ -62,7 +61,6 @@ class WorkerTask(NamedTuple):
     announce_each: bool  # announce each environment when it finishes, rather than all those of a request together
     first_finished: bool  # on the compiled path: slots are claimed when rows are finished
     limits: Limits = Limits()
-    first_env: int = 0
 
 
 class Worker:
@@ -90,7 +88,7 @@ class Worker:
         limits = task.limits if refuses_late else Limits()
         self.step_limit_s, self.reset_limit_s = (limit or 0.0 for limit in limits)  # 0 for no limit
         self.envs: dict[int, RowEnv] = {}
-        self._claims = Claims(task.first_env)
+        self._claims = Claims()
         self._holdings: HeldEnvs | None = None  # during build: the environments that creators held before it
         self._held_envs: dict[int, HeldEnv] = {}  # those of them that the creators returned
         self._env_spec = env_spec
@@ -160,7 +158,7 @@ class Worker:
         """Attach the slab that holds the actions to read and the rows to write. ring: None on the portable path."""
         self._actions = {env_id: slab.action(env_id) for env_id in self.task.env_ids}
         self._doing = slab.doing[self.task.worker].data
-        self._num_envs = slab.shape.num_envs
+        self._num_ids = slab.shape.num_ids
         self._telemetry = slab.shape.telemetry
         self._stopwatch = Stopwatch(slab.times, slab.histogram)
         self._worker_times = slab.worker_times[self.task.worker].data
@@ -204,8 +202,7 @@ class Worker:
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Step environments in the given order, on the portable path; each writes its rows to its slot."""
         for env_id, slot in zip(env_ids, slots, strict=True):
-            # The slot serves as env_id: it differs from step to step, and modulo num_envs it is the env id.
-            self._doing[0] = word_of(0, slot, self._num_envs, is_reset=False)
+            self._doing[0] = word_of(slot, env_id, self._num_ids, is_reset=False)  # slots differ from step to step
             self.advance(env_id, slot)
         self.flush()
 
@@ -367,7 +364,7 @@ class Worker:
         for env_id, slot, seed, options, fresh in request.orders:
             self.over.discard(env_id)
             self._num_resets += 1
-            self._doing[0] = word_of(self._num_resets, env_id, self._num_envs, is_reset=True)
+            self._doing[0] = word_of(self._num_resets, env_id, self._num_ids, is_reset=True)
             phase = "__init__"
             try:
                 if fresh:

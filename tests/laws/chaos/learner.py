@@ -111,7 +111,7 @@ class Tally:
         """Return what a dead worker was in the middle of."""
         slab, scheduler = self.vec._slab, self.vec._scheduler
         share = self.backend.shares[worker]
-        doing = doing_of(int(slab.doing[worker, 0]), slab.shape.num_envs)
+        doing = doing_of(int(slab.doing[worker, 0]), slab.shape.num_ids)
         if doing is None:
             starting = any(self.board.env(env_id)[PHASE] == STARTING for env_id in share)
             return "starting" if starting else "asleep"
