@@ -1,8 +1,8 @@
-"""Check the values of actions: discrete values must lie in their space, numbers must be finite."""
+"""Check actions: their shape, dtype and values. Discrete values must lie in their space, numbers must be finite."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 from pufferlib import _native
 from pufferlib.errors import ActionError
 
-__all__ = ["ActionValues"]
+__all__ = ["ActionValues", "checked_actions", "dtype_error", "shape_error", "unreadable_error"]
 
 Array = np.ndarray[Any, Any]
 MOST_PRINTED = 8  # the most elements of an action that an error prints
@@ -108,3 +108,61 @@ class ActionValues:
         if self._dtype.kind == "f":
             return "use finite numbers: a NaN or an infinity often comes from the learner's network or its loss"
         return f"use values that {self._dtype} holds"
+
+
+def checked_actions(
+    actions: object, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
+) -> list[Array]:
+    """Return the actions as one array (environments, agents_per_env, …) for each of ``values``.
+
+    values: the checks of each component of the action space. env_ids: the environments that the actions are for, in the
+    same order. Raises ActionError for a wrong shape, dtype or value.
+    """
+    num_envs, spaces = len(env_ids), [column.space for column in values]
+    if isinstance(actions, Mapping) or (
+        isinstance(actions, (list, tuple)) and isinstance(next(iter(actions), None), Mapping)
+    ):
+        raise ActionError("actions are arrays of rows, not dicts; vec.action_layout.flatten(action) makes a row of one")
+    if len(spaces) == 1:
+        parts: Sequence[object] = (actions,)
+    elif isinstance(actions, (tuple, list)) and len(actions) == len(spaces):
+        parts = actions
+    else:
+        raise ActionError(f"actions for {list(spaces)} come as a tuple of {len(spaces)} arrays, one for each")
+    checked = []
+    for part, space in zip(parts, spaces, strict=True):
+        try:
+            array = np.asarray(part)
+            if array.dtype.hasobject:  # what NumPy 1.23 makes of ragged lists; later ones raise
+                raise ValueError("it holds objects, or rows of different lengths")
+        except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a GPU or with gradients
+            raise unreadable_error("actions", error) from error
+        shape = (num_envs * agents_per_env, *(space.shape or ()))
+        if array.shape != shape:
+            raise shape_error("actions", array.shape, shape, agents_per_env, num_envs)
+        if not np.can_cast(array.dtype, space.dtype, "same_kind"):  # type: ignore[arg-type]
+            raise dtype_error("actions", array.dtype, space.dtype)
+        checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
+    for array, column in zip(checked, values, strict=True):
+        column.refuse(array, env_ids)
+    return checked
+
+
+def unreadable_error(name: str, error: Exception) -> ActionError:
+    """Return the error for values that cannot be converted to an array. name: the argument's name."""
+    return ActionError(f"{name} cannot be read as an array: {error}")
+
+
+def shape_error(
+    name: str, shape: Sequence[int], expected: Sequence[int], agents_per_env: int, num_envs: int, columns: str = ""
+) -> ActionError:
+    """Return the error for rows of the wrong shape. name: the argument's name. columns: what a row holds, as text."""
+    return ActionError(
+        f"{name} have shape {tuple(shape)}, expected {tuple(expected)}: {agents_per_env} row(s) for each of "
+        f"{num_envs} environments{columns}"
+    )
+
+
+def dtype_error(name: str, dtype: object, expected: object) -> ActionError:
+    """Return the error for values of the wrong dtype. name: the argument's name."""
+    return ActionError(f"{name} have dtype {dtype}, expected {expected}; convert them")

@@ -1,4 +1,4 @@
-"""Checks of the arguments of a VecEnv: environment creators, backend options, env ids, actions, reset options."""
+"""Checks of the arguments of a VecEnv: environment creators, backend options, env ids, reset options."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from pufferlib.emulation.parameters import WrapParameters
-from pufferlib.errors import ActionError, CallError, PlanError
-from pufferlib.layout.action_values import ActionValues
+from pufferlib.errors import CallError, PlanError
 from pufferlib.registry import creator
-from pufferlib.util.annotations import Array, EnvCreator, EnvSource, Function, Info, Options
+from pufferlib.util.annotations import EnvCreator, EnvSource, Function, Info, Options
 from pufferlib.util.suggestions import near, not_one_of
 from pufferlib.vectorization.core.plan import Plan, checked_count
 from pufferlib.vectorization.core.step_watchdog import Limits
@@ -21,7 +20,6 @@ from pufferlib.vectorization.core.tensors import as_numpy
 
 __all__ = [
     "CHECKS",
-    "checked_actions",
     "checked_backend_kwargs",
     "checked_env_args",
     "checked_env_kwargs",
@@ -29,14 +27,11 @@ __all__ = [
     "checked_limits",
     "checked_restarts",
     "checked_seconds",
-    "dtype_error",
     "env_creators",
     "misplaced",
     "options_per_env",
     "require_known",
     "require_one_each",
-    "shape_error",
-    "unreadable_error",
 ]
 
 CHECKS = ("first", "always")
@@ -133,64 +128,6 @@ def options_per_env(options: Options, num: int) -> list[Info | None]:
     if not fine or not all(item is None or isinstance(item, Mapping) for item in options):
         raise PlanError(f"options={options!r} is neither a mapping nor a sequence of {num} of them")
     return [None if item is None else dict(item) for item in options]
-
-
-def checked_actions(
-    actions: object, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
-) -> list[Array]:
-    """Return the actions as one array (environments, agents_per_env, …) for each of ``values``.
-
-    values: the checks of each component of the action space. env_ids: the environments that the actions are for, in the
-    same order. Raises ActionError for a wrong shape, dtype or value.
-    """
-    num_envs, spaces = len(env_ids), [column.space for column in values]
-    if isinstance(actions, Mapping) or (
-        isinstance(actions, (list, tuple)) and isinstance(next(iter(actions), None), Mapping)
-    ):
-        raise ActionError("actions are arrays of rows, not dicts; vec.action_layout.flatten(action) makes a row of one")
-    if len(spaces) == 1:
-        parts: Sequence[object] = (actions,)
-    elif isinstance(actions, (tuple, list)) and len(actions) == len(spaces):
-        parts = actions
-    else:
-        raise ActionError(f"actions for {list(spaces)} come as a tuple of {len(spaces)} arrays, one for each")
-    checked = []
-    for part, space in zip(parts, spaces, strict=True):
-        try:
-            array = np.asarray(part)
-            if array.dtype.hasobject:  # what NumPy 1.23 makes of ragged lists; later ones raise
-                raise ValueError("it holds objects, or rows of different lengths")
-        except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a GPU or with gradients
-            raise unreadable_error("actions", error) from error
-        shape = (num_envs * agents_per_env, *(space.shape or ()))
-        if array.shape != shape:
-            raise shape_error("actions", array.shape, shape, agents_per_env, num_envs)
-        if not np.can_cast(array.dtype, space.dtype, "same_kind"):  # type: ignore[arg-type]
-            raise dtype_error("actions", array.dtype, space.dtype)
-        checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
-    for array, column in zip(checked, values, strict=True):
-        column.refuse(array, env_ids)
-    return checked
-
-
-def unreadable_error(name: str, error: Exception) -> ActionError:
-    """Return the error for values that cannot be converted to an array. name: the argument's name."""
-    return ActionError(f"{name} cannot be read as an array: {error}")
-
-
-def shape_error(
-    name: str, shape: Sequence[int], expected: Sequence[int], agents_per_env: int, num_envs: int, columns: str = ""
-) -> ActionError:
-    """Return the error for rows of the wrong shape. name: the argument's name. columns: what a row holds, as text."""
-    return ActionError(
-        f"{name} have shape {tuple(shape)}, expected {tuple(expected)}: {agents_per_env} row(s) for each of "
-        f"{num_envs} environments{columns}"
-    )
-
-
-def dtype_error(name: str, dtype: object, expected: object) -> ActionError:
-    """Return the error for values of the wrong dtype. name: the argument's name."""
-    return ActionError(f"{name} have dtype {dtype}, expected {expected}; convert them")
 
 
 def require_known(name: str, value: object, known: Sequence[str]) -> None:

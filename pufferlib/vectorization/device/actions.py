@@ -9,8 +9,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.errors import ActionError
-from pufferlib.layout.action_values import ActionValues
-from pufferlib.vectorization.core.arguments import checked_actions, dtype_error, shape_error, unreadable_error
+from pufferlib.layout.action_values import ActionValues, checked_actions, dtype_error, shape_error, unreadable_error
 from pufferlib.vectorization.core.tensors import as_numpy
 from pufferlib.vectorization.device.block_shape import BlockShape
 

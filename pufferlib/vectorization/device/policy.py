@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from pufferlib.vectorization.core.arguments import dtype_error, shape_error, unreadable_error
+from pufferlib.layout.action_values import dtype_error, shape_error, unreadable_error
 from pufferlib.vectorization.device.block_shape import BlockShape
 from pufferlib.vectorization.device.launchers import Launchers
 from pufferlib.vectorization.device.states import Ids

@@ -113,6 +113,8 @@ class Dispatcher:
 
         Return False if messages must be handled first, such as failures to unpickle some of the infos.
         """
+        if self._scheduler.fast_path is None:  # infos arrive in the messages of their rows
+            return not self._messages
         backend = self._workers.backend
         was_interruptible, backend.interruptible = backend.interruptible, False  # taken infos exist nowhere else
         self._infos.collect()

@@ -44,8 +44,7 @@ class PendingInfos:
         pickled: infos that have already been taken from the ring, as (worker, env_id, payload) tuples; by default, they
         are taken here.
         """
-        if self._ring is None:
-            return True
+        assert self._ring is not None, "on the portable path infos arrive in messages"
         readable = True
         for message in infos_messages(self._ring.take_infos() if pickled is None else pickled):
             if isinstance(message, InfosMessage):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pufferlib.errors import CallError, ClosedError, RecvTimeout
-from pufferlib.layout.action_values import ActionValues
+from pufferlib.layout.action_values import ActionValues, checked_actions
 from pufferlib.telemetry.timeline import Recording
 from pufferlib.util.annotations import Options, ResetSeed
-from pufferlib.vectorization.core.arguments import checked_actions, checked_ids, options_per_env
+from pufferlib.vectorization.core.arguments import checked_ids, options_per_env
 from pufferlib.vectorization.core.backend import CLOSE_S, Remote
 from pufferlib.vectorization.core.batch import Batch, Batches
 from pufferlib.vectorization.core.call_errors import (
