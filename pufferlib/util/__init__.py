@@ -3,6 +3,7 @@
 files        replace files atomically, and lock folders
 toml         read and write TOML
 memory       measure memory; parse and format byte counts
+sockets      connect two processes that share a key
 cgroups      find the control groups that may limit this process
 suggestions  suggest the nearest valid name for a misspelt one
 parameters   declare parameters once, in a TypedDict, for several functions

@@ -10,14 +10,15 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pufferlib.util.sockets import Listener, new_key
 from pufferlib.vectorization.ray import calls as ray_calls
-from pufferlib.vectorization.ray.sockets import CALL_NBYTES, KEY_NBYTES, LET_IN, SocketClient, SocketServer, new_key
+from pufferlib.vectorization.ray.sockets import CALL_NBYTES, SocketClient, SocketServer
 
 pytestmark = pytest.mark.beside
 
@@ -80,7 +81,7 @@ def test_only_who_knows_the_key_is_let_in() -> None:
         with pytest.raises(OSError):
             SocketClient(server.address, new_key())
         with socket.create_connection(server.address) as hasty:
-            hasty.sendall(key[:5])  # and goes
+            hasty.sendall(bytes(5))  # and goes
         client = SocketClient(server.address, key)
         with pytest.raises(OSError):  # one is enough
             SocketClient(server.address, key)
@@ -92,11 +93,10 @@ def test_only_who_knows_the_key_is_let_in() -> None:
 
 def test_a_driver_waits_for_nothing_of_an_actor_that_stands_still() -> None:
     """Neither for the rest of an answer that has begun to come, nor for calls to be read."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
-        connecting = threads.submit(SocketClient, listener.getsockname(), new_key())
-        with listener.accept()[0] as theirs:
-            theirs.recv(KEY_NBYTES, socket.MSG_WAITALL)
-            theirs.sendall(LET_IN)
+    key = new_key()
+    with closing(Listener("127.0.0.1", key)) as listener, ThreadPoolExecutor(1) as threads:
+        connecting = threads.submit(SocketClient, listener.address, key)
+        with listener.accept() as theirs:
             client = connecting.result(30)
             num_sent, call = 0, bytes(CALL_NBYTES - 1)
             while client.takes(call):

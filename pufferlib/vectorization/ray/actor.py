@@ -21,6 +21,7 @@ import numpy as np
 
 from pufferlib.errors import PufferError, WorkerError
 from pufferlib.telemetry.timeline import BUSY, WAITED
+from pufferlib.util.sockets import Address
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
 from pufferlib.vectorization.core.frames import complete_frames, messages_of
@@ -47,7 +48,7 @@ from pufferlib.vectorization.driver.workers import Workers
 from pufferlib.vectorization.processes.backend import ProcessBackend
 from pufferlib.vectorization.processes.serve import frames_of
 from pufferlib.vectorization.processes.thread_caps import limit_imported, limit_threads
-from pufferlib.vectorization.ray.sockets import Address, SocketServer
+from pufferlib.vectorization.ray.sockets import SocketServer
 from pufferlib.vectorization.serial import SerialBackend
 from pufferlib.vectorization.worker.worker import WorkerTask, seed_globals
 

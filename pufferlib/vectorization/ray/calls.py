@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from pufferlib.util.sockets import Address, new_key
 from pufferlib.vectorization.core.backend import SLICE_S
 from pufferlib.vectorization.core.messages import EnvSpec
 from pufferlib.vectorization.ray.connection import Connection
-from pufferlib.vectorization.ray.sockets import Address, SocketClient, new_key
+from pufferlib.vectorization.ray.sockets import SocketClient
 from pufferlib.vectorization.worker.worker import WorkerTask
 
 __all__ = ["ActorHandle", "Calls"]

@@ -4,56 +4,46 @@ A round trip through Ray takes a millisecond for any content; over a socket it t
 reports their deaths, and carries large content through its object store. An actor that cannot be reached by a socket is
 called only through Ray.
 
-The actor's end is a ``SocketServer``: it accepts a client that sends the right key, which Ray has carried to the actor,
-and answers calls. The driver's end is a ``SocketClient``.
+The actor's end is a ``SocketServer``: it accepts a client that has the key, which Ray has carried to the actor, and
+answers calls. The driver's end is a ``SocketClient``.
 """
 
 from __future__ import annotations
 
-import hmac
-import os
 import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from queue import SimpleQueue
 
-__all__ = ["CALL_NBYTES", "Address", "SocketClient", "SocketServer", "new_key"]
+from pufferlib.util.sockets import (
+    HEADER_NBYTES,
+    Address,
+    Listener,
+    connect,
+    frame_nbytes,
+    receive_frame,
+    send_frame,
+)
+
+__all__ = ["CALL_NBYTES", "SocketClient", "SocketServer"]
 
 CALL_NBYTES = 64 << 10  # larger calls go through Ray, so that the driver never waits until an actor has read them
 UNANSWERED_NBYTES = 2 * CALL_NBYTES  # the socket accepts this many, even if they are not read
-CONNECT_S = 3.0
-LET_IN_S = 10.0  # a reachable machine may be busy, or waiting CONNECT_S for the key of a client without one
-KEY_NBYTES = 32
-LET_IN = b"\x06"
-
-_HEADER = struct.Struct("!Q")  # the length of the content that follows
+ANSWER_NBYTES = 1 << 30  # observations go through Ray if they are large, but infos may be of any size
 _CHUNK_NBYTES = 1 << 18
-
-Address = tuple[str, int]
 
 
 class SocketClient:
     """The driver's end of a direct connection. Once accepted, it never waits for the actor.
 
-    address, key: those of the actor's ``SocketServer``. Raises OSError if it cannot connect within CONNECT_S seconds or
-    is not accepted within LET_IN_S seconds.
+    address, key: those of the actor's ``SocketServer``. Raises OSError as ``util.sockets.connect`` does.
     """
 
     def __init__(self, address: Address, key: bytes) -> None:
-        self._socket = ours = socket.create_connection(address, CONNECT_S)
-        try:
-            ours.settimeout(LET_IN_S)
-            ours.sendall(key)
-            if ours.recv(1) != LET_IN:
-                raise ConnectionError("nobody is let in there")
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNANSWERED_NBYTES)
-            make_prompt(ours)
-        except BaseException:
-            ours.close()
-            raise
+        self._socket = connect(address, key)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNANSWERED_NBYTES)
         self._unanswered: deque[int] = deque()  # bytes of each unanswered call
         self._incoming = bytearray()
         self._due: int | None = None  # bytes of the partially received answer
@@ -68,7 +58,7 @@ class SocketClient:
     def send(self, call: bytes) -> None:
         """Send a call that it ``takes``. Raises OSError if the other end is gone."""
         self._unanswered.append(len(call))
-        self._socket.sendall(_HEADER.pack(len(call)) + call)
+        send_frame(self._socket, call)
 
     def receive(self) -> bytes | None:
         """Return the next answer, or None if it has not fully arrived.
@@ -76,10 +66,10 @@ class SocketClient:
         Raises EOFError or OSError if the other end is gone.
         """
         if self._due is None:
-            header = self._complete(_HEADER.size)
+            header = self._complete(HEADER_NBYTES)
             if header is None:
                 return None
-            (self._due,) = _HEADER.unpack(header)
+            self._due = frame_nbytes(header, ANSWER_NBYTES)
         answer = self._complete(self._due)
         if answer is not None:
             self._due = None
@@ -108,23 +98,21 @@ class SocketClient:
 class SocketServer:
     """The actor's end, which answers each call with ``answer(call)``, up to ``num_threads`` calls at a time.
 
-    host: the address of this machine to listen on. key: the bytes that a client must send to be accepted. Raises
-    OSError if it cannot listen there.
+    host, key: as for ``util.sockets.Listener``. Raises OSError if it cannot listen there.
     """
 
     def __init__(self, host: str, key: bytes, answer: Callable[[bytes], bytes], num_threads: int) -> None:
-        self._listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        self.address: Address = self._listener.getsockname()[:2]
-        self._key, self._answer, self._num_threads = key, answer, num_threads
+        self._listener = Listener(host, key)
+        self.address = self._listener.address
+        self._answer, self._num_threads = answer, num_threads
         self._reads, self._writes = threading.Lock(), threading.Condition()
         self._num_read = self._num_sent = 0
         self._over: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def serve(self) -> None:
         """Accept one client and answer its calls until it disconnects. Raises any exception that ``answer`` raises."""
-        with self._listener:
-            theirs = self._let_in()
-        make_prompt(theirs)
+        with closing(self._listener):
+            theirs = self._listener.accept()
         with theirs:
             for _ in range(self._num_threads):
                 threading.Thread(target=self._answer_calls, args=[theirs], daemon=True).start()
@@ -134,27 +122,12 @@ class SocketServer:
         if error is not None:
             raise error
 
-    def _let_in(self) -> socket.socket:
-        while True:
-            theirs, _ = self._listener.accept()
-            theirs.settimeout(CONNECT_S)
-            try:
-                with theirs.makefile("rb") as file:
-                    key = file.read(KEY_NBYTES)
-                if hmac.compare_digest(key, self._key):
-                    theirs.sendall(LET_IN)
-                    return theirs
-            except OSError:
-                pass
-            theirs.close()
-
     def _answer_calls(self, theirs: socket.socket) -> None:
         """Answer calls, taking turns with the other threads: one reads while others answer."""
         try:
             while True:
                 with self._reads:
-                    (nbytes,) = _HEADER.unpack(_read(theirs, _HEADER.size))
-                    call, number = _read(theirs, nbytes), self._num_read
+                    call, number = receive_frame(theirs, CALL_NBYTES), self._num_read
                     self._num_read += 1
                 try:
                     answer = self._answer(call)
@@ -170,27 +143,6 @@ class SocketServer:
         with self._writes:
             while self._num_sent != number:
                 self._writes.wait()
-            theirs.sendall(_HEADER.pack(len(answer)) + answer)
+            send_frame(theirs, answer)
             self._num_sent += 1
             self._writes.notify_all()
-
-
-def make_prompt(connected: socket.socket) -> None:
-    """Set a socket to wait without a timeout, and to send small data at once."""
-    connected.settimeout(None)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _read(theirs: socket.socket, nbytes: int) -> bytes:
-    """Wait for nbytes bytes and return them. Raises EOFError or OSError if the other end goes away first."""
-    data = b""
-    while len(data) < nbytes:
-        part = theirs.recv(nbytes - len(data), socket.MSG_WAITALL)
-        if not part:
-            raise EOFError
-        data += part
-    return data
-
-
-def new_key() -> bytes:
-    return os.urandom(KEY_NBYTES)
