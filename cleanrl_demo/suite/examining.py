@@ -8,16 +8,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import multiprocessing
-import os
 import sys
-import tempfile
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,14 +30,8 @@ from pufferlib.errors import PlanError, PufferError
 from pufferlib.layout import action_values
 from pufferlib.vectorization.core.messages import signal_name
 from pufferlib.vectorization.core.plan import available_cpus
-from pufferlib.vectorization.processes.deferred_signals import as_before, deferred_signals
-from pufferlib.vectorization.processes.lifetime import (
-    LifePipe,
-    death_of,
-    die_with_parent,
-    end_group,
-)
-from pufferlib.vectorization.processes.start import start_method
+from pufferlib.vectorization.processes.deferred_signals import deferred_signals
+from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
 
 __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "score"]
 
@@ -52,7 +41,6 @@ GRACE_S = 5.0
 MAX_RANDOM_STEPS = 1000  # within which a random episode is expected to end
 NO_SCORE = "{env} reports no info['score'] at the end of an episode; see ocean/__init__.py"
 NUM_LAST_LINES = 12  # of a failed learner's output
-NUM_LAST_BYTES = 64 * 1024  # in which these are looked for
 # Files whose frames lie between the process of an examination and a learner's code.
 IN_FRONT = {module.__file__ for module in (sys.modules[__name__], evaluation, action_values, registry, importlib)}
 IN_FRONT |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
@@ -178,139 +166,69 @@ def examined(
     the generator does, for whatever reason. If several run at once, each starts with its share of the cores as torch's
     number of threads.
     """
-    context = multiprocessing.get_context(start_method(None))
     import cleanrl_demo.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 
     # By default each would have a thread per core; two such trainings on two cores would wait for each other.
     num_threads = None if jobs == 1 else max(1, available_cpus() // jobs)
-    waiting, running, life = iter(examinations), list[_Running](), LifePipe()
-    try:
+    waiting, running = iter(examinations), list[_Running]()
+    with contextlib.ExitStack() as stack:
         while True:
             while len(running) < jobs and (examination := next(waiting, None)) is not None:
                 if examination.learner == DEMO:
                     import torch._dynamo  # noqa: F401  or the first optimizer of each process does, for a second
                 with deferred_signals():
-                    running.append(_Running(context, examination, timeout_s, life, num_threads))
+                    sandbox = stack.enter_context(Sandbox(_examine_in_process, examination, num_threads))
+                running.append(_Running(examination, timeout_s, sandbox))
                 began(examination)
             if not running:
                 return
-            wait([sign for job in running for sign in job.signs], 0.1)
+            await_any([job.sandbox for job in running], 0.1)
             meanwhile()
             for job in [job for job in running if job.over]:
-                verdict = job.verdict()
                 running.remove(job)
-                yield job.examination, verdict
-    finally:
-        with deferred_signals():
-            for job in running:
-                job.end()
-            life.close()
+                yield job.examination, job.verdict()
 
 
 class _Running:
-    """An examination running in a process. signs: handles, any of which may become readable when it ends."""
+    """An examination that runs in a sandbox."""
 
-    def __init__(
-        self, context: Any, examination: Examination, timeout_s: float, life: LifePipe, num_threads: int | None
-    ) -> None:
-        self.examination, self.timeout_s = examination, timeout_s
-        output, self.path = tempfile.mkstemp(prefix="puffer-ocean-", suffix=".log")
-        self.output = os.fdopen(output, "rb")
-        self.receiver, sender = context.Pipe(duplex=False)
-        self.process = context.Process(
-            target=_examine_in_process, args=(sender, examination, self.path, life, num_threads)
-        )
-        try:
-            with warnings.catch_warnings():  # Python 3.12 counts the sleeping threads of NumPy's BLAS
-                warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
-                self.process.start()
-        except BaseException:
-            os.unlink(self.path)
-            raise
-        sender.close()
-        self.start_s = time.monotonic()
-        self.reported: Verdict | None = None
-        self.code = 0
-        self.death_fd = death_of(self.process.pid)
-        # Processes forked by the learner keep the sentinel from becoming readable, and may hold its end of the pipe.
-        self.signs: list[Any] = [self.receiver, self.process.sentinel if self.death_fd is None else self.death_fd]
+    def __init__(self, examination: Examination, timeout_s: float, sandbox: Sandbox) -> None:
+        self.examination, self.sandbox, self._timeout_s = examination, sandbox, timeout_s
+        self._start_s = time.monotonic()
+        self._ended = False
+        self._verdicts: list[Verdict] = []
 
     @property
     def over(self) -> bool:
         """Whether it has reported a verdict, has ended, or has run out of time."""
-        over = self.ended or self.late  # checked first: its last message has arrived by then
-        if self.receiver in self.signs and self.receiver.poll():
-            try:
-                self.reported = self.receiver.recv()
-            except (EOFError, OSError):  # the learner closed its end, or is dying, which will show
-                self.signs.remove(self.receiver)
-        return over or self.reported is not None
-
-    @property
-    def ended(self) -> bool:
-        return bool(wait(self.signs[-1:], 0))
-
-    @property
-    def late(self) -> bool:
-        return time.monotonic() - self.start_s > self.timeout_s
+        self._ended = self.sandbox.ended  # checked first: its last message has arrived by then
+        self._verdicts += self.sandbox.receive(Verdict)
+        return bool(self._verdicts) or self._ended or time.monotonic() - self._start_s > self._timeout_s
 
     def verdict(self) -> Verdict:
-        """Kill the process and everything that it started, and return the verdict."""
-        bar, seconds = self.examination.task.bar, time.monotonic() - self.start_s
-        late = self.reported is None and not self.ended
-        if not late:
-            wait(self.signs[-1:], GRACE_S)  # it has reported, but may have threads or processes that do not end
-        lines = self._last_lines()
-        with deferred_signals():
-            code = self.end()
-        if self.reported is not None:
-            return self.reported
-        if late:
-            ending = f"took longer than {self.timeout_s:g} s, and was killed"
-        else:
+        """End the process and everything that it has started, and return the verdict."""
+        seconds = time.monotonic() - self._start_s
+        # If it has reported, it may have threads or processes that do not end.
+        self.sandbox.end(GRACE_S if self._verdicts else 0.0)
+        self._verdicts += self.sandbox.receive(Verdict)
+        if self._verdicts:
+            return self._verdicts[0]
+        if self._ended:
+            code = self.sandbox.exitcode or 0
             ending = f"died of signal {-code} ({signal_name(-code)})" if code < 0 else f"ended with exit code {code}"
-        return Verdict(None, bar, seconds, f"{ending}\n{lines}".strip())
-
-    def _last_lines(self) -> str:
-        self.output.seek(max(0, os.fstat(self.output.fileno()).st_size - NUM_LAST_BYTES))
-        return "\n".join(self.output.read().decode(errors="replace").splitlines()[-NUM_LAST_LINES:])
-
-    def end(self) -> int:
-        """Kill the process and everything that it started; return its exit code. Safe to call again."""
-        if self.output.closed:
-            return self.code
-        self.code = end_group(self.process, self.death_fd, 0.0) or 0
-        if self.death_fd is not None:
-            os.close(self.death_fd)
-        self.receiver.close()
-        self.output.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)  # if the process had no time to
-        return self.code
+        else:
+            ending = f"took longer than {self._timeout_s:g} s, and was killed"
+        lines = self.sandbox.lines(NUM_LAST_LINES)
+        return Verdict(None, self.examination.task.bar, seconds, f"{ending}\n{lines}".strip())
 
 
-def _examine_in_process(
-    sender: Connection, examination: Examination, log: str, life: LifePipe, num_threads: int | None
-) -> None:
-    """Run an examination in this process, and send its verdict to the parent.
+def _examine_in_process(channel: Channel, examination: Examination, num_threads: int | None) -> None:
+    """Run an examination in the sandbox, and send its verdict through ``channel``.
 
-    log: a file for all output, which is unlinked at once, since the parent has opened it. num_threads: torch's number
-    of threads; None leaves the default.
+    num_threads: torch's number of threads; None leaves the default.
     """
-    as_before()
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    life.leave()
-    die_with_parent(life.reader)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND)
-    os.unlink(log)
-    for descriptor in (1, 2):
-        os.dup2(output, descriptor)
-    # Line-buffered, unlike perhaps the parent's: a process that crashes flushes nothing.
-    sys.stdout, sys.stderr = (
-        open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-        for descriptor in (1, 2)
-    )
     task = examination.task
     start_s = time.perf_counter()
     try:
@@ -321,7 +239,7 @@ def _examine_in_process(
         traceback.print_exc()
         text = "".join(traceback.format_exception(type(error), error, _from_learner_on(error))).strip()
         verdict = Verdict(None, task.bar, time.perf_counter() - start_s, text)
-    sender.send(verdict)
+    channel.send(verdict)
 
 
 def _from_learner_on(error: BaseException) -> TracebackType | None:

@@ -8,13 +8,10 @@ import faulthandler
 import itertools
 import linecache
 import mmap
-import multiprocessing
-import multiprocessing.connection
 import os
 import re
 import signal
 import struct
-import sys
 import tempfile
 import time
 from collections import deque
@@ -26,14 +23,8 @@ from pufferlib.errors import PlanError
 from pufferlib.testing import CHECKS, check_env
 from pufferlib.testing.report import Report, Result
 from pufferlib.testing.wording import is_foreign
-from pufferlib.vectorization.processes.deferred_signals import as_before, deferred_signals
-from pufferlib.vectorization.processes.lifetime import (
-    LifePipe,
-    death_of,
-    die_with_parent,
-    end_group,
-)
-from pufferlib.vectorization.processes.start import start_method, starting
+from pufferlib.vectorization.processes.deferred_signals import deferred_signals
+from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
 
 __all__ = ["IsolatedReport", "Printed", "check_isolated"]
 
@@ -42,7 +33,6 @@ SILENCE_S = 2.0  # after which ``waiting`` is called for a call in progress
 BETWEEN = 60  # times step_timeout: the limit of a check that makes its calls in other processes
 GRACE_S = 2.0  # for the process to end by itself after its last message
 STACK_S = 1.0  # for a process to write its stack
-MOST_READS = 16
 MAX_LINE = 1000  # characters of a printed line that are kept
 ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")  # faulthandler's, of a path that is not ASCII
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
@@ -76,8 +66,12 @@ class Printed:
         self._through = through
         self._begun = ""  # a line that has not ended yet
 
+    def end(self) -> None:
+        """Count an unfinished last line as a line. No more output follows."""
+        self.add(b"", final=True)
+
     def add(self, data: bytes, final: bool = False) -> None:
-        """Add output. final: whether no more output follows, so that an unfinished last line counts as a line."""
+        """Add output. final: whether no more follows."""
         text = self._decoder.decode(data, final)
         if self._through is not None and text:
             self._through(text)
@@ -142,8 +136,18 @@ def check_isolated(
     results: list[Result] = []
     printed = Printed(through)
     begun_s = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, _playing(Path(folder), env, {**arguments, "only": only}) as play:
-        for kind, content in play.messages(printed, step_timeout, waiting):
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        board_path, stack_path = Path(folder, "board"), Path(folder, "stack")
+        board_path.write_bytes(bytes(BOARD_NBYTES))
+        stack_path.touch()
+        board = _Board(board_path)
+        stack.callback(board.close)
+        arguments["only"] = only
+        with deferred_signals():
+            sandbox = Sandbox(_serve, board_path, stack_path, env, arguments, through=printed.add)
+            stack.enter_context(sandbox)
+        play = _Play(sandbox, board, stack_path)
+        for kind, content in play.messages(step_timeout, waiting):
             if kind == "before":
                 begun_s = time.monotonic()
                 if before is not None:
@@ -161,67 +165,48 @@ def check_isolated(
                 if after is not None:
                     after(results[-1])
                 results += [Result(other, "not applicable", f"waits for {name}", waits_for=name) for other in others]
+        printed.end()
         return IsolatedReport(Report(tuple(results)), play.ended, play.stack, printed)
 
 
 class _Play:
-    """The parent's handle on the process that runs the checks."""
+    """The parent's view of the process that runs the checks."""
 
-    def __init__(self, process: Any, channel: Any, output: Any, board: _Board, stack_path: Path) -> None:
+    def __init__(self, sandbox: Sandbox, board: _Board, stack_path: Path) -> None:
         self.ended = False  # before its last message
         self.stack: tuple[str, ...] = ()
         self._frames: list[tuple[str, str, str]] = []
-        self._process, self._channel, self._output, self._board = process, channel, output, board
-        self._stack_path = stack_path
-        self._death_fd = death_of(process.pid)
+        self._sandbox, self._board, self._stack_path = sandbox, board, stack_path
 
-    def messages(
-        self, printed: Printed, step_timeout: float, waiting: Callable[[str, float], None] | None
-    ) -> Iterator[tuple[str, Any]]:
+    def messages(self, step_timeout: float, waiting: Callable[[str, float], None] | None) -> Iterator[tuple[str, Any]]:
         """Yield the process's messages until it ends; if it crashes or hangs, finally yield ("ended", description)."""
         last_read, since_s = (0, ""), time.monotonic()
         while True:
-            ready = multiprocessing.connection.wait([self._channel, self._output, self._process.sentinel], POLL_S)
-            self._drain(printed)
-            try:
-                while self._channel.poll():
-                    kind, content = self._channel.recv()
-                    if kind == "done":
-                        self.end(GRACE_S)
-                        self._drain(printed, final=True)
-                        return
-                    yield kind, content
-                ended = self._process.sentinel in ready
-            except EOFError:
-                ended = True
+            await_any([self._sandbox], POLL_S)
+            ended = self._sandbox.ended  # checked first: its last message has arrived by then
+            for kind, content in self._sandbox.receive(tuple):
+                if kind == "done":
+                    self._sandbox.end(GRACE_S)
+                    return
+                yield kind, content
             call, now_s = self._board.read(), time.monotonic()
             if ended:
                 self.ended = True
                 yield "ended", self._how_it_died(call[1])
-                break
+                return
             if call[0] != last_read[0]:
                 last_read, since_s = call, now_s
             limit_s = step_timeout if call[1] else BETWEEN * step_timeout
             if now_s - since_s > limit_s:
                 self.ended = True
                 yield "ended", self._where_it_hangs(call[1], limit_s)
-                break
+                return
             if waiting is not None and call[1] and now_s - since_s > SILENCE_S:
                 waiting(call[1], now_s - since_s)
-        self._drain(printed, final=True)
-
-    def _drain(self, printed: Printed, final: bool = False) -> None:
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(MOST_READS):  # bounded: the process may print without end
-                data = os.read(self._output.fileno(), 1 << 16)
-                if not data:
-                    break
-                printed.add(data)
-        if final:
-            printed.add(b"", final=True)
 
     def _how_it_died(self, call: str) -> str:
-        exitcode = self.end(GRACE_S)  # it may have closed its channel and be about to end
+        self._sandbox.end()
+        exitcode = self._sandbox.exitcode
         self._read_stack()
         if exitcode is None:
             how = "nobody knows how"
@@ -233,13 +218,13 @@ class _Play:
 
     def _where_it_hangs(self, call: str, limit_s: float) -> str:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGUSR1)
+            os.kill(self._sandbox.pid, signal.SIGUSR1)
         deadline = time.monotonic() + STACK_S
         size = 0
         while time.monotonic() < deadline and (not size or size != self._stack_path.stat().st_size):
             size = self._stack_path.stat().st_size
             time.sleep(POLL_S / 2)
-        self.end(0)
+        self._sandbox.end()
         self._read_stack()
         if not call:
             return f"this check is not over after {limit_s:g} s{self._where()}"
@@ -264,73 +249,12 @@ class _Play:
     def _where(self) -> str:
         return "".join(f", in {name} ({Path(file).name}, line {number})" for file, number, name in self._frames[:1])
 
-    def end(self, grace_s: float) -> int | None:
-        """Wait up to grace_s seconds for the process, kill it and its descendants, and return its exit code.
-
-        Returns None if the exit code is unknown or ``end`` has been called before.
-        """
-        if self._death_fd is not None and self._death_fd < 0:
-            return None
-        exitcode = end_group(self._process, self._death_fd, grace_s)
-        with contextlib.suppress(ValueError):  # as for a worker
-            self._process.close()
-        if self._death_fd is not None:
-            os.close(self._death_fd)
-        self._death_fd = -1
-        return exitcode
-
-
-@contextlib.contextmanager
-def _playing(folder: Path, env: str, arguments: dict[str, Any]) -> Iterator[_Play]:
-    """Start a process that checks an environment; end it when the context exits."""
-    board_path, stack_path = folder / "board", folder / "stack"
-    board_path.write_bytes(bytes(BOARD_NBYTES))
-    stack_path.touch()
-    context = start_method(None)
-    with contextlib.ExitStack() as stack:
-        channel, sender = multiprocessing.Pipe(duplex=False)
-        output, printed = multiprocessing.Pipe(duplex=False)
-        life = LifePipe()
-        for resource in (channel, sender, output, printed, life):
-            stack.callback(resource.close)
-        os.set_blocking(output.fileno(), False)
-        board = _Board(board_path)
-        stack.callback(board.close)
-        with deferred_signals():
-            leave = life.leave if context == "fork" else None
-            process = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
-                target=_serve, args=(life.reader, leave, sender, printed, board_path, stack_path, env, arguments)
-            )
-            with starting(context):
-                process.start()
-            play = _Play(process, channel, output, board, stack_path)
-            stack.callback(play.end, 0)
-        sender.close()
-        printed.close()
-        yield play
-
 
 # ------------------------------------------------------------------------------------------- in the other process
 
 
-def _serve(
-    life: Any,
-    leave: Callable[[], None] | None,
-    sender: Any,
-    printed: Any,
-    board_path: Path,
-    stack_path: Path,
-    env: str,
-    arguments: dict[str, Any],
-) -> None:
-    """Check an environment in the process that ``_playing`` starts, and send the results through ``sender``."""
-    if leave is not None:
-        leave()
-    die_with_parent(life)
-    as_before()
-    for fd, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(printed.fileno(), fd)
-        setattr(sys, name, open(fd, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False))
+def _serve(channel: Channel, board_path: Path, stack_path: Path, env: str, arguments: dict[str, Any]) -> None:
+    """Check an environment in the sandbox, and send the results through ``channel``."""
     board = _Board(board_path)
     with stack_path.open("w") as stack:
         faulthandler.disable()  # if it is enabled already, enable() keeps handlers installed since, such as Ray's
@@ -340,20 +264,20 @@ def _serve(
             check_env(
                 env,
                 **arguments,
-                before=lambda name: sender.send(("before", name)),
-                after=lambda result: sender.send(("after", result)),
+                before=lambda name: channel.send(("before", name)),
+                after=lambda result: channel.send(("after", result)),
                 noted=board.note,
             )
-            sender.send(("done", None))
+            channel.send(("done", None))
         except Exception as error:
-            _send_error(sender, error)
+            _send_error(channel, error)
         finally:
             faulthandler.unregister(signal.SIGUSR1)
             faulthandler.disable()
 
 
-def _send_error(sender: Any, error: Exception) -> None:
+def _send_error(channel: Channel, error: Exception) -> None:
     try:
-        sender.send(("raised", error))
+        channel.send(("raised", error))
     except Exception:  # the error cannot be pickled
-        sender.send(("raised", RuntimeError(f"{type(error).__name__}: {error}")))
+        channel.send(("raised", RuntimeError(f"{type(error).__name__}: {error}")))

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import pickle
-import subprocess
-import sys
-import tempfile
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pufferlib.testing.play import Player, Subject, Trace, replay
-from pufferlib.vectorization.core import transfer
+from pufferlib.vectorization.processes.deferred_signals import deferred_signals
+from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
 
 __all__ = ["ReplayResult", "replay_in_processes", "serve"]
 
 TIMEOUT_S = 300.0
-
-# Objects pickled by reference must be importable in the new process, so it first receives the search path.
-_PROGRAM = """
-import pickle, sys
-with open(sys.argv[1], "rb") as file:
-    sys.path[:] = pickle.load(file)
-    from pufferlib.testing.replay import serve
-    serve(file.read(), sys.argv[2])
-"""
 
 
 class ReplayResult(NamedTuple):
@@ -48,69 +36,52 @@ def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds:
 
     hash_seeds: the processes' values of PYTHONHASHSEED. The processes run in parallel.
     """
-    payload = transfer.dumps((subject, seed, num_steps))
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        task = os.path.join(folder, "task")
-        with open(task, "wb") as file:
-            pickle.dump(list(sys.path), file)
-            file.write(payload)
-        running = []
-        for index, hash_seed in enumerate(hash_seeds):
-            result = os.path.join(folder, str(index))
-            process = stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", _PROGRAM, task, result],
-                    env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                )
-            )
-            stack.callback(process.kill)
-            running.append((process, result))
-        return [_result_of(process, result) for process, result in running]
+    results = [ReplayResult("started", None, None, "") for _ in hash_seeds]
+    with contextlib.ExitStack() as stack:
+        sandboxes = []
+        for hash_seed in hash_seeds:
+            environ = {"PYTHONHASHSEED": str(hash_seed)}
+            with deferred_signals():
+                sandbox = Sandbox(serve, subject, seed, num_steps, fresh=True, environ=environ)
+                sandboxes.append(stack.enter_context(sandbox))
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline_s and not all(sandbox.closed for sandbox in sandboxes):
+            await_any([sandbox for sandbox in sandboxes if not sandbox.closed], 1.0)
+            for index, sandbox in enumerate(sandboxes):
+                ended = sandbox.ended  # checked first: its last message has arrived by then
+                for fields in sandbox.receive(dict):
+                    results[index] = results[index]._replace(**fields)
+                if ended:
+                    sandbox.end()
+    return [_explained(result, sandbox) for result, sandbox in zip(results, sandboxes, strict=True)]
 
 
-def _result_of(process: subprocess.Popen[bytes], result: str) -> ReplayResult:
-    try:
-        _, stderr = process.communicate(timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        _, stderr = process.communicate()
-    replay_result = ReplayResult("started", None, None, "")
-    with contextlib.suppress(FileNotFoundError, EOFError), open(result, "rb") as file:
-        while True:
-            replay_result = replay_result._replace(**pickle.load(file))
-    if replay_result.stage == "finished" or replay_result.error:
-        return replay_result
-    if process.returncode < 0:
-        return replay_result._replace(error=f"the process was killed by signal {-process.returncode}")
-    last = stderr.decode(errors="replace").strip().splitlines()[-1:]
-    return replay_result._replace(error=last[0] if last else f"the process ended with exit code {process.returncode}")
+def _explained(result: ReplayResult, sandbox: Sandbox) -> ReplayResult:
+    """Return the result of a process that has ended; if it did not finish, with the reason."""
+    if result.stage == "finished" or result.error:
+        return result
+    if sandbox.exitcode is not None and sandbox.exitcode < 0:
+        return result._replace(error=f"the process was killed by signal {-sandbox.exitcode}")
+    return result._replace(error=sandbox.lines(1) or f"the process ended with exit code {sandbox.exitcode}")
 
 
-def serve(payload: bytes, result: str) -> None:
-    """Run a replay in a process that ``replay_in_processes`` has started; write each stage to the file ``result``."""
+def serve(channel: Channel, subject: Subject, seed: int, num_steps: int) -> None:
+    """Run a replay in the sandbox; send each stage through ``channel``."""
     warnings.simplefilter("ignore")
-    with open(result, "wb") as file:
 
-        def report(**fields: Any) -> None:
-            pickle.dump(fields, file)
-            file.flush()
+    def report(**fields: Any) -> None:
+        channel.send(fields)
 
-        try:
-            task = transfer.loads(payload)
-            assert isinstance(task, tuple), task
-            subject, seed, num_steps = task
-            report(stage="loaded")
-            player = Player(subject)
-            report(stage="played", trace=replay(player, seed, num_steps))
-            report(stage="stepped", after_end=_step_after_end(player, num_steps))
-            player.reset()
-            player.close()
-            report(stage="finished")
-        except Exception as error:
-            report(error=f"{type(error).__name__}: {error}")
+    try:
+        report(stage="loaded")
+        player = Player(subject)
+        report(stage="played", trace=replay(player, seed, num_steps))
+        report(stage="stepped", after_end=_step_after_end(player, num_steps))
+        player.reset()
+        player.close()
+        report(stage="finished")
+    except Exception as error:
+        report(error=f"{type(error).__name__}: {error}")
 
 
 def _step_after_end(player: Player, num_steps: int) -> str | None:

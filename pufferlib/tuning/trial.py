@@ -7,38 +7,23 @@ process ends only the trial.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
-import pickle
 import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
-from multiprocessing.connection import Connection, Pipe
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
 from pufferlib.construct import make
-from pufferlib.errors import PlatformError, PufferError, WorkerError
+from pufferlib.errors import PufferError, WorkerError
 from pufferlib.telemetry.stats import Stats
 from pufferlib.tuning.random_play import Player
 from pufferlib.util.memory import memory_nbytes
-from pufferlib.vectorization.core import transfer
+from pufferlib.vectorization.processes.deferred_signals import deferred_signals
+from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
 
 __all__ = ["Outcome", "Trial", "TrialRunner", "serve"]
 
-# The search path is sent first, because objects pickled by reference must be importable there, too.
-_PROGRAM = """
-import pickle, sys
-from multiprocessing.connection import Connection
-connection = Connection(int(sys.argv[1]))
-sys.path[:] = pickle.loads(connection.recv_bytes())
-from pufferlib.tuning.trial import serve
-serve(connection)
-"""
-_PR_SET_PDEATHSIG = 1
 WARM_UP = 0.25  # in multiples of a trial's seconds
+GRACE_S = 1.0  # beyond a trial's limit, for it to end by itself
 
 
 class Trial(NamedTuple):
@@ -77,77 +62,34 @@ class TrialRunner:
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self._arguments = transfer.dumps(dict(arguments))
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
-        self._output: Any = None
+        self._arguments = dict(arguments)
+        self._sandbox: Sandbox | None = None
 
     def try_out(self, trial: Trial) -> Outcome:
         """Run a trial and return its outcome, even if the environment fails.
 
         Raises PlatformError if the system cannot start a process.
         """
-        if self._process is None:
-            self._start()
-        assert self._connection is not None
-        try:
-            self._connection.send_bytes(pickle.dumps(trial))
-            if self._connection.poll(trial.limit_s + 1):
-                outcome: Outcome = pickle.loads(self._connection.recv_bytes())
+        if self._sandbox is None:
+            with deferred_signals():
+                self._sandbox = Sandbox(serve, self._arguments, fresh=True)  # without this process's memory
+        sandbox = self._sandbox
+        with contextlib.suppress(OSError):  # it has died
+            sandbox.channel.send(trial)
+        deadline_s, ended = monotonic() + trial.limit_s + GRACE_S, False
+        while not ended and (left_s := deadline_s - monotonic()) > 0:
+            await_any([sandbox], left_s)
+            ended = sandbox.ended  # checked first: its last outcome has arrived by then
+            for outcome in sandbox.receive(Outcome):
                 return outcome
-            error = f"it did not end within {trial.limit_s:.0f} s"
-        except (EOFError, OSError):
-            error = self._ending(trial)
         self.close()
-        return Outcome(error)
-
-    def _start(self) -> None:
-        with contextlib.ExitStack() as undo:
-            try:
-                ours, theirs = map(undo.enter_context, Pipe())
-                output = undo.enter_context(tempfile.TemporaryFile())
-                process = subprocess.Popen(
-                    [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,  # only the caller handles Ctrl-C
-                )
-            except OSError as error:
-                raise PlatformError(
-                    error.errno, f"no process can be started to try plans in ({error.strerror}); end some others"
-                ) from error
-            undo.pop_all()
-        theirs.close()
-        self._process, self._connection, self._output = process, ours, output
-        with contextlib.suppress(OSError):  # it has died already; ``try_out`` will report it
-            ours.send_bytes(pickle.dumps(list(sys.path)))
-            ours.send_bytes(self._arguments)
-
-    def _ending(self, trial: Trial) -> str:
-        assert self._process is not None
-        code = self._process.wait()
-        if code == -signal.SIGALRM:
-            return f"it did not end within {trial.limit_s:.0f} s"
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self._output.seek(0)
-        lines = self._output.read().decode(errors="replace").strip().splitlines()
-        return f"the process died ({how})" + (f": {lines[-1]}" if lines else "")
+        return Outcome(_how_it_died(sandbox) if ended else f"it did not end within {trial.limit_s:.0f} s")
 
     def close(self) -> None:
         """End the process, if any. The next trial starts a new one."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        assert self._connection is not None
-        self._connection.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.5)  # it ends itself unless it is in a trial
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # workers are in other groups, and end with their parent
-        process.wait()
-        self._output.close()
+        if self._sandbox is not None:
+            self._sandbox.end()
+            self._sandbox = None
 
     def __enter__(self) -> TrialRunner:
         return self
@@ -156,23 +98,22 @@ class TrialRunner:
         self.close()
 
 
+def _how_it_died(sandbox: Sandbox) -> str:
+    code, line = sandbox.exitcode or 0, sandbox.lines(1)
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"the process died ({how})" + (f": {line}" if line else "")
+
+
 # -------------------------------------------------------------------------------------------- in the process
 
 
-def serve(connection: Connection) -> None:
-    """Run trials until the connection closes: the main function of a TrialRunner's process."""
-    with contextlib.suppress(OSError, AttributeError):  # not Linux: the alarm below ends this process
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the caller's thread waits, so it ends later
-    arguments = transfer.loads(connection.recv_bytes())
-    assert isinstance(arguments, Mapping), arguments
+def serve(channel: Channel, arguments: Mapping[str, Any]) -> None:
+    """Run trials until the channel closes: what the sandbox does."""
     with contextlib.suppress(EOFError):
         while True:
-            trial: Trial = pickle.loads(connection.recv_bytes())
-            # The kernel's alarm ends this process even if an environment hangs in compiled code and the caller ended.
-            signal.setitimer(signal.ITIMER_REAL, trial.limit_s)
-            outcome = _outcome(arguments, trial)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            connection.send_bytes(pickle.dumps(outcome))
+            trial = channel.recv()
+            assert isinstance(trial, Trial), trial
+            channel.send(_outcome(arguments, trial))
 
 
 def _outcome(arguments: Mapping[str, Any], trial: Trial) -> Outcome:

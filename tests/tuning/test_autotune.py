@@ -334,9 +334,9 @@ def test_a_process_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> N
     def refused(*_: Any, **__: Any) -> Any:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("pufferlib.tuning.trial.subprocess.Popen", refused)
+    monkeypatch.setattr("pufferlib.vectorization.processes.sandbox.subprocess.Popen", refused)
     with TrialRunner({"env": raises}) as trial_runner:
-        with pytest.raises(PlatformError, match=r"no process can be started to try plans in \(Resource temporarily"):
+        with pytest.raises(PlatformError, match=r"no process can be started \(Resource temporarily unavailable\); end"):
             trial_runner.try_out(SHORT)
 
 

@@ -75,11 +75,7 @@ class Process:
             self._process: BaseProcess = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
                 target=run_worker, args=(launch,), name="pufferlib-worker"
             )
-            try:
-                self._process.start()
-            except OSError as error:
-                _close_forgotten_pipes(error)
-                raise
+            self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
         self.death_fd = death_of(self.pid)
@@ -142,7 +138,11 @@ def starting(context: str) -> Iterator[None]:
     with _parenthood(), prepared, warnings.catch_warnings():
         # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
         warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
-        yield
+        try:
+            yield
+        except OSError as error:
+            _close_forgotten_pipes(error)
+            raise
 
 
 _opencv_locks: dict[int, threading.Lock] = {}  # by process, as no thread would release a forked copy
