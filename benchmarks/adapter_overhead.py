@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.envs import ReturningEnv
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, table, write_page
 from benchmarks.ratios import MedianRange
 from benchmarks.revisions import version
@@ -149,7 +150,7 @@ def main() -> None:
     if not parser.parse_args().page:
         date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         facts = {"machine": machine(), "revision": version(), "date": date}
-        RESULT.write_text(json.dumps({**facts, "us_per_step": measured()}, indent=1) + "\n")
+        RESULT.write_text(table_text({**facts, "us_per_step": measured()}))
     stored = json.loads(RESULT.read_text())
     print(stored["machine"], "", text(stored), sep="\n")
     write_page(PAGE, fill(PAGE.read_text(), {"adapter_overhead": text(stored)}))

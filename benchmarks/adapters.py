@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.ratios import MedianRange, ratios
 from benchmarks.revisions import version
@@ -180,7 +181,7 @@ def main() -> None:
         }
         libraries = {name: libraries[name] for name in LIBRARIES if name in libraries}
         options.results.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"libraries": libraries}, indent=1) + "\n")
+        path.write_text(table_text({"libraries": libraries}))
     print(f"\n{text(libraries)}")
     if options.results == RESULTS:
         write_page(PAGE, fill(PAGE.read_text(), {"adapters": text(libraries)}))

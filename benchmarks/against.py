@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.lines import table_text
 from benchmarks.pages import table
 from benchmarks.ratios import MedianRange, median_interval, rates, ratios
 from benchmarks.workloads import Participant, Workload
@@ -96,8 +97,7 @@ def add(path: Path, facts: Mapping[str, str], cell: Mapping[str, Any]) -> None:
     cells = (
         [entry for entry in stored["cells"] if (entry["workload"], entry["arrangement"]) != cell_key] if same else []
     )
-    lines = ",\n".join(f"  {json.dumps(entry)}" for entry in sorted((*cells, cell), key=_order))
-    path.write_text(f'{json.dumps(facts, indent=1)[:-2]},\n "cells": [\n{lines}\n ]\n}}\n')
+    path.write_text(table_text({**facts, "cells": sorted((*cells, cell), key=_order)}))
 
 
 def section(folder: Path) -> str:

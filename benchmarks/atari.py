@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.lines import table_text
 from benchmarks.pages import mark
 from benchmarks.revisions import version
 from cleanrl_demo.evaluation import Subject, play
@@ -84,7 +84,7 @@ def main() -> None:
         "date": datetime.date.today().isoformat(),
         "curve": [[int(curve.steps[point]), round(float(curve.values[point]), 3)] for point in chosen],
     }
-    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+    RESULTS.write_text(table_text(result))
     steps, values = np.array(result["curve"]).T
     draw([Band("Pong, 1 run", steps, values, values, values)], PICTURE, "steps", "return of the last hundred episodes")
     print("\n".join(lines(result)))

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from benchmarks.envs import FAULT_MESSAGE, FAULTS, arm
+from benchmarks.lines import table_text
 from benchmarks.peers import RESULTS, VECTORIZERS, terminable, version
 from benchmarks.processes import cpu_s, descendants, marked, shared_files, state
 from benchmarks.venvs import NotInstalled, ignored_folder, python_of
@@ -233,7 +234,7 @@ def main() -> None:
         "participants": entries,
     }
     options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / "faults.json").write_text(json.dumps(result, indent=1) + "\n")
+    (options.results / "faults.json").write_text(table_text(result))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import itertools
-import json
 import re
 import subprocess
 import sys
@@ -39,7 +38,7 @@ import numpy as np
 import torch
 
 import pufferlib
-from benchmarks.lines import append
+from benchmarks.lines import append, table_text
 from benchmarks.revisions import version
 from cuda_ext.data import arguments_dtype
 from pufferlib.tuning.bench import machine
@@ -556,7 +555,7 @@ def main() -> None:
     results["seconds"] = round(time.perf_counter() - start_s, 1)
     stem = re.sub(r"\W+", "-", str(results["device"]).lower())
     path = options.out or RESULTS / f"gpu-{stem}.json"
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    path.write_text(table_text(results))
     print("\n" + table(results))
 
 

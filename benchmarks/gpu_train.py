@@ -43,7 +43,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu import RESULTS, Case, Clock, device_facts, timed
-from benchmarks.lines import append
+from benchmarks.lines import append, table_text
 from benchmarks.ratios import MedianRange
 from benchmarks.tag_learning import GAMES
 from cleanrl_demo import ppo, ppo_cuda
@@ -419,7 +419,7 @@ def main() -> None:
         "reached": reached(runs),
     }
     path = options.out or RESULTS / f"gpu-train-{re.sub(r'[^a-z0-9]+', '-', str(results['device']).lower())}.json"
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    path.write_text(table_text(results))
     print("\n" + table(results))
     if options.limit is None:
         from benchmarks.gpu_plots import plot_training

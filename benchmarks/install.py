@@ -24,6 +24,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.ratios import MedianRange
 from benchmarks.revisions import version
@@ -186,7 +187,7 @@ def table(results: Mapping[str, Any]) -> str:
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
-    (folder / "results" / "install.json").write_text(json.dumps(results, indent=1) + "\n")
+    (folder / "results" / "install.json").write_text(table_text(results))
     page = folder / "README.md"
     write_page(page, fill(page.read_text(), {"install": table(results)}))
 

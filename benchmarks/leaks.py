@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, table, write_page
 from benchmarks.revisions import version
 from pufferlib.tuning.bench import machine
@@ -32,8 +33,7 @@ def add(arguments: Sequence[str], growth: Mapping[str, float], results: Path = R
     facts = {"machine": machine(), "revision": version(), "date": day, "load": round(os.getloadavg()[0], 1)}
     run = {"words": " ".join(arguments), **facts, "seen": dict(growth)}
     others = [item for item in runs if item["words"] != run["words"]]
-    lines = ",\n".join(f"  {json.dumps(item)}" for item in sorted([*others, run], key=lambda item: item["words"]))
-    results.write_text(f'{{"runs": [\n{lines}\n]}}\n')
+    results.write_text(table_text({"runs": sorted([*others, run], key=lambda item: item["words"])}))
 
 
 def section(results: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import pufferlib
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
 from cleanrl_demo import dqn
@@ -172,7 +173,7 @@ def main() -> None:
                 points.append(point)
                 results |= {"machine": machine(), "revision": version(), "seed": options.seed}
                 with written_whole(RESULT) as part:
-                    part.write_text(json.dumps(results, indent=1) + "\n")
+                    part.write_text(table_text(results))
                 print(game, point, flush=True)
     draw(results, PICTURE)
     write_page(PAGE, fill(PAGE.read_text(), sections(results)))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import json
 import mmap
 import os
 import shlex
@@ -34,6 +33,7 @@ import gymnasium
 import numpy as np
 
 from benchmarks.envs import PlainEnv
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
 from pufferlib.tuning.bench import machine, overload
@@ -442,7 +442,7 @@ def main() -> None:
         "rows": [row.facts() for row in rows],
     }
     options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / "limits.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (options.results / "limits.json").write_text(table_text(facts))
     if options.results == FOLDER / "results":
         page = FOLDER / "README.md"
         write_page(page, fill(page.read_text(), {"limits": section(facts)}))

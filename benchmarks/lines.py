@@ -1,13 +1,17 @@
-"""A file of JSON lines for figures as they come; each line is complete even if the program is killed."""
+"""Results as JSON with one line per item: files of figures as they come, and files of tables.
+
+A line of figures is complete even if the program is killed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["append", "lines_of"]
+__all__ = ["append", "lines_of", "table_text"]
 
 
 def append(path: Path | None, **figure: Any) -> None:
@@ -25,3 +29,27 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     """Return the figures of a file, without lines that a full disk cut short; [] if there is no file."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
+def table_text(result: Mapping[str, Any]) -> str:
+    """Return a result as JSON: its facts in the first line, then its tables, with a line for each of their items.
+
+    A table is a list of dicts, or a dict whose values are all lists or dicts.
+    """
+    tables = {key: value for key, value in result.items() if _is_table(value)}
+    facts = json.dumps({key: value for key, value in result.items() if key not in tables})
+    parts = [facts[1:-1]] if len(tables) < len(result) else []
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            items, ends = [f"{json.dumps(name)}: {json.dumps(item)}" for name, item in value.items()], "{}"
+        else:
+            items, ends = [json.dumps(item) for item in value], "[]"
+        lines = ",\n".join(f" {item}" for item in items)
+        parts.append(f"{json.dumps(key)}: {ends[0]}\n{lines}\n{ends[1]}")
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def _is_table(value: object) -> bool:
+    if isinstance(value, dict):
+        return bool(value) and all(isinstance(item, (list, dict)) for item in value.values())
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)

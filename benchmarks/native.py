@@ -200,9 +200,10 @@ def table(results: dict[str, Any]) -> str:
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
+    from benchmarks.lines import table_text
     from benchmarks.pages import fill, write_page
 
-    (folder / "results" / "native.json").write_text(json.dumps(results, indent=1) + "\n")
+    (folder / "results" / "native.json").write_text(table_text(results))
     page = folder / "README.md"
     write_page(page, fill(page.read_text(), {"native": table(results)}))
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
-import json
 import os
 import subprocess
 import sys
@@ -167,6 +166,7 @@ def main() -> None:
     if options.as_pufferlib07:
         return answer_as_pufferlib07()
 
+    from benchmarks.lines import table_text
     from benchmarks.revisions import version
     from pufferlib import _native
     from pufferlib.tuning.bench import machine
@@ -182,7 +182,7 @@ def main() -> None:
     path = "compiled" if _native.available else f"portable: {_native.reason}"
     options.results.mkdir(parents=True, exist_ok=True)
     facts = {"machine": machine(), "revision": version(), "path": path, "window_s": WINDOW_S, "nanoseconds": measured}
-    (options.results / "nested.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (options.results / "nested.json").write_text(table_text(facts))
     print(f"{facts['machine']}\n{path}\n\n" + "\n\n".join(table(title, times) for title, times in measured.items()))
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from benchmarks.lines import table_text
 from benchmarks.pages import mark, write_page
 from benchmarks.processes import children_cpu_s
 from benchmarks.revisions import version
@@ -220,9 +221,8 @@ def ratio(chosen: Sequence[Task]) -> None:
 
 def write(path: Path, facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> None:
     """Write the results, one run per line."""
-    lines = ",\n".join(f"    {json.dumps(runs[key])}" for key in sorted(runs))
     with written_whole(path) as part:
-        part.write_text(f'{{\n  "facts": {json.dumps(facts)},\n  "runs": [\n{lines}\n  ]\n}}\n')
+        part.write_text(table_text({"facts": facts, "runs": [runs[key] for key in sorted(runs)]}))
 
 
 def terminal(runs: Mapping[Key, Mapping[str, Any]], seed: int) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, table, write_page
 from benchmarks.processes import children_cpu_s
 from benchmarks.ratios import MedianRange
@@ -76,7 +77,7 @@ def main() -> None:
         command_runs.append(run([sys.executable, "-m", "pufferlib.cli", *arguments]))
         print(json.dumps(command_runs[-1]), flush=True)
     results = {**facts, "runs": runs}
-    options.results.write_text(json.dumps(results, indent=1) + "\n")
+    options.results.write_text(table_text(results))
     if options.results == RESULTS:
         page = FOLDER / "README.md"
         write_page(page, fill(page.read_text(), {"ocean_suite": section(results)}))

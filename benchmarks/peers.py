@@ -38,6 +38,7 @@ from time import monotonic
 from typing import Any, TextIO
 
 from benchmarks import against
+from benchmarks.lines import table_text
 from benchmarks.processes import descendants, send_signal
 from benchmarks.record import ensure, is_there
 from benchmarks.revisions import resolved, version
@@ -381,7 +382,7 @@ def main() -> None:
                 against.add(options.results / f"against-{commit}.json", facts, cell)
                 print(f"    {against.verdict_text(cell)}")
             else:
-                path.write_text(json.dumps(result, indent=1) + "\n")
+                path.write_text(table_text(result))
             print(f"    {result['took_s']:.0f} s", flush=True)
 
 

@@ -36,6 +36,7 @@ from gymnasium import spaces
 from threadpoolctl import threadpool_limits
 
 import pufferlib
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
 from pufferlib.models import MLP, Origin
@@ -284,7 +285,7 @@ def main() -> None:
             if options.only in (None, "evaluation"):
                 results["evaluation"] = evaluation()
         with written_whole(RESULT) as part:
-            part.write_text(json.dumps(results, indent=1) + "\n")
+            part.write_text(table_text(results))
     write_page(PAGE, fill(PAGE.read_text(), sections(results)))
     for table in sections(results).values():
         print(table, end="\n\n")

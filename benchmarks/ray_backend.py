@@ -26,6 +26,7 @@ import numpy as np
 
 import pufferlib
 from benchmarks.envs import PlainEnv
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
 from pufferlib.tuning.bench import machine
@@ -73,7 +74,7 @@ def main() -> None:
             report["overhead"].append({"how": method, "actors": num, **by_hand_us(num, play, options)})
             print(json.dumps(report["overhead"][-1]), flush=True)
     ray.shutdown()
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    options.out.write_text(table_text(report))
     if options.out == RESULTS:
         write_page(PAGE, fill(PAGE.read_text(), {"ray": table(report)}))
     print(table(report))

@@ -26,6 +26,7 @@ import numpy as np
 
 import pufferlib
 from benchmarks.envs import PlainEnv
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.ray_model import Arrangement, Costs, Forecast, fitted, simulate
 from benchmarks.report import PLOTS, RESULTS, ROOT
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true", help="only draw the existing results, and write the tables")
     options = parser.parse_args()
     if not options.plot:
-        STORED.write_text(json.dumps(measured(options), indent=1) + "\n")
+        STORED.write_text(table_text(measured(options)))
     report = json.loads(STORED.read_text())
     plot(report, PICTURE)
     write_page(PAGE, fill(PAGE.read_text(), texts(report)))

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import atari
+from benchmarks.lines import table_text
 from benchmarks.pages import mark, write_page
 from benchmarks.revisions import version
 from benchmarks.train import FOLDER, Contestant, run
@@ -174,7 +175,7 @@ def main() -> None:
                 "command": shlex.join(["python", "-m", "benchmarks.reference", *sys.argv[1:]]),
             }
             stored = {**facts, "runs": [runs[key] for key in sorted(runs)]}
-            options.results.write_text(json.dumps(stored, indent=1) + "\n")
+            options.results.write_text(table_text(stored))
     pictures(runs)
     write_page(DOCS / "reference.md", page(stored, runs))
     print("\n".join(rows(runs)))

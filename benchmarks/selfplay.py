@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks import tictactoe
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
 from cleanrl_demo import ppo_selfplay
@@ -167,7 +168,7 @@ def main() -> None:
         results["games"][game] = played(GAMES[game])
         results |= {"machine": machine(), "revision": version()}
         with written_whole(RESULT) as part:
-            part.write_text(json.dumps(results, indent=1) + "\n")
+            part.write_text(table_text(results))
     draw(results, PICTURE)
     write_page(PAGE, fill(PAGE.read_text(), sections(results)))
     print(sections(results)["selfplay"])

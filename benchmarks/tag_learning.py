@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 
 import pufferlib
+from benchmarks.lines import table_text
 from benchmarks.revisions import version
 from cleanrl_demo.ppo_cuda import Config, train
 from pufferlib.models import Actor, Decisions
@@ -175,7 +175,7 @@ def main() -> None:
         ],
     }
     path = RESULTS / f"tag-learning-{options.device.replace(':', '')}.json"
-    path.write_text(json.dumps(facts, indent=1) + "\n")
+    path.write_text(table_text(facts))
     print(f"Wrote {path}")
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from benchmarks.lines import table_text
 from benchmarks.ratios import MedianRange
 from benchmarks.revisions import version
 from benchmarks.trainers.settings import SETTINGS, Settings
@@ -191,7 +192,7 @@ def main() -> None:
             "environments": environments,
         }
         options.results.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(facts, indent=1) + "\n")
+        path.write_text(table_text(facts))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from benchmarks import adapters, envs, install, peers, ray_model, ray_scale, recordings, report, tictactoe
-from benchmarks.lines import lines_of
+from benchmarks.lines import lines_of, table_text
 from benchmarks.processes import cpu_s, descendants
 from benchmarks.ratios import MedianRange, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
@@ -905,3 +905,35 @@ def test_tic_tac_toe_is_solved() -> None:
     assert tictactoe.value(perfect, perfect) == 0
     assert tictactoe.value(chance, chance) == pytest.approx(0.2968, abs=1e-4)
     assert tictactoe.value(perfect, chance) > 0.9 and -tictactoe.value(chance, perfect) > 0.75
+
+
+def test_results_are_written_with_a_line_for_each_item_of_their_tables() -> None:
+    result = {
+        "date": "2026-11-26",
+        "load": [0.5, 1.0],
+        "participants": [{"name": "ours", "turns": [{"steps": 1}, {"steps": 2}]}, {"name": "theirs", "turns": []}],
+        "by_env": {"coin": [1, 2], "bandit": {"score": 1.0}},
+        "curve": [[1, 2.0], [3, 4.0]],
+        "left_out": [],
+    }
+    text = table_text(result)
+    assert json.loads(text) == result
+    assert text.splitlines() == [
+        '{"date": "2026-11-26", "load": [0.5, 1.0], "curve": [[1, 2.0], [3, 4.0]], "left_out": [],',
+        '"participants": [',
+        ' {"name": "ours", "turns": [{"steps": 1}, {"steps": 2}]},',
+        ' {"name": "theirs", "turns": []}',
+        "],",
+        '"by_env": {',
+        ' "coin": [1, 2],',
+        ' "bandit": {"score": 1.0}',
+        "}}",
+    ]
+    assert table_text({"runs": [{"a": 1}]}) == '{"runs": [\n {"a": 1}\n]}\n'
+
+
+def test_the_raw_results_are_small() -> None:
+    """A line for each item of a table, and below 5,000 lines in all."""
+    files = list(report.RESULTS.rglob("*.json"))
+    assert all(path.read_text() == table_text(json.loads(path.read_text())) for path in files)
+    assert sum(path.read_text().count("\n") for path in report.RESULTS.rglob("*.*")) < 5000

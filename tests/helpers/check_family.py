@@ -232,8 +232,10 @@ def main() -> int:
         os.environ.setdefault(name, value)
     warnings.simplefilter("ignore")
     results = failed(options.family, options.failed) if options.failed else check(options.family, options.keep_speeds)
+    from benchmarks.lines import table_text
+
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{options.family}.json").write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    (RESULTS / f"{options.family}.json").write_text(table_text(dict(sorted(results.items()))))
     for entry in results.get("environments", ()):
         print(entry["name"], "exact" if entry["exact"] else "", entry.get("error") or entry["steps_per_s"], flush=True)
     return 0 if results["installs"] and not any("error" in entry for entry in results["environments"]) else 1

@@ -9,6 +9,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lines import table_text
 from cleanrl_demo.suite.examining import Examination, Verdict
 from cleanrl_demo.suite.tasks import Task, tasks
 from pufferlib.errors import PlanError
@@ -103,9 +104,8 @@ class Results:
             return
         with alone_in(self.file.parent):
             self.trainings = {**_read(self.file)[0], **self.trainings}
-            text = json.dumps({"checks": self.checks, "trainings": list(self.trainings.values())}, indent=1)
             with written_whole(self.file) as part:
-                part.write_text(text + "\n")
+                part.write_text(table_text({"checks": self.checks, "trainings": list(self.trainings.values())}))
 
 
 def _read(file: Path | None) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, bool]]]:

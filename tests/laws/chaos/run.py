@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lines import table_text
 from benchmarks.pages import write_page
 
 from .report import machine, page, summary, totals
@@ -55,7 +56,7 @@ def main() -> None:
         machines.append({**machine(), "seconds": totals(played)["seconds"]})
     report = {"machines": machines, "totals": totals(results), "arrangements": results}
     if asked.out:
-        asked.out.write_text(json.dumps(report, indent=1) + "\n")
+        asked.out.write_text(table_text(report))
     if asked.page:
         write_page(asked.page, page(asked.page.read_text(), report))
     print(json.dumps(report["totals"], indent=1))
