@@ -13,7 +13,9 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 FOLDER = "pufferlib/_native"
-FLAGS = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"]
+# Aligned code: otherwise a change elsewhere in a file moves the speed of a trivial step by up to 5 %.
+ALIGNED = ["-falign-functions=64", "-falign-loops=32"]
+FLAGS = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function", *ALIGNED]
 KERNELS = Path("build/kernels")
 
 

@@ -501,8 +501,10 @@ cdef class FastPath:
         cdef uint64_t block = self.head % ring.num_blocks
         cdef unsigned char *flags = ring.flags + block * ring.block_size
         cdef unsigned char any_flags = 0
-        cdef uint64_t i
-        cdef uint32_t env_id
+        cdef uint64_t i, num_envs = self.num_envs
+        cdef uint32_t env_id, first_id = <uint32_t>self.first_env
+        cdef unsigned char *overs = self.overs + self.first_env
+        cdef unsigned int *batch_ids = &self.batch_ids[0]
         cdef tuple arrays = <tuple>self.blocks[block]
         if self.copier is not None:  # before anything changes: memory may run out
             copier = self.copier
@@ -511,11 +513,11 @@ cdef class FastPath:
             arrays = self.lend(block, arrays)
         cdef double fill_s = 1e-9 * puf_filled_in_ns(ring, block)
         if self.mode == SYNCHRONOUS:
-            memset(self.states + self.first_env, WAITING, self.num_envs)
-            for i in range(self.num_envs):
-                self.overs[self.first_env + i] = flags[i] & PUF_OVER
+            memset(self.states + self.first_env, WAITING, num_envs)
+            for i in range(num_envs):
+                overs[i] = flags[i] & PUF_OVER
                 any_flags |= flags[i]
-                self.batch_ids[i] = <uint32_t>(self.first_env + i)
+                batch_ids[i] = first_id + <uint32_t>i
         else:
             for i in range(ring.block_size):
                 env_id = <uint32_t>self.env_ids[block * ring.block_size + i]

@@ -495,10 +495,9 @@ cdef class StepLoop:
 
     cdef int play_share(self, uint64_t block) except -1:
         cdef uint64_t env_id
-        cdef uint64_t slot = block * self.ring.c.block_size + self.first - self.first_env
+        cdef uint64_t base = block * self.ring.c.block_size - self.first_env
         for env_id in range(self.first, self.first + self.num_envs):
-            self.play(env_id, <uint32_t>slot)
-            slot += 1
+            self.play(env_id, <uint32_t>(base + env_id))
         return 0
 
     cdef int play(self, uint64_t env_id, uint32_t slot) except -1:
