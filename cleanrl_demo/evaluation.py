@@ -62,9 +62,9 @@ class Subject:
 
         target: the file, the folder or the environment. policy, policy_kwargs: a policy for an environment: "random" or
         module:Class, and its arguments. env: the environment to use instead of the file's. env_kwargs, wrap_kwargs:
-        override single arguments of the file's. trust: see ``read_policy``. Raises CheckpointError if there is no
-        readable policy, PlanError for arguments that do not go together, and RegistryError if the file's environment is
-        not found.
+        added to the arguments in the file, of which they override those of the same names. trust: see ``read_policy``.
+        Raises CheckpointError if there is no readable policy, PlanError for arguments that do not go together, and
+        RegistryError if the file's environment is not found.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
         path = Path(target)
@@ -242,7 +242,7 @@ def evaluate(
     """Play ``num_episodes`` complete episodes in environments newly seeded with ``seed``, and return them.
 
     act: returns the flat actions for a batch. The number of episodes from each environment (from each copy, if
-    environments are already vectorized) is fixed beforehand, as the first episodes to finish would be the short ones.
+    environments are already vectorized) is fixed beforehand: the first episodes to finish would mostly be short ones.
     max_steps: longer episodes are cut there, with ``Episode.cut`` set, so that endless ones also end. see: called with
     each batch while its environments wait. after: called after each batch with the numbers of finished episodes and of
     environment steps.

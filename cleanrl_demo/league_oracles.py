@@ -8,7 +8,7 @@
 ``[oracle_kwargs]`` are fields of the trainer's ``Config``. ``num_envs``, ``backend``, ``num_workers`` and
 ``batch_size`` are those of the VecEnv in which responses are learnt; payoffs are sampled in another one. In a league
 with ``[workers]``, the workers learn the responses of all seats at the same time, each in its own VecEnv. Settings that
-the league determines, such as the seed, are rejected; with ``[workers]``, so are these four.
+the league determines, such as the seed, are rejected; with ``[workers]``, so are the four settings of the VecEnv.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class LeagueOracle:
     """An oracle that makes a new ``LearnedOracle`` for each request, seeded by the league's seed and the pool's size.
 
     A league that is interrupted and resumed therefore gives the same policies. nash_conv, evaluate: the methods of
-    ``ExactOracle`` for games whose environments number information states, else None. Raises PlanError for invalid
-    settings.
+    ``ExactOracle`` if the environments play a game and their observations are the numbers of its information states,
+    else None. Raises PlanError for invalid settings.
     """
 
     def __init__(self, setup: Setup, kind: type[Any], settings: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ class LeagueOracle:
         if setup.coordinator is not None and (vec_keys := sorted(trainer_settings.keys() & set(VEC))):
             raise PlanError(
                 f"[oracle_kwargs] has {', '.join(vec_keys)}, but [workers] learn in the environments in which they "
-                "play; say it in [evaluation]"
+                "play; move them to [evaluation]"
             )
         kind(**trainer_settings)  # raises before anything is opened
         vec_kwargs = {

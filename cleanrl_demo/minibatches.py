@@ -17,9 +17,10 @@ __all__ = ["as_one", "require_rows", "shares"]
 
 
 def require_rows(config: Any, num_rows: int) -> None:
-    """Raise PlanError if a trainer's ``num_minibatches`` would leave fewer than two rows in each.
+    """Raise PlanError if ``num_minibatches`` is too large for every minibatch to have at least two rows.
 
-    num_rows: the most rows that an update can have.
+    config: a trainer's settings; those without ``num_minibatches`` are accepted. num_rows: the largest number of rows
+    that an update can have.
     """
     num_minibatches = getattr(config, "num_minibatches", None)
     if num_minibatches is None or num_rows >= 2 * num_minibatches:
@@ -42,8 +43,9 @@ def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple
 def as_one(policy: nn.Module) -> torch.Tensor:
     """Move a policy's weights into one vector, with a gradient of zeros, and return it.
 
-    The policy keeps views of both. Clipping and applying gradients takes a few operations on one long vector instead of
-    as many on each of a dozen small tensors, which took a quarter of an update's time.
+    The policy's parameters and their gradients become views of it. Clipping and applying gradients thus takes a few
+    operations on one long vector. With the same operations on each of a dozen small tensors, it took a quarter of an
+    update's time.
     """
     weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
     weights.grad = torch.zeros_like(weights)

@@ -9,8 +9,8 @@ CUDA graph, which is replayed. For the same reason rows are never selected by th
 iteration's losses, episode statistics and step count are read while the next one runs.
 
 A rollout has a row for each step and agent: the observation, the action and the action's outcome. Nothing is learnt
-from a transition whose outcome has its mask unset. A truncated transition is valued by the next row, which has the
-episode's last observation: the next episode begins one row later (autoreset_mode="next_step").
+from a transition whose outcome has its mask unset. After a truncation, the value of the next row is added, which has
+the episode's last observation: the next episode begins one row later (autoreset_mode="next_step").
 
 All agents share one policy, or each team has its own, with its own optimizer and schedule (``--separate``, or tables
 ``[teams.NAME]`` in a file). ``a2c_cuda.py`` differs only in its update.
@@ -64,12 +64,12 @@ class DeviceConfig(RunConfig):
     device: str = "cuda"
     """cuda, cuda:1, or host, which runs the kernels on the CPU"""
     num_envs: int | Literal["auto"] = 2000  # type: ignore[assignment]
-    """number; auto: as many as fit in memory and play at most total_steps in a rollout, stored in config.json"""
+    """number; auto: as many as fit in memory, and play at most total_steps in a rollout; config.json has the number"""
     total_steps: int = 50_000_000
     checkpoint_every: int | None = None
-    """steps between checkpoints; each one restarts all environments. Another one is written at the end"""
+    """steps between checkpoints; each checkpoint resets all environments. Another one is written at the end"""
     separate: bool = False
-    """a policy for each type of agents (their names without numbers), instead of one for all"""
+    """a policy for each type of agent (the names without their numbers), instead of one for all"""
     teams: Mapping[str, Any] = field(default_factory=dict)
     """settings by team name: agents (names, or patterns such as tagger_*), learning_rate, schedule,
     entropy_coefficient"""
@@ -83,12 +83,12 @@ class DeviceConfig(RunConfig):
     gamma: float = 0.99
     gae_lambda: float = 0.95
     advantage_floor: float = 0.1
-    """minimum of the deviation by which advantages are divided"""
+    """minimum of the standard deviation by which advantages are divided"""
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
     precision: str = "float32"
-    """dtype of the networks' computation: float32 or bfloat16; everything else, such as weights, is float32"""
+    """dtype in which networks compute: float32 or bfloat16; everything else, such as weights, is float32"""
     graphs: bool = True
     """capture iterations in a CUDA graph; otherwise each operation is launched separately"""
 
@@ -103,7 +103,7 @@ class DeviceConfig(RunConfig):
         self.require("cuda", lambda value: value == "cuda", "backend")
         self.require("None: all environments", lambda value: value in (None, self.num_envs), "batch_size")
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
-        self.require("False: kernels tell no infos of lives", lambda value: not value, "episodic_life")
+        self.require("False: kernels do not report lives", lambda value: not value, "episodic_life")
         for table in ({"schedule": self.schedule}, *self.teams.values()):
             if wrong := set(table) - set(OF_A_TEAM):
                 raise PlanError(f"teams have {', '.join(OF_A_TEAM)}, and not {', '.join(sorted(wrong))}")
@@ -170,9 +170,9 @@ class Team:
             self.optimizer.param_groups[0]["lr"] = self.rate  # loading replaced it with a copy
 
     def _aligned(self, numbers: Tensor) -> Tensor:
-        """Return an optimizer's numbers, one for each weight, in the weights' aligned order.
+        """Return one of the optimizer's vectors, with a number for each weight, in the aligned layout of the weights.
 
-        Raises ValueError if their count does not match the weights.
+        Raises ValueError if its length does not match the weights.
         """
         if numbers.shape == self.weights.shape:
             return numbers
@@ -274,7 +274,7 @@ def resume(
 
 
 def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
-    """Join the processes of a resumed run, whose number of environments is known."""
+    """Return ``ddp.joined`` for a resumed run, whose number of environments is already known."""
     return joined(config, lambda local_config: int(local_config.num_envs))
 
 
@@ -287,10 +287,10 @@ MOST_SHUFFLED = 2**31 - 1
 
 
 def require_shuffled(config: Any, rows: Sequence[int]) -> None:
-    """Raise PlanError if a rollout has too many rows for the GPU to shuffle. rows: how many each team has.
+    """Raise PlanError if a rollout has too many rows for the GPU to shuffle. rows: the number of each team's rows.
 
-    torch's randperm numbers a team's rows with an int, and draws a random number for each in every epoch. A CUDA graph
-    counts its random numbers in an unsigned int.
+    torch's randperm numbers a team's rows with a 32-bit int, and draws a random number for each row in every epoch. A
+    CUDA graph counts its random numbers in an unsigned 32-bit int.
     """
     num_epochs = getattr(config, "num_epochs", 0)
     if torch.device(config.device).type != "cuda" or num_epochs == 0:
@@ -318,9 +318,7 @@ class Learner:
         self.origin = origin
         self.actor = origin.actor(layout, space)
         if self.actor.recurrent:
-            raise PlanError(
-                f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not"
-            )
+            raise PlanError(f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm")
         require_shuffled(
             config, [config.rollout_length * vec.num_envs * len(agent_indices) for agent_indices in teams.values()]
         )
@@ -449,7 +447,8 @@ def advantages(
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     """Train each team on a rollout for ``num_epochs`` epochs.
 
-    Return this process's share of the last epoch's losses, (teams, losses), averaged over the minibatches.
+    Return this process's share of the last epoch's losses, (teams, losses), averaged over the minibatches. The shares
+    of all processes add up to the losses.
     """
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []
@@ -531,7 +530,8 @@ def learn(
 ) -> None:
     """Alternate between playing and updating until ``total_steps`` transitions have been learnt from.
 
-    An iteration's results are read while the next one runs; or at once, if newest.pt is due or the stretch may be over.
+    An iteration's results are read while the next one runs; or at once, if newest.pt is due or the stretch may end with
+    this iteration.
     """
     report = session.report
     with on_own_stream(config.device):
@@ -620,7 +620,7 @@ def show(session: Session, device_video: DeviceVideo, learner: Learner, tensors:
 
 
 def report_iteration(session: Session, learner: Learner, rollout: Rollout, reading: Reading) -> None:
-    """Count an iteration's steps, and report its results."""
+    """Wait for an iteration's results, add its steps to the learner's, and report the results."""
     num_steps, losses, *sums = reading.values()
     sums, video_tensors = sums[:4], sums[4:]
     if rollout.device_video is not None:

@@ -221,7 +221,7 @@ def test_teams_are_types_or_patterns() -> None:
 def test_a_policy_of_teams_is_for_this_trainer_alone() -> None:
     teams = {"places": {"all": [0, 1, 2]}}
     settings = ppo.Config(env="tag/grid", env_kwargs=SMALL, policy="teams", policy_kwargs=teams, runs=None)
-    with pytest.raises(PlanError, match=r"goes by agents' places; cleanrl_demo.ppo_cuda trains it"):
+    with pytest.raises(PlanError, match=r"goes by agents' places; use cleanrl_demo.ppo_cuda --separate"):
         ppo.train(settings)
 
 
