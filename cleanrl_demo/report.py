@@ -39,7 +39,7 @@ def require_finite(num_steps: int, scalars: Mapping[str, float]) -> None:
     for name, value in scalars.items():
         if name.startswith(DESCENDED) and not math.isfinite(value):
             raise pufferlib.PlanError(
-                f"{name} is {value} after {num_steps:,} steps, and weights turn to NaN by it; see whether rewards and "
+                f"{name} is {value} after {num_steps:,} steps, which turns weights to NaN; check that rewards and "
                 "observations are finite and small (reward_clip, normalize_observations), or lower learning_rate"
             )
 

@@ -66,9 +66,9 @@ class RunConfig:
     wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
     on_error: str = "raise"
-    """raise; or restart: create environments again that raise or whose worker dies, and go on"""
+    """raise, or restart: replace environments that raise or whose worker dies, and go on"""
     step_timeout: float | None = None
-    """seconds after which a step's worker is killed; None: never"""
+    """seconds that a step may take before its worker is killed; None: no limit"""
     max_restarts: int | None = 3
     """restarts of each environment; None: any number"""
     seed: int = 1
@@ -80,17 +80,17 @@ class RunConfig:
     frame_stack: int = 1
     """number of recent observations that the policy sees"""
     reward_clip: float | None = None
-    """bound of the rewards' magnitude in training; reported returns do not change"""
+    """bound on the rewards' magnitude in training; reported returns do not change"""
     episodic_life: bool = False
-    """treat a lost life (info["lives"]) as an end for learning; the episode goes on"""
+    """treat a lost life (info["lives"]) as the end of an episode in learning; the episode itself goes on"""
     device: str = "cpu"
     """where the policy learns and acts, such as cuda; environments step on the CPU"""
     torch_threads: int = 1
-    """torch's threads; more than one helps only large networks"""
+    """number of threads that torch uses; more than one helps only large networks"""
     checkpoint_every: int | None = 1_000_000
-    """steps between checkpoints; each one restarts all environments. Another one is written at the end"""
+    """steps between checkpoints; each checkpoint resets all environments. Another one is written at the end"""
     checkpoint_minutes: float | None = 1.0
-    """minutes between updates of newest.pt, which saves progress since the checkpoint without restarts; None: never"""
+    """minutes between updates of newest.pt, which saves progress since the checkpoint without resets; None: never"""
     eval_episodes: int = 1000
     eval_greedy: bool = False
     """evaluate with the most likely action instead of a sampled one"""
@@ -106,7 +106,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.env, str):
-            raise PlanError(f"env={self.env!r} is no name; pass what makes environments beside: train(config, env)")
+            raise PlanError(f"env={self.env!r} is no name; pass a creator as the second argument: train(config, env)")
         num_envs: Any = self.num_envs
         if not (self.plans_num_envs and num_envs == AUTO):
             self.require("1 or more", lambda value: isinstance(value, int) and value >= 1, "num_envs")
@@ -179,7 +179,7 @@ class Session:
         self.num_turns, self.next_save_s = 0, 0.0
 
     def stretches(self) -> Iterator[int]:
-        """Reset all environments at the start of each stretch, yield its last step, and then write a checkpoint."""
+        """Yield the last step of each stretch, once all environments are reset; write a checkpoint at its end."""
         every, total_steps = self.config.checkpoint_every, self.config.total_steps
         while self.learner.num_steps < total_steps:
             self.vec.async_reset(seed=self.seed)
@@ -227,16 +227,19 @@ class Session:
 
     @property
     def seed(self) -> int:
-        """The seed of the environments in this stretch: the run's seed in the first one, unless it was resumed."""
+        """The seed of the environments in this stretch.
+
+        In the first stretch it is the run's seed, unless the run was resumed within this stretch, from newest.pt.
+        """
         entropy = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
         if entropy == [0]:
             return self.config.seed
         return int(np.random.SeedSequence([self.config.seed, *entropy]).generate_state(1)[0])
 
     def save(self, folder: Path | None, file: str = FILE) -> None:
-        """Write a checkpoint, and the policy for playing, replacing the previous ones.
+        """Write a checkpoint, and the policy for playing, replacing the previous ones; without a folder, write nothing.
 
-        With several processes, all of them call it, as each contributes its own state; only the first has a folder.
+        With several processes, all must call it, as each contributes its own state; only the first has a folder.
         """
         settings = vars(self.run_config)
         content = {
@@ -262,8 +265,8 @@ class Session:
     def break_off(self) -> None:
         """Save the current policy, and print how to resume the run or evaluate the policy.
 
-        Does nothing without a folder. The checkpoint is not updated: only from the end of a stretch can a run be
-        resumed to the same end.
+        Does nothing without a folder. checkpoint.pt is not updated: a run resumed from it must end as if it had not
+        been interrupted, so it can be written only at the end of a stretch.
         """
         folder, learner, console = self.folder, self.learner, self.report.console
         if folder is None:
@@ -344,7 +347,7 @@ def run(
                     _report_resumption(session, resume)
                     content = None  # to free it: it may have a replay buffer
                     if learner.num_steps >= config.total_steps:
-                        over = f"has had its {config.total_steps:,} steps; --total-steps, or total_steps=, has it go on"
+                        over = f"has had its {config.total_steps:,} steps; set --total-steps, or total_steps=, to go on"
                         report.console.print(f"{name}  {over}", soft_wrap=True)
                 if coarse := _coarseness(vec, config, learner.num_steps):
                     report.console.print(f"{name}  {coarse}", soft_wrap=True)
@@ -409,9 +412,9 @@ def _coarseness(vec: pufferlib.VecEnv, config: RunConfig, num_steps: int) -> str
 
 @contextmanager
 def torch_set_up(config: RunConfig) -> Iterator[None]:
-    """Set torch's number of threads and global seed to the run's, and restore both at the end.
+    """Set torch's number of threads and seed its global generator, from the run's settings; undo both at the end.
 
-    Initial weights come from that generator, as do the random numbers of a user's policy while it learns.
+    Initial weights come from this generator, as do the random numbers of a user's policy while it learns.
     """
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())

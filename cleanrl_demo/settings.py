@@ -1,4 +1,4 @@
-"""A trainer's settings. Flags override a file, which overrides the environment's family, which overrides the defaults.
+"""A trainer's settings. Flags override a file, which overrides those of the environment's family, then the defaults.
 
     puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
 
@@ -34,7 +34,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class FromFile:
-    """The flags that choose the sources of the other settings; a base class, together with a trainer's ``Config``."""
+    """The flags that choose the sources of the other settings, which are those of a trainer's ``Config``."""
 
     config: str | None = None
     """a TOML file with settings, or a run's config.json; flags override it"""

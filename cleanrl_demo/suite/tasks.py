@@ -145,7 +145,10 @@ def _listed() -> list[str]:
 
 
 def _surveyed() -> tuple[list[str], dict[str, str]]:
-    """Return the learnable environments, and error messages for broken ones by name; omit those without a bar."""
+    """Return the names of learnable environments, and error messages for broken ones, keyed by name.
+
+    Environments without a bar are in neither.
+    """
     fine, wrong = list[str](), dict[str, str]()
     for env in _listed():
         try:
