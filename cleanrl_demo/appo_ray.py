@@ -72,7 +72,7 @@ class Config(RunConfig):
     rollouts_per_update: int | None = None
     """rollouts per update: the first that arrive; default: as many as there are actors"""
     max_lag: int = 8
-    """maximum age of an arriving rollout, in policy versions; older ones are dropped. 0: actors wait for the latest"""
+    """maximum age of an arriving rollout, in policy versions; older ones are dropped. 0: actors wait for new weights"""
     loss: str = "appo"
     """appo: the clipped loss, for several epochs; impala: the policy gradient, for one epoch"""
     normalize_observations: bool = False
@@ -195,7 +195,7 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Train on the rollouts that actors play, until ``total_steps`` transitions have been trained on."""
+    """Train on the rollouts that actors play, until ``total_steps`` transitions have been learnt from."""
     report, setup = session.report, packed(replace(config, device="cpu"), session.env, session.origin)
     with connected(config) as ray, Fleet(ray, report, config, PolicyActor, setup) as fleet:
         for last_step in session.stretches():
@@ -351,8 +351,7 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
 def outlook(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
     """Return the action distributions and the values for all rows, (steps * agents, …), in order of steps.
 
-    The arguments are those of ``Actor.unroll``, observations with (steps, agents, …). Policies without a memory ignore
-    states and starts.
+    observations: (steps, agents, …). states, starts: as in ``Actor.unroll``; ignored if the policy has no memory.
     """
     if actor.recurrent:
         return actor.unroll(observations, states, starts)
@@ -401,7 +400,7 @@ def vtrace(
 
 
 def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> bytes:
-    """Return the ``setup`` argument of a ``PolicyActor``: these objects and this process's ``sys.path``, serialized."""
+    """Serialize the arguments, together with ``sys.path``, for the ``setup`` of a ``PolicyActor``."""
     return pickle.dumps((sys.path, transfer.dumps((config, env, origin))))
 
 

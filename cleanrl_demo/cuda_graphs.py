@@ -75,9 +75,9 @@ def torch_version() -> tuple[int, ...]:
 
 
 def of_capture(error: BaseException) -> BaseException | None:
-    """Return the innermost error in an error's chain of causes whose message mentions a capture.
+    """Follow an error's chain of causes; return the innermost error whose message mentions a capture.
 
-    Returns None if there is no such message, or if an error in the chain means that memory ran out.
+    Returns None if no message does, or if an error in the chain means that memory ran out.
     """
     first = None
     chain: BaseException | None = error

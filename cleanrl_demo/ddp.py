@@ -38,7 +38,7 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
     """Connect the processes that torchrun started; yield this process's settings and those of the whole run.
 
     Each process has its share of ``num_envs`` and its own seed; only the first prints and writes files. Without
-    torchrun, both are the same settings. plan: called with this process's settings if num_envs="auto", returns the
+    torchrun, the two settings are the same. plan: called with this process's settings if num_envs="auto", returns the
     number of environments that fit in its memory; every process then gets the smallest of these numbers. Raises
     PlanError if there are fewer environments than processes.
     """
@@ -111,7 +111,7 @@ def gathered(value: Any) -> Any:
 def of_this_rank(values: Any) -> Any:
     """Return this process's value from what ``gathered`` returned; with one process, return the argument unchanged.
 
-    Raises CheckpointError if there are several processes, and the values are not those of as many.
+    Raises CheckpointError if there are several processes, and ``values`` does not have one value for each of them.
     """
     if not several():
         return values

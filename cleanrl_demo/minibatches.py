@@ -27,8 +27,8 @@ def require_rows(config: Any, num_rows: int) -> None:
         return
     use = f"1 to {num_rows // 2}, or larger rollouts" if num_rows > 1 else "larger rollouts"
     raise PlanError(
-        f"num_minibatches={num_minibatches} of the {num_rows} rows that an update has at most leave fewer than two in "
-        f"each, from which nothing is learnt; use {use}"
+        f"num_minibatches={num_minibatches} with at most {num_rows} rows per update: nothing is learnt from minibatches "
+        f"of fewer than two rows; use {use}"
     )
 
 
@@ -43,9 +43,8 @@ def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple
 def as_one(policy: nn.Module) -> torch.Tensor:
     """Move a policy's weights into one vector, with a gradient of zeros, and return it.
 
-    The policy's parameters and their gradients become views of it. Clipping and applying gradients thus takes a few
-    operations on one long vector. With the same operations on each of a dozen small tensors, it took a quarter of an
-    update's time.
+    The policy keeps views of both. Clipping and applying gradients takes a few operations on one long vector; on a
+    dozen small tensors, one after another, the same operations took a quarter of an update's time.
     """
     weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
     weights.grad = torch.zeros_like(weights)

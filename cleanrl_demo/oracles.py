@@ -57,8 +57,9 @@ class LearnedOracle(Oracle, ImprovingOracle):
     a response starts with the weights of its seat's newest policy, if both have the same origin, instead of new ones.
     seats: as in ``Router``. num_episodes: the number of finished episodes so far. Equal seeds give equal policies if
     the VecEnv gives equal batches.
-    A response adds only itself to the pool. A learner's optimizer and PPO's statistics of reward sizes continue from
-    one improvement to the next, as part of its state in the pool; the learning rate starts over in each.
+    Training a response adds only the response to the pool. A learner's optimizer and PPO's statistics of reward sizes
+    continue from one improvement to the next, as part of the learner's state in the pool; the learning rate starts over
+    in each improvement.
     Raises PlanError for settings that trainers reject; for ``frame_stack`` above 1, since a trainer sees only some of
     its agents' observations; and for devices other than the CPU, where routers compute.
     """

@@ -9,8 +9,8 @@ CUDA graph, which is replayed. For the same reason rows are never selected by th
 iteration's losses, episode statistics and step count are read while the next one runs.
 
 A rollout has a row for each step and agent: the observation, the action and the action's outcome. Nothing is learnt
-from a transition whose outcome has its mask unset. After a truncation, the value of the next row is added, which has
-the episode's last observation: the next episode begins one row later (autoreset_mode="next_step").
+from a transition whose outcome has its mask unset. After a truncation, the next row has the episode's last observation,
+whose value is added; the next episode begins one row later (autoreset_mode="next_step").
 
 All agents share one policy, or each team has its own, with its own optimizer and schedule (``--separate``, or tables
 ``[teams.NAME]`` in a file). ``a2c_cuda.py`` differs only in its update.
@@ -64,12 +64,13 @@ class DeviceConfig(RunConfig):
     device: str = "cuda"
     """cuda, cuda:1, or host, which runs the kernels on the CPU"""
     num_envs: int | Literal["auto"] = 2000  # type: ignore[assignment]
-    """number; auto: as many as fit in memory, and play at most total_steps in a rollout; config.json has the number"""
+    """number of environments, or auto: as many as fit in memory without a rollout of more than total_steps; config.json
+    has the number"""
     total_steps: int = 50_000_000
     checkpoint_every: int | None = None
     """steps between checkpoints; each checkpoint resets all environments. Another one is written at the end"""
     separate: bool = False
-    """a policy for each type of agent (the names without their numbers), instead of one for all"""
+    """a policy for each type of agent (by the agents' names without numbers), instead of one for all"""
     teams: Mapping[str, Any] = field(default_factory=dict)
     """settings by team name: agents (names, or patterns such as tagger_*), learning_rate, schedule,
     entropy_coefficient"""
@@ -159,7 +160,7 @@ class Team:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the optimizer from a ``state_dict``. Raises ValueError if it does not match the weights.
 
-        Also accepts older checkpoints, which store the parameters' values one after another, without alignment gaps.
+        Also accepts older checkpoints, whose vectors have no alignment gaps between the parameters.
         """
         moments = {
             index: {name: self._aligned(values) if values.ndim else values for name, values in param_state.items()}
@@ -499,7 +500,7 @@ def ppo_step(
 def weighed(advantages: Tensor, masks: Tensor, floor: float) -> tuple[Tensor, Tensor]:
     """Return each row's weight in a mean over the valid rows of all processes, and the normalized advantages.
 
-    The latter are centred on their mean and divided by their standard deviation or ``floor``, whichever is larger.
+    Advantages are centred on their mean and divided by their standard deviation or ``floor``, whichever is larger.
     Processes wait for each other only once: the count and both moments are summed together, in float64; the variance
     follows from them.
     """

@@ -3,7 +3,7 @@
     python -m cleanrl_demo.ppo_selfplay --env tag/grid
     python -m cleanrl_demo.ppo_selfplay --env pettingzoo.classic.tictactoe_v3:env
 
-One policy, the learner, learns to play all seats: in each episode one of them, each in turn. When an episode begins,
+One policy, the learner, learns to play all seats; it takes one in each episode, each in turn. When an episode begins,
 the opponents in the other seats are drawn: the current policy, or a past version of it; by default, those that beat the
 learner more often are drawn more often. Past versions are saved to a pool, at equal intervals over the run.
 ``LearnerView`` shows the learner only its own rows, and a router plays the other seats, so that the rest is ppo.py. At
@@ -67,10 +67,11 @@ class Config(RunConfig):
     num_past: int = 10
     """number of past versions to keep; the first is untrained"""
     meet: str = "hard"
-    """preferred past versions: hard (the learner wins less often), even (of equal strength), or uniform (none)"""
+    """past versions to prefer as opponents: hard (those that often win), even (those as strong), or uniform (none)"""
 
     normalize_observations: bool = False
-    """scale numbers to mean 0 and standard deviation 1, by the data so far; the policy keeps the scale when it plays"""
+    """scale numbers to mean 0 and standard deviation 1, by the data so far; these statistics are part of the policy,
+    and fixed when it only plays"""
     normalize_rewards: bool = False
     """divide rewards by the standard deviation of discounted returns; bound them by 10 unless reward_clip is set"""
     rollout_length: int = 32
@@ -237,8 +238,7 @@ class League:
 def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
     """Return the learner's margins over random play and over its oldest version in each seat, keyed by name.
 
-    Each is the learner's mean return in a seat, with the opponent in all others, minus the opponent's own mean return
-    in that seat, over VERSUS_EPISODES episodes or more each.
+    A margin is the learner's mean return in a seat minus the opponent's there, with the opponent in all other seats.
     """
     pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
     chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}
@@ -251,7 +251,7 @@ def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed:
     return margins
 
 
-VERSUS_EPISODES = 200
+VERSUS_EPISODES = 200  # or more, for each mean return
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:

@@ -151,7 +151,7 @@ class Report:
             self.recent_statistics.take(infos)
 
     def reset(self) -> None:
-        """Forget the unfinished episodes, since all environments are reset."""
+        """Forget the unfinished episodes. Call it when all environments are reset."""
         self.recent_statistics.reset()
 
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:

@@ -58,9 +58,9 @@ class RunConfig:
     """serial, multiprocessing or pool"""
     num_envs: int = 32
     num_workers: int | None = None
-    """processes; default: one for each core"""
+    """number of worker processes; default: one for each core"""
     batch_size: int | None = None
-    """environments in a batch; default: half of them on a pool, else all"""
+    """environments in a batch; default: half of num_envs on a pool, else all"""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """arguments of the environment"""
     wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class RunConfig:
     step_timeout: float | None = None
     """seconds that a step may take before its worker is killed; None: no limit"""
     max_restarts: int | None = 3
-    """restarts of each environment; None: any number"""
+    """maximum number of restarts of each environment; None: no limit"""
     seed: int = 1
     total_steps: int = 120_000
     policy: str = "default"
@@ -100,7 +100,7 @@ class RunConfig:
     """send configuration and scalars to Weights & Biases; WANDB_MODE=offline writes them only into the run's folder"""
     track_project: str = "pufferlib"
     video_envs: tuple[int, ...] = ()
-    """environments to film in training, such as 0; the run's folder gets the films, as GIF"""
+    """environments to film in training, such as 0; the run's folder gets the films, as GIFs"""
     video_every: int = 50_000
     """steps between the starts of two films of an environment"""
 
@@ -179,7 +179,7 @@ class Session:
         self.num_turns, self.next_save_s = 0, 0.0
 
     def stretches(self) -> Iterator[int]:
-        """Yield the last step of each stretch, once all environments are reset; write a checkpoint at its end."""
+        """Yield each stretch's last step, once all environments are reset, and write a checkpoint after the stretch."""
         every, total_steps = self.config.checkpoint_every, self.config.total_steps
         while self.learner.num_steps < total_steps:
             self.vec.async_reset(seed=self.seed)
@@ -266,7 +266,7 @@ class Session:
         """Save the current policy, and print how to resume the run or evaluate the policy.
 
         Does nothing without a folder. checkpoint.pt is not updated: a run resumed from it must end as if it had not
-        been interrupted, so it can be written only at the end of a stretch.
+        been interrupted, so that file is written only at the end of a stretch.
         """
         folder, learner, console = self.folder, self.learner, self.report.console
         if folder is None:

@@ -95,8 +95,8 @@ class Filming:
     """A recorder of whole episodes of chosen environments in a VecEnv: call ``see`` between ``recv`` and ``send``.
 
     should_film: called with an environment's id when an episode begins, returns whether to film it. done: called with
-    an environment's id and a film when an episode ends; the film's first picture shows the reset, and its last the
-    result of the last step. The film of an episode is discarded if its environment is restarted.
+    an environment's id and each film that is complete; its first picture shows the reset, and its last the result of
+    the last step. The film of an episode is discarded if its environment is restarted.
     """
 
     def __init__(

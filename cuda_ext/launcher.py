@@ -55,7 +55,7 @@ class Launcher:
         return isinstance(self.kernel, HostKernel)
 
     def bound(self, arguments: Any) -> Callable[[int], Any]:
-        """Return a function that takes a stream's address and launches the kernel there.
+        """Return a function that takes a stream's address and launches the kernel on that stream.
 
         arguments: an array of one ``struct Env``, which the function reads at each call.
         """

@@ -51,7 +51,7 @@ Learner = Callable[[Task], Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of examining a learner on a task. score: the mean over fresh episodes; None without one."""
+    """The result of examining a learner on a task. score: the mean over fresh episodes, if there is one, else None."""
 
     score: float | None
     bar: float
@@ -159,7 +159,7 @@ def examined(
     began: Callable[[Examination], None] = lambda examination: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Examination, Verdict]]:
-    """Run examinations, ``jobs`` at a time, each in a separate process; yield each with its verdict as that arrives.
+    """Run examinations, ``jobs`` at a time, each in a separate process; yield each when its verdict arrives, with it.
 
     If a learner raises, dies or takes longer than ``timeout_s`` seconds, its verdict has the reason instead of a score.
     began: called with each examination when it begins. meanwhile: called several times a second. The processes end when

@@ -33,7 +33,7 @@ class Task:
     """An Ocean environment to learn, on one backend and with one seed."""
 
     env: str
-    """its name, such as ocean/squared"""
+    """the environment's name, such as ocean/squared"""
     backend: str
     """serial, multiprocessing or pool"""
     seed: int
