@@ -32,7 +32,7 @@ class GraphedIteration:
     def __call__(self) -> tuple[Tensor, ...]:
         if self.eager_calls is None:
             return self.play()
-        if self.eager_calls > 0:  # kernels and buffers are created on first use, which must not be in the graph
+        if self.eager_calls > 0:  # kernels and buffers are created on first use, which must precede the capture
             self.eager_calls -= 1
             with warnings.catch_warnings():  # the optimizer is made for the graph that follows
                 warnings.filterwarnings("ignore", message=".*capturable=True.*", category=UserWarning)
@@ -48,7 +48,7 @@ class GraphedIteration:
         Raises PlanError if the iteration waits for the device.
         """
         graph = torch.cuda.CUDAGraph()
-        if torch_version() < (2, 14):  # later versions do so themselves, and warn if others do
+        if torch_version() < (2, 14):  # later versions do so themselves, and warn if callers do too
             graph.register_generator_state(self.generator)
         try:
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):

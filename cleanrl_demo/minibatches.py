@@ -27,8 +27,8 @@ def require_rows(config: Any, num_rows: int) -> None:
         return
     use = f"1 to {num_rows // 2}, or larger rollouts" if num_rows > 1 else "larger rollouts"
     raise PlanError(
-        f"num_minibatches={num_minibatches} with at most {num_rows} rows per update: nothing is learnt from minibatches "
-        f"of fewer than two rows; use {use}"
+        f"num_minibatches={num_minibatches} with at most {num_rows} rows per update: nothing is learnt from "
+        f"minibatches with fewer than two rows; use {use}"
     )
 
 

@@ -44,7 +44,7 @@ TRAINERS: Mapping[type[Any], tuple[Any, Any]] = {
     dqn.Config: (dqn.Learner, dqn.learn),
 }  # the functions that make and train a learner
 # Keys of a learner's state that an improvement does not restore: they are stored elsewhere, or start from scratch.
-# DQN's target network also does, as the first update copies the trained network to it.
+# DQN's target network starts from scratch too: the first update copies the trained network to it.
 NOT_RESUMED = {"weights", "target", "generator", "replay", "num_steps", "num_updates"}
 
 

@@ -461,7 +461,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
         for _ in range(config.num_epochs):
             shuffled = torch.randperm(len(masks), generator=learner.generator, device=masks.device)
             columns = (observations, discrete_actions, old_log_probs, b_advantages, b_returns, masks)
-            # The same number in every process, whatever its share, since each takes part in every sum.
+            # As many minibatches in every process, whatever its share, since all processes take part in every sum.
             chunks = [column[shuffled].tensor_split(config.num_minibatches) for column in columns]
             terms = torch.stack([ppo_step(team, config, *chunk) for chunk in zip(*chunks, strict=True)])
         metrics.append(terms.mean(0))

@@ -240,7 +240,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
             pg_objectives = torch.min(ratios * mb_advantages, bounded * mb_advantages)
             v_errors = (values - mb_returns).square()
-            # A single mean over the summed terms takes a tenth less time, forwards and backwards, than one for each.
+            # A single mean over the summed terms takes 10 % less time, forwards and backwards, than a mean of each.
             losses = (0.5 * config.value_coefficient) * v_errors - pg_objectives
             if config.entropy_coefficient:
                 losses = losses - config.entropy_coefficient * entropies

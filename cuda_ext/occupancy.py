@@ -10,7 +10,7 @@ __all__ = ["MULTIPROCESSORS", "Multiprocessor", "Occupancy"]
 
 # The same on all of MULTIPROCESSORS.
 NUM_REGISTERS, NUM_PARTS = 65536, 4  # the registers are divided evenly among the parts, each for its own warps
-# Threads; a warp gets registers, and a block gets bytes of shared memory, in multiples of these.
+# A warp's threads; the steps in which a warp gets registers, and in which a block gets bytes of shared memory.
 WARP, REGISTERS_STEP, SHARED_STEP = 32, 256, 128
 RESERVED_NBYTES = 1024  # of shared memory, for each block
 

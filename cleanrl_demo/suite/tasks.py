@@ -18,7 +18,7 @@ __all__ = ["NUM_EPISODES", "Cannot", "Task", "catches", "faults", "names", "shor
 
 NUM_EPISODES = 1000  # fresh episodes in the mean score
 PREFIX = "ocean/"
-NEAR = 0.05  # of the way from chance to the bar: scores this close below the bar are near it
+NEAR = 0.05  # of the way from chance to the bar: a score that falls short of the bar by no more is near it
 
 
 class Cannot(PufferError, NotImplementedError):
