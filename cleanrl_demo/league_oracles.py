@@ -48,11 +48,11 @@ def dqn_oracle(setup: Setup, **settings: Any) -> LeagueOracle:
 
 
 class LeagueOracle:
-    """An oracle that makes a new ``LearnedOracle`` for each request, seeded by the league's seed and the pool's size.
+    """An oracle that makes a new ``LearnedOracle`` for each request or, in a league with workers, a ``RemoteOracle``.
 
-    A league that is interrupted and resumed therefore gives the same policies. nash_conv, evaluate: the methods of
-    ``ExactOracle`` if the environments play a game and their observations are the numbers of its information states,
-    else None. Raises PlanError for invalid settings.
+    These are seeded by the league's seed and the pool's size, so a league that is interrupted and resumed gives the
+    same policies. nash_conv, evaluate: the methods of ``ExactOracle`` if the environments play a game and their
+    observations are the numbers of its information states, else None. Raises PlanError for invalid settings.
     """
 
     def __init__(self, setup: Setup, kind: type[Any], settings: dict[str, Any]) -> None:

@@ -25,7 +25,8 @@ PHASES = ("environments", "inference", "learning")
 NUM_PLAIN_LINES = 10
 REFRESH_S = 0.25
 ACTORS = "actors/"  # followed by a node, or by a node and an actor
-DRAWING_SHARE = 0.02  # of the time at most: drawing interrupts training; a thread would not, but would keep workers from forking
+# Of the time at most: drawing interrupts training. A thread would not, but would keep workers from forking.
+DRAWING_SHARE = 0.02
 WINDOW_S = 10.0  # over which the current speed is measured
 EPISODE_CHARTS = {f"charts/{name}": name.removeprefix("episodic_") for name in
                   ("episodic_return", "episodic_length", "score", "restarts")}  # fmt: skip

@@ -141,7 +141,7 @@ def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISOD
 
 
 def _require_scores(task: Task) -> None:
-    """Raise PlanError, before training, if an environment ends a random episode without a score."""
+    """Raise PlanError if a random episode of a task's environment ends without a score; called before training."""
     with task.make(backend="serial", num_envs=1, batch_size=1) as vec:
         (episode,) = evaluate(vec, random_actor(vec, seed=task.seed), 1, task.seed, max_steps=MAX_RANDOM_STEPS)
     if episode.score is None and not episode.cut:
