@@ -316,9 +316,9 @@ def run(
     """Train a policy, evaluate it on fresh seeds, and return the result.
 
     env: a creator to use instead of config.env. resume: the checkpoint from which to resume; config is then the run's
-    own, apart from what was changed to resume it. run_config: the settings to record for the run, if config is the
-    share of one of several processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for
-    minibatches that are too small.
+    own, apart from what was changed to resume it. run_config: the settings to record for the run, if it has several
+    processes and config is for only one of them. Raises CheckpointError for a checkpoint that does not fit, PlanError
+    for minibatches that are too small.
     """
     run_config = config if run_config is None else run_config
     content = None if resume is None else read_checkpoint(resume, KIND, FILE)
@@ -487,11 +487,12 @@ def resumed(
 ) -> tuple[Any, Result]:
     """Resume the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    Return its settings and its result. folder: the run's folder, or ``newest.pt`` in it, which is later but leads to a
-    different end, and is used anyway if there is no checkpoint.pt. kind: the trainer's Config. env, total_steps:
-    used instead of the run's; env is a name or a creator. trust: see ``pufferlib.models.read_policy``. joining: yields
-    this process's settings and those of the whole run (``ddp.joined``). Raises CheckpointError if the run cannot be
-    resumed, and RegistryError, with the folder in which the run was begun, for names that are not found.
+    Return its settings and its result. folder: the run's folder, or the ``newest.pt`` in it, which resumes the run at a
+    later step but leads to a different end; newest.pt is also used if there is no checkpoint.pt. kind: the trainer's
+    Config. env, total_steps: used instead of the run's; env is a name or a creator. trust: see
+    ``pufferlib.models.read_policy``. joining: yields this process's settings and those of the whole run
+    (``ddp.joined``). Raises CheckpointError if the run cannot be resumed, and RegistryError, with the directory in
+    which the run was begun, for names that are not found.
     """
     checkpoint = checkpoint_path(folder)
     folder = checkpoint.parent

@@ -213,7 +213,7 @@ def cache_folder() -> Path:
 
 
 def explained(kernel: KernelEnv, log: str) -> str:
-    """Return an error text: a compiler's log, and any fields that the kernel uses but its schema lacks."""
+    """Return an error message: the fields that the kernel uses but its schema lacks, if any, and the compiler's log."""
     lacking = [match[match.lastindex] for match in MEMBER.finditer(log) if match.lastindex]
     advice = "".join(
         f'\n{Path(kernel.source).name} uses env.{name}, which the schema of "{kernel.name}" lacks; '
