@@ -2,7 +2,7 @@
 
     python -m cleanrl_demo.a2c_cuda --env tag/grid --separate
 
-Each rollout is used for a single update, as one batch, of the policy that played it, so there is no ratio to clip.
+The policy that played a rollout is updated once on it, with all rows in one batch, so there is no ratio to clip.
 
 Source: Mnih et al., arXiv:1602.01783 (its synchronous form); advantages are those of arXiv:1506.02438.
 """
@@ -58,7 +58,10 @@ def resume(
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
-    """Train each team once on a rollout; return this process's share of the losses, (teams, losses)."""
+    """Take one gradient step for each team on a rollout; return this process's share of the losses, (teams, losses).
+
+    The shares of all processes add up to the losses.
+    """
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []
     for team in learner.teams:

@@ -4,14 +4,14 @@
     python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 64 --address auto   # a running cluster
 
 Each actor has its own environments (any local backend) and a copy of the policy. It plays ``rollout_length`` steps of
-each, and puts the rollout in Ray's object store, with a line of rows for each agent. The learner, in this process,
-receives a reference to it, trains on the first ``rollouts_per_update`` rollouts to arrive, and puts the new weights, a
-new *version* of the policy, in the store once. Each actor fetches them once, before its next rollout.
+each environment, and puts the rollout in Ray's object store, with a line of rows for each agent. The learner, in this
+process, receives references to rollouts and trains on the first ``rollouts_per_update`` to arrive. It then puts the new
+weights, a new *version* of the policy, in the store once, and each actor fetches them before its next rollout.
 
 A rollout is therefore some versions old when it is trained on: that is its *lag*. V-trace gives less weight to actions
-that the current policy would no longer choose, and rollouts older than ``max_lag`` are dropped. Episode ends, masks and
-memories are handled as in ``ppo.py`` and ``ppo_lstm.py``, whose ``Rollout`` also links the rows of each agent here.
-``fleet.py`` manages the actors.
+that the current policy is less likely to choose, and rollouts older than ``max_lag`` are dropped. Episode ends, masks
+and memories are handled as in ``ppo.py`` and ``ppo_lstm.py``; the ``Rollout`` of ``ppo_lstm.py`` links the rows of each
+agent. ``fleet.py`` manages the actors.
 
 Source: Espeholt et al., arXiv:1802.01561 (IMPALA, V-trace); Schulman et al., arXiv:1707.06347 (the clipped loss); Luo
 et al., arXiv:1912.00167 (both combined); Hilton et al., arXiv:2110.00641 (the loss is clipped around the policy before
@@ -54,9 +54,9 @@ class Config(RunConfig):
     algorithm: ClassVar[str] = "appo_ray"
 
     num_actors: int = 2
-    """number of actors, processes on any machines of the cluster; each has its own environments"""
+    """number of actors: processes on any machines of the cluster, each with its own environments"""
     address: str | None = None
-    """address of a running cluster: auto, or host:port; default: RAY_ADDRESS if set, else a Ray on this machine"""
+    """address of a running cluster: auto, or host:port; default: RAY_ADDRESS if set, else Ray starts on this machine"""
     cpus_per_actor: float = 1.0
     """CPUs that Ray reserves for an actor with its num_workers processes"""
     backend: str = "serial"
@@ -70,13 +70,13 @@ class Config(RunConfig):
     rollout_length: int = 32
     """steps of each environment in a rollout"""
     rollouts_per_update: int | None = None
-    """rollouts per update, the first to arrive; default: one per actor"""
+    """rollouts per update: the first that arrive; default: as many as there are actors"""
     max_lag: int = 8
-    """maximum age of an arriving rollout, in policy versions; older ones are dropped. 0: actors wait for the newest"""
+    """maximum age of an arriving rollout, in policy versions; older ones are dropped. 0: actors wait for new weights"""
     loss: str = "appo"
     """appo: the clipped loss, for several epochs; impala: the policy gradient, for one epoch"""
     normalize_observations: bool = False
-    """scale numbers to mean 0 and deviation 1, by the data learnt from so far; part of the policy"""
+    """scale numbers to mean 0 and standard deviation 1, by the data learnt from so far; saved with the policy"""
     learning_rate: float = 1e-3
     """learning rate at the start"""
     schedule: str = "linear"
@@ -86,12 +86,12 @@ class Config(RunConfig):
     gamma: float = 0.99
     gae_lambda: float = 0.95
     rho_bar: float = 1.0
-    """V-trace's bound of an action's weight; it decides which policy's values are learnt"""
+    """V-trace's bound on an action's weight; it determines which policy's values are learnt"""
     c_bar: float = 1.0
-    """V-trace's bound of the weights of later actions; it decides how fast they are learnt"""
+    """V-trace's bound on the weights of later actions; it determines how fast values are learnt"""
     clip: float = 0.2
     advantage_floor: float = 0.1
-    """minimum of the deviation by which advantages are divided"""
+    """minimum of the standard deviation by which advantages are divided"""
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
@@ -188,14 +188,14 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     """Return an untrained learner. Raises PlanError for a policy that this trainer does not support."""
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if any(part.requires_grad for part in actor.initial_state(1) or ()):
-        raise PlanError(f"policy={config.policy!r} learns its initial state; have that be zeros that forward adds to")
+        raise PlanError(f"policy={config.policy!r} learns its initial state; return zeros, and add to them in forward")
     actor.policy.to(config.device)
     optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
     return Learner(actor, optimizer, torch.Generator(config.device).manual_seed(config.seed))
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Train on the rollouts that actors play, until ``total_steps`` transitions have been trained on."""
+    """Train on the rollouts that actors play, until ``total_steps`` transitions have been learnt from."""
     report, setup = session.report, packed(replace(config, device="cpu"), session.env, session.origin)
     with connected(config) as ray, Fleet(ray, report, config, PolicyActor, setup) as fleet:
         for last_step in session.stretches():
@@ -218,7 +218,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 class Lines(NamedTuple):
-    """The rows of one or several rollouts, arranged by agent: each column has one agent's rows in order.
+    """The rows of one or several rollouts, arranged by agent: an agent's rows follow each other along the first axis.
 
     All fields are arrays, or all are tensors.
     """
@@ -228,14 +228,14 @@ class Lines(NamedTuple):
     discrete_actions: Any  # (steps, agents, num_choices) int64
     continuous_actions: Any  # (steps, agents, num_aims)
     log_probs: Any  # (steps, agents), of these actions by the policy that played
-    rewards: Any  # (steps, agents), their outcomes, as are the next two
+    rewards: Any  # (steps, agents), outcomes of these actions, as are the next two
     terminations: Any
     truncations: Any
-    masks: Any  # (steps, agents) bool: unset for the last row, which only shows what came next, and for padding
+    masks: Any  # (steps, agents) bool: which rows are valid transitions; padding and agents' last rows are not
     states: Any  # a tuple of (agents, …), the memories before the first rows
 
     def on(self, device: str) -> Lines:
-        """Return a copy with tensors on a device in place of arrays."""
+        """Return the same rows as tensors on a device, given arrays. On the CPU, they share the arrays' memory."""
         *columns, states = (
             tuple(torch.from_numpy(part).to(device) for part in (column if isinstance(column, tuple) else (column,)))
             for column in self
@@ -244,7 +244,10 @@ class Lines(NamedTuple):
 
 
 def joined(rollouts: Sequence[Lines]) -> Lines:
-    """Concatenate rollouts of arrays along the agents; pad shorter ones with rows whose mask is unset."""
+    """Concatenate rollouts, whose fields are arrays, along the axis of agents.
+
+    Shorter rollouts are padded with rows whose mask is unset.
+    """
     num_steps = max(len(lines.masks) for lines in rollouts)
 
     def filled(column: np.ndarray) -> np.ndarray:
@@ -346,7 +349,10 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
 
 
 def outlook(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
-    """Return the distributions and values of lines, (steps * agents, …), as ``Actor.unroll`` does, for any policy."""
+    """Return the action distributions and the values for all rows, (steps * agents, …), in order of steps.
+
+    observations: (steps, agents, …). states, starts: as in ``Actor.unroll``; ignored if the policy has no memory.
+    """
     if actor.recurrent:
         return actor.unroll(observations, states, starts)
     distribution, values, _ = actor(observations.flatten(0, 1))
@@ -367,10 +373,10 @@ def vtrace(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return V-trace's (corrections, advantages), each float32 (steps, agents); 0 where a row's mask is unset.
 
-    log_ratios: each action's log probability by the policy that learns, minus that by the policy that played. rewards,
-    terminations, truncations: the action's outcome. values: the value of each row's own observation, by the policy that
-    learns; the targets are values + corrections. A row whose mask is set is followed by the row of the next
-    observation. If the policy that learns is the one that played, and both bounds are 1 or more, both results are
+    log_ratios: each action's log probability under the learning policy, minus that under the policy that played.
+    rewards, terminations, truncations: the action's outcome. values: the learning policy's value of each row's own
+    observation; the targets of learning are values + corrections. A row whose mask is set is followed by the row of the
+    next observation. If the learning policy is the one that played, and both bounds are 1 or more, both results are
     generalised advantage estimates.
     Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2, here in the advantages as
     well.
@@ -394,16 +400,16 @@ def vtrace(
 
 
 def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> bytes:
-    """Serialize the ``setup`` argument of a ``PolicyActor``."""
+    """Serialize the arguments, together with ``sys.path``, for the ``setup`` of a ``PolicyActor``."""
     return pickle.dumps((sys.path, transfer.dumps((config, env, origin))))
 
 
 class PolicyActor:
     """An actor with its environments and a copy of the policy that plays them; ``Fleet`` makes it a Ray actor.
 
-    index: its number among the actors. setup: the pickled ``sys.path`` of the learner, configuration, creator of
-    environments (None if the configuration names them) and policy origin. It is unpacked in the first call of ``play``,
-    so that the caller gets any errors; in the constructor they would end the actor.
+    index: its number among the actors. setup: what ``packed`` returned for the configuration, the creator of
+    environments (None if the configuration names them) and the policy's origin. It is unpacked in the first call of
+    ``play``, so that the caller gets any errors; in the constructor they would end the actor.
     """
 
     config: Config
@@ -419,10 +425,10 @@ class PolicyActor:
         self.num_agents, self.since_s = 0, 0.0
 
     def play(self, seed: int, version: int, weights: list[Any]) -> tuple[RolloutReport, Lines]:
-        """Play a rollout; return a report on it, and its rows.
+        """Play a rollout; return a report, and the rollout's rows.
 
-        seed: the environments' seed; they are reset when it changes. weights: a list with a reference to the weights of
-        this version, which are fetched if the version is new.
+        seed: the environments' seed; they are reset when it changes. version: the policy version to play. weights: a
+        list whose only item is a Ray reference to this version's weights, which are fetched if the version has changed.
         """
         vec = self._opened() if self.vec is None else self.vec
         if seed != self.seed:
@@ -503,7 +509,7 @@ class PolicyActor:
 
 
 def lines_of(rollout: Rollout) -> Lines:
-    """Return a rollout's rows agent by agent, as arrays."""
+    """Return a rollout's rows as ``Lines`` of arrays."""
     steps = rollout.lines()
     policy_columns = (rollout.observations, rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs)
     observations, discrete_actions, continuous_actions, log_probs = (

@@ -1,8 +1,8 @@
 """The checkpoint files in a run's folder.
 
-``checkpoint.pt`` is written at the end of a stretch, after which all environments are reset: a run resumed from it ends
-exactly as if it had not been interrupted. ``newest.pt`` is written during the stretch that follows; a run resumed from
-it ends differently.
+A run is divided into stretches, and all environments are reset at the start of each. ``checkpoint.pt`` is written at
+the end of a stretch: a run resumed from it ends exactly as if it had not been interrupted. ``newest.pt`` is written at
+intervals within a stretch: a run resumed from it resets its environments at that point, and so ends differently.
 """
 
 from __future__ import annotations

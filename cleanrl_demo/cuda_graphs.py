@@ -16,8 +16,9 @@ __all__ = ["GraphedIteration", "Reading", "on_own_stream"]
 
 
 class GraphedIteration:
-    """An iteration that is called repeatedly. On a GPU, it is captured in a CUDA graph in the third call, and replayed.
+    """A training iteration to be called repeatedly. On a GPU, it is replayed from a CUDA graph.
 
+    The first two calls run it as usual; the third captures it in the graph, which that call and all later ones replay.
     play: runs the iteration and returns its outputs. generator: the random generator that it draws from. config: a
     ``ppo_cuda.DeviceConfig``; with ``graphs=False`` nothing is captured.
     """
@@ -31,7 +32,7 @@ class GraphedIteration:
     def __call__(self) -> tuple[Tensor, ...]:
         if self.eager_calls is None:
             return self.play()
-        if self.eager_calls > 0:  # kernels and buffers are created on first use, which must not be in the graph
+        if self.eager_calls > 0:  # kernels and buffers are created on first use, which must precede the capture
             self.eager_calls -= 1
             with warnings.catch_warnings():  # the optimizer is made for the graph that follows
                 warnings.filterwarnings("ignore", message=".*capturable=True.*", category=UserWarning)
@@ -42,9 +43,12 @@ class GraphedIteration:
         return self.outputs
 
     def _captured(self) -> torch.cuda.CUDAGraph:
-        """Capture the iteration in a graph, and return it. Raises PlanError if the iteration waits for the device."""
+        """Capture the iteration in a CUDA graph, and return the graph.
+
+        Raises PlanError if the iteration waits for the device.
+        """
         graph = torch.cuda.CUDAGraph()
-        if torch_version() < (2, 14):  # later versions do so themselves, and warn if others do
+        if torch_version() < (2, 14):  # later versions do so themselves, and warn if callers do too
             graph.register_generator_state(self.generator)
         try:
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
@@ -71,7 +75,10 @@ def torch_version() -> tuple[int, ...]:
 
 
 def of_capture(error: BaseException) -> BaseException | None:
-    """Return the innermost error in a chain of causes that mentions a capture; None if none does, or memory ran out."""
+    """Follow an error's chain of causes; return the innermost error whose message mentions a capture.
+
+    Returns None if no message does, or if an error in the chain means that memory ran out.
+    """
     first = None
     chain: BaseException | None = error
     while chain is not None:
@@ -83,7 +90,10 @@ def of_capture(error: BaseException) -> BaseException | None:
 
 
 class Reading:
-    """A copy of an iteration's outputs on the host, made without waiting. rates: the iteration's learning rates."""
+    """A copy, on the host, of an iteration's outputs; it is made without waiting for the device.
+
+    rates: the learning rates of the iteration.
+    """
 
     def __init__(self, outputs: Sequence[Tensor], rates: Sequence[float]) -> None:
         self.rates = rates
@@ -106,9 +116,10 @@ class Reading:
 
 @contextlib.contextmanager
 def on_own_stream(device: str) -> Iterator[None]:
-    """Run the block on a separate CUDA stream, which graphs need; on the CPU, do nothing.
+    """Run the block on a separate CUDA stream, as the capture of a graph requires; on the CPU, run it as usual.
 
-    The block's work runs after what was queued before it, and before what is queued after it.
+    The block's work begins after all work queued earlier on the current stream, and work queued there later waits for
+    it.
     """
     if torch.device(device).type != "cuda":
         yield

@@ -134,7 +134,7 @@ def _times(shares: Mapping[str, float]) -> Table:
 
 
 def _side_by_side(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Table:
-    """Arrange blocks side by side, with widths in these ratios, or one below the other if there is only one ratio."""
+    """Arrange blocks side by side, with widths in the given ratios; below each other if there is only one ratio."""
     table = Table.grid(expand=True, padding=(0, 2, 0, 0), pad_edge=False)
     for ratio in ratios[: len(blocks)]:
         table.add_column(ratio=ratio)
@@ -144,7 +144,7 @@ def _side_by_side(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Ta
 
 
 def _in_columns(heading: str, rows: Mapping[str, float], num_columns: int) -> RenderableType:
-    """Return a block whose rows are spread over several columns, from top to bottom."""
+    """Return a block whose rows fill several columns, one column after another."""
     items = list(rows.items())
     height = -(-len(items) // num_columns)
     blocks = []

@@ -2,12 +2,12 @@
 
     torchrun --nproc-per-node 2 -m cleanrl_demo.ppo_cuda --env tag/grid
 
-``total`` sums a tensor over all processes, such as the number of valid rows, the moments of the advantages, the
-gradients, or the losses. A gradient step therefore equals, up to rounding, that of a single process with all the rows
-of its minibatch. The sums use NCCL between GPUs, one per process, and gloo between CPUs.
+``total`` sums tensors over all processes: the number of valid rows, the moments of the advantages, the gradients, the
+losses. A gradient step therefore equals, up to rounding, that of a single process whose minibatch has the rows of all
+processes. The sums use NCCL between GPUs, one per process, and gloo between CPUs.
 
-A checkpoint stores shared state once, and for each process the states of its random generators. The seeds of a
-process's environments follow from the run's seed and the process's rank.
+A checkpoint stores the shared state once, and the states of each process's random generators. The seeds of a process's
+environments follow from the run's seed and the process's rank.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ __all__ = ["alike", "gathered", "is_first", "joined", "of_this_rank", "require_a
 
 @contextlib.contextmanager
 def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]:
-    """Join the processes that torchrun started; yield this process's settings and those of the whole run.
+    """Connect the processes that torchrun started; yield this process's settings and those of the whole run.
 
-    Each process has its share of ``num_envs`` and its own seed; only the first prints and writes files. plan: for
-    num_envs="auto", returns how many environments fit in this process's memory; every process then gets the smallest of
-    these numbers. Raises PlanError if there are fewer environments than processes.
+    Each process has its share of ``num_envs`` and its own seed; only the first prints and writes files. Without
+    torchrun, the two settings are the same. plan: called with this process's settings if num_envs="auto", returns the
+    number of environments that fit in its memory; every process then gets the smallest of these numbers. Raises
+    PlanError if there are fewer environments than processes.
     """
     world_size = num_processes()
     if world_size == 1:
@@ -108,9 +109,9 @@ def gathered(value: Any) -> Any:
 
 
 def of_this_rank(values: Any) -> Any:
-    """Return this process's value from what ``gathered`` returned; with one process, all of it.
+    """Return this process's value from what ``gathered`` returned; with one process, return the argument unchanged.
 
-    Raises CheckpointError if there are several processes and a different number gathered it.
+    Raises CheckpointError if there are several processes, and ``values`` does not have one value for each of them.
     """
     if not several():
         return values

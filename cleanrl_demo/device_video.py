@@ -1,7 +1,8 @@
 """Films of kernel environments: their states are recorded on the device and drawn on the host.
 
-At each step, the states of the few filmed environments are copied on the device, which a CUDA graph can capture. The
-host reads the states of a whole rollout at once, while the next one runs, and the reference environment draws them.
+At each step, the states of the few filmed environments are copied within the device; a CUDA graph can capture these
+copies. The host reads the states of a whole rollout at once, while the next one runs, and the reference environment
+draws them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ __all__ = ["DeviceVideo"]
 class DeviceVideo:
     """A recorder of the states of filmed environments after each step of a rollout.
 
-    env_ids: the environments to film. states: tensors (steps, envs, …), keyed by the states' names. masks, rewards:
-    tensors (steps, envs, agents), for the same steps.
+    env_ids: the environments to film. num_steps: the length of a rollout. states: tensors (steps, envs, …), keyed by
+    the states' names. masks, rewards: tensors (steps, envs, agents), for the same steps.
     """
 
     def __init__(self, vec: Any, env_ids: Sequence[int], num_steps: int) -> None:

@@ -4,8 +4,9 @@
 
 The part that trainers most often get wrong is in ``Replay``. It pairs each agent's row with that agent's next row by
 ``agent_ids``, whichever batches they arrive in, and keeps the pair only if the next row's mask is set, so that reset
-rows, crash rows and the padding of absent agents are never learnt from. After a truncation, the next row is the one
-whose flag ``truncations`` is set, and its observation's value counts; after a termination, no further value is added.
+rows, crash rows and the padding of absent agents are never learnt from. If an episode was truncated, the next row is
+the one with the flag ``truncations``, and the target includes the value of its observation; if the episode terminated,
+the target is the reward alone.
 
 Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015 (DQN), and van Hasselt
 et al., arXiv:1509.06461 (double DQN).
@@ -55,15 +56,15 @@ class Config(RunConfig):
     num_envs: int = 8
     total_steps: int = 50_000
     policy: str = "default"
-    """mlp, cnn, or your own module:Class, a policy by the contract of pufferlib.models whose outputs are Q-values"""
+    """mlp, cnn, or your own module:Class, a policy for pufferlib.models whose outputs are Q-values"""
     buffer_size: int = 100_000
     """number of transitions; the newest are kept"""
     keep_buffer: bool = True
-    """save the buffer in checkpoints, which are then as large; else a resumed run refills it before it learns"""
+    """save the buffer in checkpoints, which grow by its size; otherwise a resumed run refills it before it learns"""
     learning_starts: int = 1_000
     """steps before the first update"""
     steps_per_update: float = 2.0
-    """steps per update, for any number of environments"""
+    """steps per update, whatever the number of environments"""
     minibatch_size: int = 64
     learning_rate: float = 2.3e-3
     """learning rate at the start; it falls to 0"""
@@ -74,7 +75,7 @@ class Config(RunConfig):
     """share of random actions at the start"""
     end_epsilon: float = 0.04
     exploration_fraction: float = 0.2
-    """share of the steps in which epsilon falls"""
+    """share of total_steps over which epsilon falls from start_epsilon to end_epsilon"""
     max_grad_norm: float = 10.0
 
     def __post_init__(self) -> None:
@@ -356,7 +357,7 @@ class Replay:
         rewards: np.ndarray,
         terminations: np.ndarray,
     ) -> int:
-        """Add a batch, which has the outcomes of the previous actions; return the number of transitions added.
+        """Add the transitions that a batch completes with the outcomes of the previous actions; return their number.
 
         batch: a Batch of arrays. observations: the policy's inputs for its rows, (rows, *layout.shape).
         discrete_actions: the policy's choices for them, zero-based, int64 (rows,). rewards, terminations: the outcomes
@@ -379,7 +380,7 @@ class Replay:
         return len(rows)
 
     def sample(self, num_rows: int, generator: torch.Generator) -> Transitions:
-        """Return transitions drawn uniformly with replacement."""
+        """Return ``num_rows`` transitions, drawn uniformly with replacement."""
         rows = torch.randint(len(self), (num_rows,), generator=generator)
         return Transitions(*(column[rows] for column in self.columns))
 

@@ -62,14 +62,14 @@ class Subject:
 
         target: the file, the folder or the environment. policy, policy_kwargs: a policy for an environment: "random" or
         module:Class, and its arguments. env: the environment to use instead of the file's. env_kwargs, wrap_kwargs:
-        override single arguments of the file's. trust: see ``read_policy``. Raises CheckpointError if there is no
-        readable policy, PlanError for arguments that do not go together, and RegistryError if the file's environment is
-        not found.
+        added to the file's arguments; they override arguments of the same name. trust: see ``read_policy``. Raises
+        CheckpointError if there is no readable policy, PlanError for arguments that do not go together, and
+        RegistryError if the file's environment is not found.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
         path = Path(target)
         if path.is_dir() and not (path / POLICY_FILE).exists() and ":" not in path.name:
-            raise CheckpointError(f"the folder {path} has no {POLICY_FILE}: it is no run's, or that has learnt nothing")
+            raise CheckpointError(f"the folder {path} has no {POLICY_FILE}: it is not a run's, or the run saved none")
         path = path / POLICY_FILE if path.is_dir() else path
         if path.suffix == ".py" and path.is_file():
             raise PlanError(
@@ -114,7 +114,7 @@ class Subject:
                 registry.find(str(env))
             except RegistryError as error:
                 raise CheckpointError(f"there is no file or run's folder {env}, and {error}") from error
-            raise PlanError(f"nobody plays {env}; pass --policy random, --policy module:Class, or a run's folder")
+            raise PlanError(f"no policy for {env}; pass --policy random, --policy module:Class, or a run's folder")
 
         def act(vec: pufferlib.VecEnv, *, greedy: bool, seed: int) -> Act:
             if policy == "random":
@@ -242,7 +242,7 @@ def evaluate(
     """Play ``num_episodes`` complete episodes in environments newly seeded with ``seed``, and return them.
 
     act: returns the flat actions for a batch. The number of episodes from each environment (from each copy, if
-    environments are already vectorized) is fixed beforehand, as the first episodes to finish would be the short ones.
+    environments are already vectorized) is fixed beforehand: the first episodes to finish would mostly be short ones.
     max_steps: longer episodes are cut there, with ``Episode.cut`` set, so that endless ones also end. see: called with
     each batch while its environments wait. after: called after each batch with the numbers of finished episodes and of
     environment steps.

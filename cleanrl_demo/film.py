@@ -23,7 +23,8 @@ RGB = "rgb_array"
 class Film:
     """The pictures of an episode, scaled down to fit max_side × max_side pixels and kept compressed.
 
-    fps: pictures per second. The caller stops adding pictures when the film is ``full``; iterating yields them.
+    fps: pictures per second. Callers must stop adding pictures when the film is ``full``. Iterating over the film
+    yields the pictures.
     """
 
     def __init__(self, fps: float = FPS, max_side: int = MAX_SIDE) -> None:

@@ -8,7 +8,7 @@
 ``[oracle_kwargs]`` are fields of the trainer's ``Config``. ``num_envs``, ``backend``, ``num_workers`` and
 ``batch_size`` are those of the VecEnv in which responses are learnt; payoffs are sampled in another one. In a league
 with ``[workers]``, the workers learn the responses of all seats at the same time, each in its own VecEnv. Settings that
-the league determines, such as the seed, are rejected; with ``[workers]``, so are these four.
+the league determines, such as the seed, are rejected; with ``[workers]``, so are the four settings of the VecEnv.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def dqn_oracle(setup: Setup, **settings: Any) -> LeagueOracle:
 
 
 class LeagueOracle:
-    """An oracle that makes a new ``LearnedOracle`` for each request, seeded by the league's seed and the pool's size.
+    """An oracle that makes a new ``LearnedOracle`` for each request or, in a league with workers, a ``RemoteOracle``.
 
-    A league that is interrupted and resumed therefore gives the same policies. nash_conv, evaluate: the methods of
-    ``ExactOracle`` for games whose environments number information states, else None. Raises PlanError for invalid
-    settings.
+    These are seeded by the league's seed and the pool's size, so a league that is interrupted and resumed gives the
+    same policies. nash_conv, evaluate: the methods of ``ExactOracle`` if the environments play a game and their
+    observations are the numbers of its information states, else None. Raises PlanError for invalid settings.
     """
 
     def __init__(self, setup: Setup, kind: type[Any], settings: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ class LeagueOracle:
         if setup.coordinator is not None and (vec_keys := sorted(trainer_settings.keys() & set(VEC))):
             raise PlanError(
                 f"[oracle_kwargs] has {', '.join(vec_keys)}, but [workers] learn in the environments in which they "
-                "play; say it in [evaluation]"
+                "play; move them to [evaluation]"
             )
         kind(**trainer_settings)  # raises before anything is opened
         vec_kwargs = {

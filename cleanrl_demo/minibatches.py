@@ -17,17 +17,18 @@ __all__ = ["as_one", "require_rows", "shares"]
 
 
 def require_rows(config: Any, num_rows: int) -> None:
-    """Raise PlanError if a trainer's ``num_minibatches`` would leave fewer than two rows in each.
+    """Raise PlanError if ``num_minibatches`` is too large for every minibatch to have at least two rows.
 
-    num_rows: the most rows that an update can have.
+    config: a trainer's settings; those without ``num_minibatches`` are accepted. num_rows: the largest number of rows
+    that an update can have.
     """
     num_minibatches = getattr(config, "num_minibatches", None)
     if num_minibatches is None or num_rows >= 2 * num_minibatches:
         return
     use = f"1 to {num_rows // 2}, or larger rollouts" if num_rows > 1 else "larger rollouts"
     raise PlanError(
-        f"num_minibatches={num_minibatches} of the {num_rows} rows that an update has at most leave fewer than two in "
-        f"each, from which nothing is learnt; use {use}"
+        f"num_minibatches={num_minibatches} with at most {num_rows} rows per update: nothing is learnt from "
+        f"minibatches with fewer than two rows; use {use}"
     )
 
 
@@ -42,8 +43,8 @@ def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple
 def as_one(policy: nn.Module) -> torch.Tensor:
     """Move a policy's weights into one vector, with a gradient of zeros, and return it.
 
-    The policy keeps views of both. Clipping and applying gradients takes a few operations on one long vector instead of
-    as many on each of a dozen small tensors, which took a quarter of an update's time.
+    The policy keeps views of both. Clipping and applying gradients takes a few operations on one long vector; on a
+    dozen small tensors, one after another, the same operations took a quarter of an update's time.
     """
     weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
     weights.grad = torch.zeros_like(weights)

@@ -44,12 +44,12 @@ TRAINERS: Mapping[type[Any], tuple[Any, Any]] = {
     dqn.Config: (dqn.Learner, dqn.learn),
 }  # the functions that make and train a learner
 # Keys of a learner's state that an improvement does not restore: they are stored elsewhere, or start from scratch.
-# DQN's target network also does, as the first update copies the trained network to it.
+# DQN's target network starts from scratch too: the first update copies the trained network to it.
 NOT_RESUMED = {"weights", "target", "generator", "replay", "num_steps", "num_updates"}
 
 
 class LearnedOracle(Oracle, ImprovingOracle):
-    """An oracle whose policies learn by playing: responses, and learners that improve.
+    """An oracle whose policies learn by playing: it trains responses, and improves learners.
 
     vec: any environments on any backend, made with ``as_torch=True``; they are reset for each policy. config:
     ``ppo.Config`` or ``dqn.Config``, which selects the trainer. ``total_steps`` counts the rows in which the seat acts,
@@ -57,10 +57,11 @@ class LearnedOracle(Oracle, ImprovingOracle):
     a response starts with the weights of its seat's newest policy, if both have the same origin, instead of new ones.
     seats: as in ``Router``. num_episodes: the number of finished episodes so far. Equal seeds give equal policies if
     the VecEnv gives equal batches.
-    A response adds only itself to the pool. A learner's optimizer and PPO's statistics of reward sizes continue from
-    one improvement to the next, as part of its state in the pool; the learning rate starts over in each.
-    Raises PlanError for settings that trainers reject; for more than one frame, since a seat's frames are not those of
-    its rows; and for devices other than the CPU, where routers compute.
+    Training a response adds only the response to the pool. A learner's optimizer and PPO's statistics of reward sizes
+    continue from one improvement to the next, as part of the learner's state in the pool; the learning rate starts over
+    in each improvement.
+    Raises PlanError for settings that trainers reject; for ``frame_stack`` above 1, since a trainer sees only some of
+    its agents' observations; and for devices other than the CPU, where routers compute.
     """
 
     def __init__(
@@ -102,7 +103,10 @@ class LearnedOracle(Oracle, ImprovingOracle):
     def _trained(
         self, seat: int, mixture: Mixture, weights: Mapping[str, Any] | None, state: Mapping[str, Any] | None = None
     ) -> Any:
-        """Train and return a learner. weights: initial weights; None draws new ones. state: more to restore."""
+        """Train and return a learner.
+
+        weights: initial weights; None draws new ones. state: other parts of a learner's state to restore.
+        """
         config = self._seeded()
         make_learner, learn = TRAINERS[type(config)]
         num_rows = config.rows_per_update(self._vec) // self._vec.agents_per_env
@@ -143,7 +147,7 @@ class Opponents(Sampled):
 
 
 class Practice:
-    """The part of a Session that a trainer's ``learn`` uses: one stretch, and a report that only checks losses."""
+    """A stand-in for the Session that a trainer's ``learn`` uses: one stretch, and a report that only checks losses."""
 
     def __init__(self, vec: LearnerView, learner: Any, config: Config) -> None:
         self.vec, self.report, self._learner, self._config = vec, self, learner, config

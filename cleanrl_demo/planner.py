@@ -1,11 +1,12 @@
-"""The number of environments that fit in memory: predicted from trials with a few, then verified.
+"""The number of environments that fit in memory: predicted from trials with few environments, then verified.
 
     puffer train tag/grid --algorithm ppo_cuda --num-envs auto
 
-What an environment takes (its state, its rows, its columns of a rollout, its share of a minibatch's activations) is
-measured, not computed from shapes, which would have to be written down twice. A trial plays whole iterations with a few
-environments, another with twice as many; the difference is what these environments need. The number that should fit in
-most of the free memory is then tried, and halved until an iteration completes. All memory is released between trials.
+The memory that an environment takes (its state, its rows, its columns of a rollout, its share of a minibatch's
+activations) is measured, not computed from shapes, which would have to be written down twice. One trial plays whole
+iterations with few environments, another with twice as many; the difference is the memory of the environments added.
+The number that should fit in most of the free memory is then tried, and halved until an iteration completes. All memory
+is released between trials.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ __all__ = ["AUTO", "Account", "Needs", "as_many_as_fit", "free_nbytes", "measure
 
 AUTO = "auto"
 SHARE = 0.8  # of free memory, to plan with: allocators round up, and a run's report and evaluation come on top
-# Rows of a trial for the prediction: with fewer, what grows with them is hidden behind what all share.
+# Rows of a trial for the prediction: with fewer, the memory that grows with them is lost in the memory that all share.
 SAMPLE_ROWS = 4096
 
-Trial = Callable[[int], None]  # plays as a run with this many environments does, and keeps nothing
+Trial = Callable[[int], None]  # plays like a run with this number of environments, and keeps nothing
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ def as_many_as_fit(
 ) -> tuple[int, Needs]:
     """Return the number of environments that fit on a device, at most ``most``, and their memory needs.
 
-    trial: runs iterations with a number of environments. rows_per_env: one environment's rows in a rollout. free: the
-    available bytes; by default, all the bytes that are free now. share: the fraction of them to plan with. Raises
-    PlanError if not even two environments fit.
+    trial: called with a number of environments, runs iterations with them. rows_per_env: one environment's rows in a
+    rollout. free: the available bytes; by default, all the bytes that are free now. share: the fraction of these bytes
+    to plan with. Raises PlanError if not even two environments fit.
     """
     free = free_nbytes(device) if free is None else free
     budget = share * free
@@ -87,7 +88,7 @@ def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
             return Needs(max(0.0, once - per_env * few), per_env)
     raise PlanError(
         f"num_envs=auto: not even two environments fit into {amount(budget)} on {device}; use a smaller network or a "
-        "shorter rollout_length, or say num_envs=1"
+        "shorter rollout_length, or num_envs=1"
     )
 
 
@@ -131,7 +132,7 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
 def ran_out(error: BaseException | None) -> bool:
     """Return whether an error, or one in its chain of causes, means that memory ran out.
 
-    If memory runs out during a graph's capture, the capture raises a different error.
+    If memory runs out during a graph's capture, the capture raises another error, with the first one as its context.
     """
     while error is not None:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
@@ -153,10 +154,10 @@ def amount(nbytes: float) -> str:
 
 
 class Account(TorchDispatchMode):
-    """A context manager that tracks the memory of the tensors that operations inside it return.
+    """A context manager that tracks the memory of the tensors that operations in its block return.
 
-    Raises torch.OutOfMemoryError when that exceeds ``limit`` bytes. nbytes: the memory of those still alive.
-    most_nbytes: its peak.
+    nbytes: the memory of those tensors that are still alive. most_nbytes: the largest value of ``nbytes`` so far. An
+    operation that brings ``nbytes`` above ``limit`` raises torch.OutOfMemoryError.
     """
 
     def __init__(self, limit: float = math.inf) -> None:

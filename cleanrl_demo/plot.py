@@ -3,8 +3,8 @@
     puffer plot runs/CartPole-v1__ppo__* --out curve.png
 
 Runs are grouped by environment, algorithm, and all settings in which any of them differ. With three or more seeds, the
-band around the mean is its 95 % interval by Student's t; with two, it spans both curves. The legend shows which. A line
-covers only the range that all of its runs have in common.
+band around the mean is its 95 % interval by Student's t; with two, it spans both curves. The legend states what the
+band is. A line covers only the range that all of its runs have in common.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Band:
 
 
 class NoScalar(pufferlib.PlanError):
-    """The error for a scalar that a run has not stored. tags: the scalars that it has."""
+    """The error for a scalar that a run has not stored. tags: the names of the scalars that the run has stored."""
 
     def __init__(self, run_folder: Path, tag: str, tags: Sequence[str]) -> None:
         hint = f"those are {', '.join(sorted(tags))}" if tags else "nothing has been stored in it yet"
@@ -61,7 +61,7 @@ class NoScalar(pufferlib.PlanError):
 
 
 def plot(run_folders: Sequence[Path], out: Path, tag: str = TAG, x: str = "steps") -> list[Path]:
-    """Plot a scalar of runs to a PNG; return the runs without it. x: "steps", or "seconds" of training.
+    """Plot a scalar of runs to a PNG; return the folders of runs that lack it. x: "steps", or "seconds" of training.
 
     Raises PlanError if there are no runs, a folder is not a run's, no run has the scalar, runs with the same label have
     no steps or seconds in common, x is invalid, or out is a folder. Raises MissingExtra without matplotlib.
@@ -98,7 +98,10 @@ def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
 
 
 def folders_of(patterns: Sequence[str]) -> list[Path]:
-    """Return the run folders that match paths and globs, each once. Raises PlanError for a pattern without a match."""
+    """Return the folders that patterns (paths or globs) match, each once.
+
+    Raises PlanError for a pattern without a match.
+    """
     folders: dict[Path, None] = {}
     for pattern in patterns:
         matches = [Path(pattern)] if Path(pattern).exists() else sorted(map(Path, glob.glob(pattern)))
@@ -124,9 +127,10 @@ def read(run_folder: Path, tag: str) -> Curve:
 
 
 def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve]:
-    """Return the curve of each run that has the scalar, keyed by folder; a run may have ended before it stored any.
+    """Return the curve of each run that has the scalar, keyed by folder.
 
-    Raises PlanError if none has it, a folder is not a run's, or x is not one of AXES.
+    Runs without the scalar, such as those that ended before they stored any, are left out. Raises PlanError if no run
+    has it, a folder is not a run's, or x is not one of AXES.
     """
     if x not in AXES:
         raise pufferlib.PlanError(f"x={x!r} is not one of {', '.join(AXES)}")
@@ -200,7 +204,7 @@ def interval_radius(values: np.ndarray) -> np.ndarray:
 
 
 def _origin(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a run's environment and algorithm from ``run.json``, or else from its configuration and name."""
+    """Return a run's environment and algorithm from ``run.json``, or else from its configuration and folder name."""
     if (folder / RUN).exists():
         run = read_run(folder)
         return str(run.get("env")), str(run.get("algorithm"))

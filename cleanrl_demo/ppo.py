@@ -3,9 +3,9 @@
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
 Trainers most often get two parts wrong. ``Rollout`` links the rows of each agent by ``agent_ids``, whichever batches
-they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: a termination adds no further
-value, a truncation adds that of the final observation, which is in the row whose flag is set. Only valid transitions
-are trained on, those whose next row has its mask set; reset rows and the padding of absent agents are not.
+they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: after a termination no value is
+added, after a truncation the value of the final observation, which is in the row whose flag is set. The trainer learns
+only from valid transitions, those whose next row has its mask set, not from reset rows or the padding of absent agents.
 
 ``session.py`` provides the rest: environments, folder, checkpoints, evaluation.
 
@@ -41,9 +41,10 @@ class Config(RunConfig):
     algorithm: ClassVar[str] = "ppo"
 
     normalize_observations: bool = False
-    """scale numbers to mean 0 and deviation 1, by the data so far; part of the policy, and frozen when it only plays"""
+    """scale numbers to mean 0 and standard deviation 1, by the data so far; these statistics are part of the policy,
+    and fixed when it only plays"""
     normalize_rewards: bool = False
-    """divide rewards by the deviation of discounted returns so far, and bound them by 10 unless reward_clip is set"""
+    """divide rewards by the standard deviation of discounted returns; bound them by 10 unless reward_clip is set"""
     rollout_length: int = 32
     """steps of each environment between updates"""
     learning_rate: float = 1e-3
@@ -56,16 +57,16 @@ class Config(RunConfig):
     gae_lambda: float = 0.95
     clip: float = 0.2
     target_kl: float | None = None
-    """stop the epochs once the policy has moved this far from the one that played, such as 0.02"""
+    """KL divergence from the policy that played, such as 0.02, above which an update's remaining epochs are skipped"""
     advantage_floor: float = 0.1
-    """minimum of the deviation by which advantages are divided; without rewards they are noise, which would drive the
-    policy away from exploring"""
+    """minimum of the standard deviation by which advantages are divided; without rewards, advantages are noise, which
+    would drive the policy away from exploring if it were scaled up"""
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
     precision: str = "float32"
-    """dtype of the networks' computation: float32, or bfloat16, with which large ones take half the time on CPUs with
-    AMX; everything else, such as weights, is float32"""
+    """dtype in which networks compute: float32, or bfloat16, which halves the time of large networks on CPUs with AMX;
+    everything else, such as weights, is float32"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,9 +127,9 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     """Return an untrained learner. Raises PlanError for a policy that this trainer does not support."""
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if actor.recurrent:
-        raise PlanError(f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not")
+        raise PlanError(f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm")
     if actor.by_places:
-        raise PlanError(f"policy={config.policy!r} goes by agents' places; cleanrl_demo.ppo_cuda trains it, --separate")
+        raise PlanError(f"policy={config.policy!r} goes by agents' places; use cleanrl_demo.ppo_cuda --separate")
     actor.policy.to(config.device)
     actor.precision = PRECISIONS[config.precision]
     optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
@@ -215,7 +216,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
             pg_objectives = torch.min(ratios * mb_advantages, bounded * mb_advantages)
             v_errors = (values - mb_returns).square()
-            # A single mean over the summed terms takes a tenth less time, forwards and backwards, than one for each.
+            # A single mean over the summed terms takes 10 % less time, forwards and backwards, than a mean of each.
             losses = (0.5 * config.value_coefficient) * v_errors - pg_objectives
             if config.entropy_coefficient:
                 losses = losses - config.entropy_coefficient * distribution.entropy()
@@ -248,8 +249,8 @@ class Rollout:
 
     The first rows, one for each agent, are carried over from the previous rollout: their actions had been sent, but the
     outcomes had not arrived. ``num_batches`` batches follow. The last row, ``dummy_row``, belongs to no agent: outcomes
-    for agents without a previous row are written there, and rows without a next row point there. What the policy needs
-    is stored on its device.
+    for agents without a previous row are written there, and rows without a next row point there. The policy's inputs
+    and outputs are tensors on ``device``; the outcomes are arrays.
     """
 
     def __init__(
@@ -294,8 +295,8 @@ class Rollout:
     def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Store a batch's observations as new rows, and its other columns as the outcomes of the agents' previous rows.
 
-        batch: a Batch of tensors on the policy's device. host: the same as a Batch of arrays. rows: where to store
-        them.
+        batch: a Batch of tensors on the policy's device. host: the same batch, with arrays. rows: the new rows, as a
+        slice.
         """
         previous, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[previous], self.terminations[previous] = self.reward_processing(host)
@@ -326,8 +327,8 @@ def advantages(
     """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
     values: the value of each row's own observation. rewards, terminations, truncations: the outcome of its action.
-    masks: which rows are valid transitions. next_index: the same agent's next row, which must be in a later one of
-    ``batches``; if there is none, a row whose mask is unset.
+    masks: which rows are valid transitions. next_index: the index of the same agent's next row, which must be in a
+    later one of ``batches``; if there is none, of a row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations

@@ -9,8 +9,8 @@ CUDA graph, which is replayed. For the same reason rows are never selected by th
 iteration's losses, episode statistics and step count are read while the next one runs.
 
 A rollout has a row for each step and agent: the observation, the action and the action's outcome. Nothing is learnt
-from a transition whose outcome has its mask unset. A truncated transition is valued by the next row, which has the
-episode's last observation: the next episode begins one row later (autoreset_mode="next_step").
+from a transition whose outcome has its mask unset. After a truncation, the next row has the episode's last observation,
+whose value is added; the next episode begins one row later (autoreset_mode="next_step").
 
 All agents share one policy, or each team has its own, with its own optimizer and schedule (``--separate``, or tables
 ``[teams.NAME]`` in a file). ``a2c_cuda.py`` differs only in its update.
@@ -64,12 +64,13 @@ class DeviceConfig(RunConfig):
     device: str = "cuda"
     """cuda, cuda:1, or host, which runs the kernels on the CPU"""
     num_envs: int | Literal["auto"] = 2000  # type: ignore[assignment]
-    """number; auto: as many as fit in memory and play at most total_steps in a rollout, stored in config.json"""
+    """number of environments, or auto: as many as fit in memory without a rollout of more than total_steps; config.json
+    has the number"""
     total_steps: int = 50_000_000
     checkpoint_every: int | None = None
-    """steps between checkpoints; each one restarts all environments. Another one is written at the end"""
+    """steps between checkpoints; each checkpoint resets all environments. Another one is written at the end"""
     separate: bool = False
-    """a policy for each type of agents (their names without numbers), instead of one for all"""
+    """a policy for each type of agent (by the agents' names without numbers), instead of one for all"""
     teams: Mapping[str, Any] = field(default_factory=dict)
     """settings by team name: agents (names, or patterns such as tagger_*), learning_rate, schedule,
     entropy_coefficient"""
@@ -83,12 +84,12 @@ class DeviceConfig(RunConfig):
     gamma: float = 0.99
     gae_lambda: float = 0.95
     advantage_floor: float = 0.1
-    """minimum of the deviation by which advantages are divided"""
+    """minimum of the standard deviation by which advantages are divided"""
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
     precision: str = "float32"
-    """dtype of the networks' computation: float32 or bfloat16; everything else, such as weights, is float32"""
+    """dtype in which networks compute: float32 or bfloat16; everything else, such as weights, is float32"""
     graphs: bool = True
     """capture iterations in a CUDA graph; otherwise each operation is launched separately"""
 
@@ -103,7 +104,7 @@ class DeviceConfig(RunConfig):
         self.require("cuda", lambda value: value == "cuda", "backend")
         self.require("None: all environments", lambda value: value in (None, self.num_envs), "batch_size")
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
-        self.require("False: kernels tell no infos of lives", lambda value: not value, "episodic_life")
+        self.require("False: kernels do not report lives", lambda value: not value, "episodic_life")
         for table in ({"schedule": self.schedule}, *self.teams.values()):
             if wrong := set(table) - set(OF_A_TEAM):
                 raise PlanError(f"teams have {', '.join(OF_A_TEAM)}, and not {', '.join(sorted(wrong))}")
@@ -159,7 +160,7 @@ class Team:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the optimizer from a ``state_dict``. Raises ValueError if it does not match the weights.
 
-        Also accepts older checkpoints, which store the parameters' values one after another, without alignment gaps.
+        Also accepts older checkpoints, whose vectors have no alignment gaps between the parameters.
         """
         moments = {
             index: {name: self._aligned(values) if values.ndim else values for name, values in param_state.items()}
@@ -170,9 +171,9 @@ class Team:
             self.optimizer.param_groups[0]["lr"] = self.rate  # loading replaced it with a copy
 
     def _aligned(self, numbers: Tensor) -> Tensor:
-        """Return an optimizer's numbers, one for each weight, in the weights' aligned order.
+        """Return one of the optimizer's vectors, with a number for each weight, in the aligned layout of the weights.
 
-        Raises ValueError if their count does not match the weights.
+        Raises ValueError if its length does not match the weights.
         """
         if numbers.shape == self.weights.shape:
             return numbers
@@ -274,7 +275,7 @@ def resume(
 
 
 def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
-    """Join the processes of a resumed run, whose number of environments is known."""
+    """Return ``ddp.joined`` for a resumed run, whose number of environments is already known."""
     return joined(config, lambda local_config: int(local_config.num_envs))
 
 
@@ -287,10 +288,10 @@ MOST_SHUFFLED = 2**31 - 1
 
 
 def require_shuffled(config: Any, rows: Sequence[int]) -> None:
-    """Raise PlanError if a rollout has too many rows for the GPU to shuffle. rows: how many each team has.
+    """Raise PlanError if a rollout has too many rows for the GPU to shuffle. rows: the number of each team's rows.
 
-    torch's randperm numbers a team's rows with an int, and draws a random number for each in every epoch. A CUDA graph
-    counts its random numbers in an unsigned int.
+    torch's randperm numbers a team's rows with a 32-bit int, and draws a random number for each row in every epoch. A
+    CUDA graph counts its random numbers in an unsigned 32-bit int.
     """
     num_epochs = getattr(config, "num_epochs", 0)
     if torch.device(config.device).type != "cuda" or num_epochs == 0:
@@ -318,9 +319,7 @@ class Learner:
         self.origin = origin
         self.actor = origin.actor(layout, space)
         if self.actor.recurrent:
-            raise PlanError(
-                f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not"
-            )
+            raise PlanError(f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm")
         require_shuffled(
             config, [config.rollout_length * vec.num_envs * len(agent_indices) for agent_indices in teams.values()]
         )
@@ -449,7 +448,8 @@ def advantages(
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     """Train each team on a rollout for ``num_epochs`` epochs.
 
-    Return this process's share of the last epoch's losses, (teams, losses), averaged over the minibatches.
+    Return this process's share of the last epoch's losses, (teams, losses), averaged over the minibatches. The shares
+    of all processes add up to the losses.
     """
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []
@@ -461,7 +461,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
         for _ in range(config.num_epochs):
             shuffled = torch.randperm(len(masks), generator=learner.generator, device=masks.device)
             columns = (observations, discrete_actions, old_log_probs, b_advantages, b_returns, masks)
-            # The same number in every process, whatever its share, since each takes part in every sum.
+            # As many minibatches in every process, whatever its share, since all processes take part in every sum.
             chunks = [column[shuffled].tensor_split(config.num_minibatches) for column in columns]
             terms = torch.stack([ppo_step(team, config, *chunk) for chunk in zip(*chunks, strict=True)])
         metrics.append(terms.mean(0))
@@ -500,7 +500,7 @@ def ppo_step(
 def weighed(advantages: Tensor, masks: Tensor, floor: float) -> tuple[Tensor, Tensor]:
     """Return each row's weight in a mean over the valid rows of all processes, and the normalized advantages.
 
-    The latter are centred on their mean and divided by their standard deviation or ``floor``, whichever is larger.
+    Advantages are centred on their mean and divided by their standard deviation or ``floor``, whichever is larger.
     Processes wait for each other only once: the count and both moments are summed together, in float64; the variance
     follows from them.
     """
@@ -531,7 +531,8 @@ def learn(
 ) -> None:
     """Alternate between playing and updating until ``total_steps`` transitions have been learnt from.
 
-    An iteration's results are read while the next one runs; or at once, if newest.pt is due or the stretch may be over.
+    An iteration's results are read while the next one runs; or at once, if newest.pt is due or the stretch may end with
+    this iteration.
     """
     report = session.report
     with on_own_stream(config.device):
@@ -620,7 +621,7 @@ def show(session: Session, device_video: DeviceVideo, learner: Learner, tensors:
 
 
 def report_iteration(session: Session, learner: Learner, rollout: Rollout, reading: Reading) -> None:
-    """Count an iteration's steps, and report its results."""
+    """Wait for an iteration's results, add its steps to the learner's, and report the results."""
     num_steps, losses, *sums = reading.values()
     sums, video_tensors = sums[:4], sums[4:]
     if rollout.device_video is not None:

@@ -27,7 +27,7 @@ class RecentStatistics:
     """
 
     def __init__(self, labels: Sequence[str] = ()) -> None:
-        """labels: the agents' labels (see ``Episodes``)."""
+        """labels: the agents' labels (see ``results.labels_of``)."""
         self.labels = labels
         self.reset()
         self.episodes: deque[Episode] = deque(maxlen=NUM_RECENT)

@@ -25,7 +25,8 @@ PHASES = ("environments", "inference", "learning")
 NUM_PLAIN_LINES = 10
 REFRESH_S = 0.25
 ACTORS = "actors/"  # followed by a node, or by a node and an actor
-DRAWING_SHARE = 0.02  # of the time at most: drawing interrupts training, as a thread would keep workers from forking
+# Of the time at most: drawing interrupts training. A thread would not, but would keep workers from forking.
+DRAWING_SHARE = 0.02
 WINDOW_S = 10.0  # over which the current speed is measured
 EPISODE_CHARTS = {f"charts/{name}": name.removeprefix("episodic_") for name in
                   ("episodic_return", "episodic_length", "score", "restarts")}  # fmt: skip
@@ -39,7 +40,7 @@ def require_finite(num_steps: int, scalars: Mapping[str, float]) -> None:
     for name, value in scalars.items():
         if name.startswith(DESCENDED) and not math.isfinite(value):
             raise pufferlib.PlanError(
-                f"{name} is {value} after {num_steps:,} steps, and weights turn to NaN by it; see whether rewards and "
+                f"{name} is {value} after {num_steps:,} steps, which turns weights to NaN; check that rewards and "
                 "observations are finite and small (reward_clip, normalize_observations), or lower learning_rate"
             )
 
@@ -151,7 +152,7 @@ class Report:
             self.recent_statistics.take(infos)
 
     def reset(self) -> None:
-        """Forget the unfinished episodes, since all environments are reset."""
+        """Forget the unfinished episodes. Call it when all environments are reset."""
         self.recent_statistics.reset()
 
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:

@@ -73,10 +73,10 @@ class Result:
 
 
 class Episodes:
-    """A collector of finished episodes from infos; agents may report their scores before the last step."""
+    """A collector of finished episodes from infos. Agents may report their scores before an episode's last step."""
 
     def __init__(self, by_copy: bool = False, labels: Sequence[str] = ()) -> None:
-        """by_copy: whether to distinguish the copies in already vectorized environments. labels: the agents' labels."""
+        """by_copy: whether to distinguish the copies in already vectorized environments. labels: see ``labels_of``."""
         self.key, self.labels = "agent_id" if by_copy else "env_id", labels
         self.scores: dict[int, list[float]] = defaultdict(list)  # by environment, of the unfinished episode
         self.returns: dict[int, dict[int, float]] = defaultdict(

@@ -14,11 +14,12 @@ EPSILON = 1e-8
 
 
 class RewardProcessing:
-    """A callable that takes batches and returns (rewards, terminations).
+    """A callable that takes a batch and returns (rewards, terminations).
 
-    normalize: divide rewards by the running deviation of discounted returns, not of rewards, so that the critic's
-    targets are of about the same size, however frequent rewards are. bound: the largest magnitude of a reward; None: no
-    bound. episodic_life: treat an agent's lost life, by info["lives"], as its termination, though the game continues.
+    normalize: divide rewards by the running standard deviation of discounted returns, not of rewards, so that the
+    critic's targets are of about the same size, however frequent rewards are. bound: the largest magnitude of a reward;
+    None: no bound. episodic_life: treat an agent's lost life, by info["lives"], as its termination, though the game
+    continues.
     """
 
     def __init__(

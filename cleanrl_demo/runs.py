@@ -83,9 +83,10 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def saying_where(folder: Path) -> Iterator[None]:
-    """Add to a RegistryError from the block the directory in which a run began, unless it is the current one.
+    """Add the directory in which a run began to the message of a RegistryError from the block.
 
-    The name may be found there. folder: the run's folder.
+    The name that was not found may be found there. Nothing is added if it is the current directory, or if the folder is
+    not a run's. folder: the run's folder.
     """
     try:
         yield

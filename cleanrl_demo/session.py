@@ -58,19 +58,19 @@ class RunConfig:
     """serial, multiprocessing or pool"""
     num_envs: int = 32
     num_workers: int | None = None
-    """processes; default: one for each core"""
+    """number of worker processes; default: one for each core"""
     batch_size: int | None = None
-    """environments in a batch; default: half of them on a pool, else all"""
+    """environments in a batch; default: half of num_envs on a pool, else all"""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """arguments of the environment"""
     wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
     on_error: str = "raise"
-    """raise; or restart: create environments again that raise or whose worker dies, and go on"""
+    """raise, or restart: replace environments that raise or whose worker dies, and go on"""
     step_timeout: float | None = None
-    """seconds after which a step's worker is killed; None: never"""
+    """seconds that a step may take before its worker is killed; None: no limit"""
     max_restarts: int | None = 3
-    """restarts of each environment; None: any number"""
+    """maximum number of restarts of each environment; None: no limit"""
     seed: int = 1
     total_steps: int = 120_000
     policy: str = "default"
@@ -80,17 +80,17 @@ class RunConfig:
     frame_stack: int = 1
     """number of recent observations that the policy sees"""
     reward_clip: float | None = None
-    """bound of the rewards' magnitude in training; reported returns do not change"""
+    """bound on the rewards' magnitude in training; reported returns do not change"""
     episodic_life: bool = False
-    """treat a lost life (info["lives"]) as an end for learning; the episode goes on"""
+    """treat a lost life (info["lives"]) as the end of an episode in learning; the episode itself goes on"""
     device: str = "cpu"
     """where the policy learns and acts, such as cuda; environments step on the CPU"""
     torch_threads: int = 1
-    """torch's threads; more than one helps only large networks"""
+    """number of threads that torch uses; more than one helps only large networks"""
     checkpoint_every: int | None = 1_000_000
-    """steps between checkpoints; each one restarts all environments. Another one is written at the end"""
+    """steps between checkpoints; each checkpoint resets all environments. Another one is written at the end"""
     checkpoint_minutes: float | None = 1.0
-    """minutes between updates of newest.pt, which saves progress since the checkpoint without restarts; None: never"""
+    """minutes between updates of newest.pt, which saves progress since the checkpoint without resets; None: never"""
     eval_episodes: int = 1000
     eval_greedy: bool = False
     """evaluate with the most likely action instead of a sampled one"""
@@ -100,13 +100,13 @@ class RunConfig:
     """send configuration and scalars to Weights & Biases; WANDB_MODE=offline writes them only into the run's folder"""
     track_project: str = "pufferlib"
     video_envs: tuple[int, ...] = ()
-    """environments to film in training, such as 0; the run's folder gets the films, as GIF"""
+    """environments to film in training, such as 0; the run's folder gets the films, as GIFs"""
     video_every: int = 50_000
     """steps between the starts of two films of an environment"""
 
     def __post_init__(self) -> None:
         if not isinstance(self.env, str):
-            raise PlanError(f"env={self.env!r} is no name; pass what makes environments beside: train(config, env)")
+            raise PlanError(f"env={self.env!r} is no name; pass a creator as the second argument: train(config, env)")
         num_envs: Any = self.num_envs
         if not (self.plans_num_envs and num_envs == AUTO):
             self.require("1 or more", lambda value: isinstance(value, int) and value >= 1, "num_envs")
@@ -179,7 +179,7 @@ class Session:
         self.num_turns, self.next_save_s = 0, 0.0
 
     def stretches(self) -> Iterator[int]:
-        """Reset all environments at the start of each stretch, yield its last step, and then write a checkpoint."""
+        """Yield each stretch's last step, once all environments are reset, and write a checkpoint after the stretch."""
         every, total_steps = self.config.checkpoint_every, self.config.total_steps
         while self.learner.num_steps < total_steps:
             self.vec.async_reset(seed=self.seed)
@@ -227,16 +227,19 @@ class Session:
 
     @property
     def seed(self) -> int:
-        """The seed of the environments in this stretch: the run's seed in the first one, unless it was resumed."""
+        """The seed of the environments in this stretch.
+
+        In the first stretch it is the run's seed, unless the run was resumed within this stretch, from newest.pt.
+        """
         entropy = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
         if entropy == [0]:
             return self.config.seed
         return int(np.random.SeedSequence([self.config.seed, *entropy]).generate_state(1)[0])
 
     def save(self, folder: Path | None, file: str = FILE) -> None:
-        """Write a checkpoint, and the policy for playing, replacing the previous ones.
+        """Write a checkpoint, and the policy for playing, replacing the previous ones; without a folder, write nothing.
 
-        With several processes, all of them call it, as each contributes its own state; only the first has a folder.
+        With several processes, all must call it, as each contributes its own state; only the first has a folder.
         """
         settings = vars(self.run_config)
         content = {
@@ -262,8 +265,8 @@ class Session:
     def break_off(self) -> None:
         """Save the current policy, and print how to resume the run or evaluate the policy.
 
-        Does nothing without a folder. The checkpoint is not updated: only from the end of a stretch can a run be
-        resumed to the same end.
+        Does nothing without a folder. checkpoint.pt is not updated: a run resumed from it must end as if it had not
+        been interrupted, so that file is written only at the end of a stretch.
         """
         folder, learner, console = self.folder, self.learner, self.report.console
         if folder is None:
@@ -313,9 +316,9 @@ def run(
     """Train a policy, evaluate it on fresh seeds, and return the result.
 
     env: a creator to use instead of config.env. resume: the checkpoint from which to resume; config is then the run's
-    own, apart from what was changed to resume it. run_config: the settings to record for the run, if config is the
-    share of one of several processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for
-    minibatches that are too small.
+    own, apart from what was changed to resume it. run_config: the settings to record for the run, if it has several
+    processes and config is for only one of them. Raises CheckpointError for a checkpoint that does not fit, PlanError
+    for minibatches that are too small.
     """
     run_config = config if run_config is None else run_config
     content = None if resume is None else read_checkpoint(resume, KIND, FILE)
@@ -344,7 +347,7 @@ def run(
                     _report_resumption(session, resume)
                     content = None  # to free it: it may have a replay buffer
                     if learner.num_steps >= config.total_steps:
-                        over = f"has had its {config.total_steps:,} steps; --total-steps, or total_steps=, has it go on"
+                        over = f"has had its {config.total_steps:,} steps; set --total-steps, or total_steps=, to go on"
                         report.console.print(f"{name}  {over}", soft_wrap=True)
                 if coarse := _coarseness(vec, config, learner.num_steps):
                     report.console.print(f"{name}  {coarse}", soft_wrap=True)
@@ -409,9 +412,9 @@ def _coarseness(vec: pufferlib.VecEnv, config: RunConfig, num_steps: int) -> str
 
 @contextmanager
 def torch_set_up(config: RunConfig) -> Iterator[None]:
-    """Set torch's number of threads and global seed to the run's, and restore both at the end.
+    """Set torch's number of threads and seed its global generator, from the run's settings; undo both at the end.
 
-    Initial weights come from that generator, as do the random numbers of a user's policy while it learns.
+    Initial weights come from this generator, as do the random numbers of a user's policy while it learns.
     """
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
@@ -484,11 +487,12 @@ def resumed(
 ) -> tuple[Any, Result]:
     """Resume the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    Return its settings and its result. folder: the run's folder, or ``newest.pt`` in it, which is later but leads to a
-    different end, and is used anyway if there is no checkpoint.pt. kind: the trainer's Config. env, total_steps:
-    used instead of the run's; env is a name or a creator. trust: see ``pufferlib.models.read_policy``. joining: yields
-    this process's settings and those of the whole run (``ddp.joined``). Raises CheckpointError if the run cannot be
-    resumed, and RegistryError, with the folder in which the run was begun, for names that are not found.
+    Return its settings and its result. folder: the run's folder, or the ``newest.pt`` in it, which resumes the run at a
+    later step but leads to a different end; newest.pt is also used if there is no checkpoint.pt. kind: the trainer's
+    Config. env, total_steps: used instead of the run's; env is a name or a creator. trust: see
+    ``pufferlib.models.read_policy``. joining: yields this process's settings and those of the whole run
+    (``ddp.joined``). Raises CheckpointError if the run cannot be resumed, and RegistryError, with the directory in
+    which the run was begun, for names that are not found.
     """
     checkpoint = checkpoint_path(folder)
     folder = checkpoint.parent

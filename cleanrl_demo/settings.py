@@ -1,4 +1,4 @@
-"""A trainer's settings. Flags override a file, which overrides the environment's family, which overrides the defaults.
+"""A trainer's settings, by priority: flags, a file, the settings of the environment's family, the defaults.
 
     puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
 
@@ -34,7 +34,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class FromFile:
-    """The flags that choose the sources of the other settings; a base class, together with a trainer's ``Config``."""
+    """The flags that choose the sources of the other settings, which are those of a trainer's ``Config``."""
 
     config: str | None = None
     """a TOML file with settings, or a run's config.json; flags override it"""
@@ -132,8 +132,9 @@ def algorithm_in(path: str | Path) -> str | None:
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
     """Return the patterns that match an environment, comma-separated, and its family's settings; empty if none matches.
 
-    They are read from ``defaults.toml`` and the family's own file. Later tables override earlier ones; if one names a
-    different policy, policy arguments of earlier ones are dropped. Raises RegistryError for an unknown name.
+    The settings are read from ``defaults.toml`` and the family's own file. Later tables override earlier ones; if a
+    table names a different policy, the policy arguments of earlier tables are dropped. Raises RegistryError for an
+    unknown name.
     """
     entry = registry.find(env)
     names = {env, entry.target}

@@ -15,7 +15,7 @@ OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # th
 
 
 def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
-    """Return the indices of each team's agents, keyed by team; without teams, all of them are in the team "".
+    """Return the indices of each team's agents, keyed by team; without teams, all agents are in the team "".
 
     Raises PlanError if an agent is in no team or in several, or if teams are types of agents and a table in
     ``config.teams`` names none of them.

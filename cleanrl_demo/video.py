@@ -24,11 +24,11 @@ def render_mode(
     among: Sequence[str] = (RGB,),
     make_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the first of several render modes that an environment supports, after drawing the environment in it.
+    """Return the first mode in ``among`` that is one of an environment's render modes, after a trial drawing in it.
 
-    among: the modes. make_kwargs: arguments of ``pufferlib.make``; by default the environment is made in a worker.
-    Raises PlanError if the environment supports none of them, or cannot be made with that mode; MissingExtra if drawing
-    needs a package that is not installed, which stepping may not need.
+    make_kwargs: arguments of ``pufferlib.make``; by default the environment is made in a worker. Raises PlanError if
+    the environment supports none of the modes, or cannot be made with the one chosen; MissingExtra if drawing needs a
+    package that is not installed, even if stepping does not need it.
     """
     kwargs = dict(env_kwargs or {})
     make_kwargs = {"wrap_kwargs": wrap_kwargs, **(make_kwargs or {"backend": "multiprocessing"})}
@@ -65,9 +65,9 @@ def render_mode(
 def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict[str, Any]]:
     """Return ``env_kwargs`` for ``pufferlib.make`` so that only environments in ``config.video_envs`` draw pictures.
 
-    With a kernel, all environments can draw. config: a trainer's configuration. env: a creator to use instead of
-    ``config.env``. Raises PlanError for environments that do not exist or cannot be drawn, and if there is no folder
-    for films.
+    A kernel's environments share their arguments, so all of them get the render mode; they draw only on request.
+    config: a trainer's configuration. env: a creator to use instead of ``config.env``. Raises PlanError for
+    environments that do not exist or cannot be drawn, and if there is no folder for films.
     """
     env_ids = config.video_envs
     if not env_ids:
@@ -95,8 +95,8 @@ class Filming:
     """A recorder of whole episodes of chosen environments in a VecEnv: call ``see`` between ``recv`` and ``send``.
 
     should_film: called with an environment's id when an episode begins, returns whether to film it. done: called with
-    the id and each film, whose first picture shows the reset, and whose last shows the result of the last step. The
-    film of an episode is discarded if its environment is restarted.
+    an environment's id and each film that is complete; its first picture shows the reset, and its last the result of
+    the last step. The film of an episode is discarded if its environment is restarted.
     """
 
     def __init__(
@@ -233,9 +233,9 @@ class Reel:
     """The films of an evaluation's first episodes: one after another in a file, or a file each in a folder."""
 
     def __init__(self, path: Path, num_videos: int, num_envs: int, num_episodes: int) -> None:
-        """Raises PlanError unless num_videos is 1 to num_episodes, or for an unknown extension or a missing folder.
+        """Raises PlanError if num_videos is not from 1 to num_episodes, for an unknown extension, or a missing folder.
 
-        Raises MissingExtra if the package that writes its format is not installed.
+        Raises MissingExtra if the package for the films' format is not installed.
         """
         if not 1 <= num_videos <= num_episodes:
             raise PlanError(f"{num_videos} videos of {num_episodes} episodes; use 1 to {num_episodes}")
@@ -290,8 +290,8 @@ class Reel:
 class Snapshots:
     """Pictures of the first episode of environment 0: a PNG of each chosen step, and a GIF of all steps.
 
-    steps: the chosen steps; 0 is the reset. If the episode ends before the last of these, its final picture is saved
-    instead of those that are missing.
+    steps: the chosen steps; 0 is the reset. If the episode ends before some of these, its final picture is saved in
+    their place.
     """
 
     def __init__(self, folder: Path, steps: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Environments that run as CUDA kernels, each in a `.cuh` and a `.py` file of one name, and the code that runs them.
+"""Environments that run as CUDA kernels, each a `.cuh` and a `.py` file with the same stem, and the code to run them.
 
 tag_grid, tag_continuous, ocean_squared, classic_cartpole
                 one environment each: its schema (.py), kernel (.cuh) and NumPy reference (references/ or ocean/)

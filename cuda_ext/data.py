@@ -1,6 +1,6 @@
 """The data manager, which holds a schema's arrays on a device, and counts the bytes copied to and from it.
 
-Arrays are torch tensors, so that one allocator serves environments and learner. Kernels receive their addresses.
+Arrays are torch tensors, so that one allocator serves environments and learner. Kernels receive the tensors' addresses.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Data:
     """The device arrays of ``num_envs`` environments with ``num_agents`` agents each.
 
     parameters: the values of the schema's parameters, keyed by name.
-    arrays: torch tensors, keyed by field name: (num_envs,) for fields "per env", (num_envs, num_agents) for fields "per
-        agent", with another axis for a field with a ``size``. Kernels write to them; they are zero at first. Const
-        fields hold the reference's value, and no elements if that is None.
+    arrays: torch tensors, keyed by field name. Const fields hold the reference's value, or no elements if it is None.
+        The others are zero at first, and kernels write to them: (num_envs,) for fields "per env", (num_envs,
+        num_agents) for fields "per agent", with another axis for a field with a ``size``.
     host_to_device_nbytes, device_to_host_nbytes: bytes copied so far to and from the device. A kernel's step copies
         none.
 
@@ -81,7 +81,7 @@ class Data:
         self.addresses = {name: array.data_ptr() for name, array in self.arrays.items()}
 
     def _shape(self, field: Field) -> tuple[int, ...]:
-        """Return the shape of a field's array; () for a const field."""
+        """Return the shape of a field's array; () for a const field, whose value determines the shape."""
         if field.role == "const":
             return ()
         shape = (self.num_envs, self.num_agents) if field.per == "agent" else (self.num_envs,)
@@ -93,7 +93,10 @@ class Data:
         return self._torch.zeros(shape, dtype=kind, device=self.device)
 
     def pull(self, name: str) -> Array:
-        """Copy a field to NumPy once the current stream's launches are done. Raises KernelError for unknown names."""
+        """Return a copy of a field as a NumPy array, once the launches on the current stream are done.
+
+        Raises KernelError for unknown names.
+        """
         field = self._field(name)
         copy: Array = self.arrays[name].detach().to("cpu", copy=True).numpy()
         self.device_to_host_nbytes += copy.nbytes
@@ -104,10 +107,10 @@ class Data:
         field, target = self._field(name), self.arrays[name]
         array = np.ascontiguousarray(values)
         if field.role == "const":
-            raise KernelError(f"{name} is const: it has the value that it had when the environments were made")
+            raise KernelError(f"{name} is const: its value is fixed when the environments are made")
         if array.shape != tuple(target.shape) or not np.can_cast(array.dtype, field.dtype, "same_kind"):
             raise KernelError(
-                f"{name} holds {field.dtype} {tuple(target.shape)}, and {array.dtype} {array.shape} came; convert it"
+                f"{name} holds {field.dtype} {tuple(target.shape)}, and not {array.dtype} {array.shape}; convert it"
             )
         target.copy_(self._pushed(array.astype(field.dtype)))
 

@@ -20,7 +20,7 @@ class DeviceKernel:
     """A kernel for the current CUDA device, compiled for a fixed number of agents and other constants.
 
     Raises MissingExtra if CuPy or NVRTC is not installed. Raises KernelError if NVRTC does not support the device, if
-    the kernel does not compile, or if the driver does not load the result.
+    the kernel does not compile, or if the driver does not load the machine code.
     """
 
     def __init__(self, kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float]) -> None:

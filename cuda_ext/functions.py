@@ -67,8 +67,8 @@ class Shape:
     def of(cls, num_agents: int, observation_size: int, network_width: int = 0, num_weights: int = 0) -> Shape:
         """Return the layout for environments with num_agents agents.
 
-        Each agent has a thread, or as few agents as possible share one of at most MOST_THREADS threads. Above
-        NUM_LANES agents, the number of threads is a multiple of NUM_LANES.
+        Each of up to MOST_THREADS agents has its own thread. If there are more, each thread serves several agents, as
+        few as MOST_THREADS threads allow. Above NUM_LANES agents, the number of threads is a multiple of NUM_LANES.
         """
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
@@ -127,7 +127,8 @@ class HostKernel:
         """Return a function that launches the kernel. arguments: an array of one ``struct Env``, read at each call.
 
         The function takes a stream, which it ignores, and returns 0. If an action is out of range, it runs nothing and
-        returns 1. It checks actions only in single steps of consecutive environments, and if ``policy_nvec`` is set.
+        returns 1. It checks actions only if ``policy_nvec`` is set, and only in single steps of consecutive
+        environments.
         """
         play, thread_pool, address = self._play, self._thread_pool, arguments.ctypes.data
         return lambda stream: play(thread_pool, address)
@@ -141,8 +142,8 @@ def check_source(kernel: KernelEnv) -> None:
 def _library(kernel: KernelEnv) -> ctypes.CDLL:
     """Return a host library that contains a kernel.
 
-    It is the library that setup.py built, unless the kernel is missing from it or its sources have changed since; then
-    the kernel is compiled, or taken from the cache.
+    It is the library that setup.py built, if that contains the kernel with its current sources. Otherwise the kernel is
+    compiled, or taken from the cache.
     """
     check_source(kernel)
     library = built_library()
@@ -212,7 +213,7 @@ def cache_folder() -> Path:
 
 
 def explained(kernel: KernelEnv, log: str) -> str:
-    """Return an error text: a compiler's log, and any fields that the kernel uses but its schema lacks."""
+    """Return an error message: the fields that the kernel uses but its schema lacks, if any, and the compiler's log."""
     lacking = [match[match.lastindex] for match in MEMBER.finditer(log) if match.lastindex]
     advice = "".join(
         f'\n{Path(kernel.source).name} uses env.{name}, which the schema of "{kernel.name}" lacks; '

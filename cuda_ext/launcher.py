@@ -55,7 +55,10 @@ class Launcher:
         return isinstance(self.kernel, HostKernel)
 
     def bound(self, arguments: Any) -> Callable[[int], Any]:
-        """Return a function that takes a stream's address and launches with ``arguments``, which it reads each time."""
+        """Return a function that takes a stream's address and launches the kernel on that stream.
+
+        arguments: an array of one ``struct Env``, which the function reads at each call.
+        """
         return self.kernel.bound(arguments, int(arguments["num_envs"]))  # type: ignore[no-any-return]
 
     def close(self) -> None:

@@ -65,7 +65,10 @@ class Network:
 
 
 def sizes(widths: Sequence[int]) -> tuple[int, int]:
-    """Return the padded width and the number of weights of a network. widths: its inputs, then each layer's outputs."""
+    """Return a network's padded width (see ``Network``), and the number of its weights, which includes the biases.
+
+    widths: the number of inputs, then the number of each layer's outputs.
+    """
     padded = [-(-width // CHUNK) * CHUNK for width in widths[1:]]
     return max(padded), sum((inputs + 1) * outputs for inputs, outputs in zip(widths, padded, strict=False))
 

@@ -1,4 +1,4 @@
-"""Compile kernels with NVRTC, which needs no device, so that tests compile and measure the code that a device runs.
+"""Compile kernels with NVRTC. It needs no device, so tests can compile and measure the code that a device runs.
 
 NVRTC comes with the wheel nvidia-cuda-nvrtc, or with a CUDA toolkit.
 """

@@ -1,4 +1,4 @@
-"""Compute how many blocks of a kernel fit on a multiprocessor at a time, from its registers and shared memory."""
+"""The number of a kernel's blocks that fit on a multiprocessor at a time, by the registers and memory that they use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["MULTIPROCESSORS", "Multiprocessor", "Occupancy"]
 
 # The same on all of MULTIPROCESSORS.
 NUM_REGISTERS, NUM_PARTS = 65536, 4  # the registers are divided evenly among the parts, each for its own warps
-WARP, REGISTERS_STEP, SHARED_STEP = 32, 256, 128  # threads; registers a warp and bytes a block come in steps of these
+# A warp's threads; the steps in which a warp gets registers, and in which a block gets bytes of shared memory.
+WARP, REGISTERS_STEP, SHARED_STEP = 32, 256, 128
 RESERVED_NBYTES = 1024  # of shared memory, for each block
 
 
@@ -32,7 +33,10 @@ MULTIPROCESSORS = {
 
 
 class Occupancy(NamedTuple):
-    """How many blocks a multiprocessor runs at a time, the share of its threads that they use, and what limits them."""
+    """The number of a kernel's blocks that a multiprocessor runs at a time, and the resource that limits it.
+
+    share: the share of the multiprocessor's threads that these blocks use.
+    """
 
     num_blocks: int
     share: float

@@ -22,7 +22,7 @@ def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
 
 
 def train_over_ray(task: Task) -> Callable[[Any], Any]:
-    """Train APPO on a task, with two actors for half of its environments each, and return its ``play``."""
+    """Train APPO on a task, with two actors that each have half of the environments, and return its ``play``."""
     from cleanrl_demo import appo_ray
 
     names = {item.name for item in fields(appo_ray.Config)}

@@ -51,16 +51,16 @@ Learner = Callable[[Task], Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of examining a learner on a task. score: the mean over fresh episodes; None without one."""
+    """The result of examining a learner on a task. score: the mean over fresh episodes, if there is one, else None."""
 
     score: float | None
     bar: float
     seconds: float
     """the duration of training, including the making of environments, or the time until the failure"""
     error: str = ""
-    """why there is no score"""
+    """the reason, if there is no score"""
     cannot: bool = False
-    """whether the learner was not meant for such an environment, and raised ``Cannot``"""
+    """whether the learner does not support the environment, and therefore raised ``Cannot``"""
 
     @property
     def passed(self) -> bool:
@@ -125,7 +125,7 @@ def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISOD
     """
     if not callable(play):
         raise PlanError(
-            f"the trainer returned {play!r:.80}; it has to return what plays: a callable from a batch to its actions"
+            f"the trainer returned {play!r:.80}; it has to return a callable that takes a batch and returns its actions"
         )
     seed = int(np.random.SeedSequence([task.seed, 0x0CEA]).generate_state(1)[0])
     num_threads = torch.get_num_threads()
@@ -141,7 +141,7 @@ def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISOD
 
 
 def _require_scores(task: Task) -> None:
-    """Raise PlanError, before training, if an environment ends a random episode without a score."""
+    """Raise PlanError if a random episode of a task's environment ends without a score; called before training."""
     with task.make(backend="serial", num_envs=1, batch_size=1) as vec:
         (episode,) = evaluate(vec, random_actor(vec, seed=task.seed), 1, task.seed, max_steps=MAX_RANDOM_STEPS)
     if episode.score is None and not episode.cut:
@@ -159,12 +159,12 @@ def examined(
     began: Callable[[Examination], None] = lambda examination: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Examination, Verdict]]:
-    """Yield verdicts as they arrive, from ``jobs`` examinations at once, each in a separate process.
+    """Run examinations, ``jobs`` at a time, each in a separate process; yield each when its verdict arrives, with it.
 
     If a learner raises, dies or takes longer than ``timeout_s`` seconds, its verdict has the reason instead of a score.
     began: called with each examination when it begins. meanwhile: called several times a second. The processes end when
-    the generator does, for whatever reason. If several run at once, each starts with its share of the cores as torch's
-    number of threads.
+    the generator does, for whatever reason. If ``jobs`` is more than 1, the cores are shared out: torch's number of
+    threads in a process is initially that process's share.
     """
     import cleanrl_demo.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 

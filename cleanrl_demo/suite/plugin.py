@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         }
         idle = [f"--ocean-{name}" for name, is_given in is_set.items() if is_given] + ids
         if idle:
-            raise pytest.UsageError(f"{', '.join(idle)} without a learner says nothing; add --ocean module:function")
+            raise pytest.UsageError(f"no learner for {', '.join(idle)}; add --ocean module:function")
         return
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # where module:function is looked for
@@ -106,7 +106,7 @@ def _nodeid(env: str) -> str:
 
 
 class Faulty(pytest.Item):
-    """A failing test for an environment that should be learnable but is not; the others are still tested."""
+    """A failing test for an environment that should be learnable but is not; other environments are still tested."""
 
     def __init__(self, *, fault: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -138,7 +138,7 @@ class Examined(pytest.Item):
             raise Missed(verdict.score)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return why the test failed: the score, a pufferlib error's message, or the traceback in the learner."""
+        """Return the reason for a failure: the score, a pufferlib error's message, or the traceback in the learner."""
         from cleanrl_demo.suite.tasks import shortfall
         from pufferlib.errors import PufferError
 

@@ -21,8 +21,8 @@ PASSED, FAILED, CANNOT = ("passed", "green"), ("FAILED", "bold red"), ("cannot",
 class Screen:
     """A context manager that displays examinations as they begin and end.
 
-    In a terminal it shows a table of all of them, elsewhere a line for each verdict. At the end it prints why some did
-    not pass. jobs: how many run at a time.
+    In a terminal it shows a table of all examinations, elsewhere a line for each verdict. At the end it prints the
+    reason for each verdict that is not a pass. jobs: how many examinations run at a time.
     """
 
     def __init__(self, examinations: Sequence[Examination], console: Console, jobs: int = 1) -> None:

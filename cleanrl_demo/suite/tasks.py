@@ -18,7 +18,7 @@ __all__ = ["NUM_EPISODES", "Cannot", "Task", "catches", "faults", "names", "shor
 
 NUM_EPISODES = 1000  # fresh episodes in the mean score
 PREFIX = "ocean/"
-NEAR = 0.05  # of the way from chance to the bar: scores this close below the bar are near it
+NEAR = 0.05  # of the way from chance to the bar: a score that falls short of the bar by no more is near it
 
 
 class Cannot(PufferError, NotImplementedError):
@@ -33,7 +33,7 @@ class Task:
     """An Ocean environment to learn, on one backend and with one seed."""
 
     env: str
-    """its name, such as ocean/squared"""
+    """the environment's name, such as ocean/squared"""
     backend: str
     """serial, multiprocessing or pool"""
     seed: int
@@ -145,7 +145,10 @@ def _listed() -> list[str]:
 
 
 def _surveyed() -> tuple[list[str], dict[str, str]]:
-    """Return the learnable environments, and error messages for broken ones by name; omit those without a bar."""
+    """Return the names of learnable environments, and error messages for broken ones, keyed by name.
+
+    Environments without a bar are in neither.
+    """
     fine, wrong = list[str](), dict[str, str]()
     for env in _listed():
         try:

@@ -1,4 +1,4 @@
-"""Show a learner's play in a terminal."""
+"""A learner's play, shown in a terminal."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ State        x of the cart (m) and its speed x_dot (m/s), the angle theta of the
              its speed theta_dot (rad/s).
 Actions      Discrete(2): push with 10 N to the left or to the right.
 Motion       The cart weighs 1 kg; the pole weighs 0.1 kg and is 1 m long; nothing has friction. Each step is an Euler
-             step of 0.02 s, which moves positions with the speeds from before the step.
+             step of 0.02 s, which changes positions by the speeds from before the step.
 Reward       1 for each step.
 Ending       The episode terminates beyond 2.4 m or 12 degrees to either side; otherwise it is truncated after
              ``max_episode_steps``.

@@ -40,8 +40,8 @@ TANGENT = np.array(
 def exponential(x: Floats) -> Floats:
     """Return exp(x), with a relative error below 1e-7.
 
-    It is infinite for x above MOST_POWER. For x below LEAST_POWER it is 0 instead of a subnormal number, because those
-    depend on the processor's settings.
+    The result is infinite for x above MOST_POWER. For x below LEAST_POWER it is 0 instead of a subnormal number, since
+    results that are subnormal depend on the processor's settings.
     """
     inside = (x >= LEAST_POWER) & (x <= MOST_POWER)
     power = np.where(inside, x, np.float32(0))

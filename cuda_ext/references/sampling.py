@@ -8,17 +8,17 @@ Rule         An option's weight is exp(logit - greatest logit). With u uniform i
              u * total. An option of weight 0 does not increase that sum, and u * total is below total in float32 as
              well, so such an option is never chosen, however sums are rounded. If greedy, the first of the greatest
              logits is chosen.
-Never        Options that a mask forbids, logits of -inf, logits so far below the greatest (87.3) that their weight is
-             0, and NaN are never chosen. If all allowed options are of these kinds, they are equally likely. If a mask
-             allows no option, as in the rows of absent agents, any option may be chosen. Options with logits of +inf
-             share all probability.
+Never        An option is never chosen if a mask forbids it, or if its logit is -inf, NaN, or so far below the greatest
+             (by more than 87.3) that its weight is 0. If the logits of all allowed options are -inf or NaN, these
+             options are equally likely. If a mask allows no option, as in the rows of absent agents, any option may be
+             chosen. Options with logits of +inf share all probability.
 NaN          A NaN among a row's allowed logits makes the row's log-probability and entropy NaN, so that the learner's
              results reveal it.
 Draws        u of choice k comes from word k % 4 of block k // 4 of ``philox(seed, episode, t + 1, agent, POLICY)``, the
              words that random actions of the next step use. Sampling twice before a step gives the same actions.
 Exactness    float32, with sums in the order of the options, so a probability's error is up to 2**-24 per option.
-             Inverting sums takes one random number per choice. The Gumbel maximum takes one random number and two
-             logarithms per option, and would need further tests to exclude forbidden options whatever the rounding.
+             This method takes one random number per choice. The Gumbel-max trick would take a random number and two
+             logarithms per option, and further tests to exclude forbidden options whatever the rounding.
 """
 
 from __future__ import annotations

@@ -9,15 +9,15 @@ Motion       The direction is wrapped into [0, 2 pi). The acceleration is added 
              between 0 and ``max_speed`` times ``skill_level_tagger`` or ``skill_level_runner``; at either limit the
              acceleration becomes 0. Then the agent moves by its speed. An agent that would leave the square hits the
              edge: x, y or both are clipped to the square, and nothing else changes.
-Tag          After all have moved, the nearest tagger tags a runner if it is nearer than ``tagging_distance`` times L.
-             Among equally near taggers, the one with the lowest number tags. A tagged runner leaves: it is no longer
-             ``alive``, and the rest of its state stays as it was at the tag. Without
+Tag          After all have moved, a runner is tagged by the tagger nearest to it, if that is nearer than
+             ``tagging_distance`` times L; of several equally near, by the one with the lowest number. A tagged runner
+             leaves: it is no longer ``alive``, and the rest of its state stays as it was at the tag. Without
              ``runner_exits_game_after_tagged`` it stays in the game.
 Reward       A sum, in this order; penalties are at most 0. ``edge_hit_penalty`` for an agent that hits the edge.
              ``step_penalty_for_tagger`` for each tagger, ``step_reward_for_runner`` for each runner.
              ``tag_reward_for_tagger`` times the number of its tags for a tagger, ``tag_penalty_for_runner`` for a
              tagged runner. In step ``episode_length``, ``end_of_game_reward_for_runner`` for every runner in the game
-             that is not tagged.
+             that is not tagged in that step.
 Ending       A runner that leaves is terminated, and so are all taggers when the last runner leaves. Otherwise all
              agents are truncated after ``episode_length`` steps.
 Observation  Box(float32), of the state after the step: 7 features of each of M other agents, ordered by feature and
@@ -35,7 +35,7 @@ Start        Speed and acceleration are 0. "procedural": x and y from 0 to below
 Seeding      ``reset(seed=s)`` starts episode 0 of seed s, and each later ``reset()`` the next episode.
 Arithmetic   float32, in the order of operations written here, so that a kernel can equal it bit for bit. Distances are
              compared as squares.
-Source       TagContinuous of WarpDrive (Lan et al., JMLR 2022), with the taggers first rather than at random numbers,
+Source       TagContinuous of WarpDrive (Lan et al., JMLR 2022), with the taggers numbered first instead of at random,
              separate terminations and truncations, and observations that include this step's tags.
 """
 
@@ -327,7 +327,10 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return np.concatenate(features, axis=1, dtype=np.float32)
 
     def _visible(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the agents that these agents observe, and whether those are in the game, each (len(agents), M)."""
+        """Return the indices of the agents that each of these agents observes, and a mask of those still in the game.
+
+        Both are (len(agents), M).
+        """
         if self.full_observation:
             others = self._others[agents]
             return others, self.alive[others]

@@ -11,8 +11,8 @@ Reward       -``wall_hit_penalty`` for a hit, plus: for each tagger, ``tag_rewar
 Ending       A tagged runner is terminated, and so are all taggers when the last runner is tagged. Otherwise all agents
              are truncated after ``episode_length`` steps.
 Observation  Box(0, 1, float32), of the state after the step. With ``full_observation``, (4N + 1,): x / L of all agents,
-             y / L of all, the kind of all (0 tagger, 1 runner), these three 0 for agents that have left; a one-hot
-             vector of the agent itself; the time, t / ``episode_length``. Otherwise, (2K + 4,) with K =
+             y / L of all, the kind of all (0 tagger, 1 runner), with 0 in all three for agents that have left; a
+             one-hot vector of the agent itself; the time, t / ``episode_length``. Otherwise, (2K + 4,) with K =
              ``num_nearest``: the agent's own x / L and y / L; x / L, then y / L, of the K nearest living agents of the
              other kind; its own kind; the time. The nearest come first, by squared distance, and equally near ones by
              number. Zeros follow if fewer than K are alive.
@@ -260,7 +260,10 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return rows
 
     def _nearest(self, agent: int) -> NDArray[np.intp]:
-        """Return the indices of agents in an agent's partial observation: at most ``num_nearest``, nearest first."""
+        """Return the indices of the agents that an agent sees without ``full_observation``, nearest first.
+
+        There are at most ``num_nearest``.
+        """
         others = np.flatnonzero(self.alive & (self.is_runner != self.is_runner[agent]))
         distances = (self.x[others] - self.x[agent]) ** 2 + (self.y[others] - self.y[agent]) ** 2
         return others[np.argsort(distances, kind="stable")[: self.num_nearest]]

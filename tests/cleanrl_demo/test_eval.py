@@ -368,7 +368,7 @@ def test_the_command_takes_snapshots(tmp_path, monkeypatch, capsys):
     ("words", "status", "says"),
     [
         ([], 2, "puffer eval needs a policy: `puffer eval runs/…`"),
-        (["CartPole-v1"], 1, "nobody plays CartPole-v1; pass --policy random"),
+        (["CartPole-v1"], 1, "no policy for CartPole-v1; pass --policy random"),
         (["CartPol-v1"], 1, 'there is no file or run\'s folder CartPol-v1, and no environment is called "CartPol-v1"'),
         (["a.pt"], 1, "there is no file a.pt; a trainer's run folder has policy.pt"),
         (["."], 1, "the folder . has no policy.pt"),

@@ -231,10 +231,10 @@ def test_minibatches_of_fewer_than_two_rows_are_refused(trainer, more, backend):
         how = dict(backend=backend, num_envs=4, num_workers=1, rollout_length=5, total_steps=20, eval_episodes=1)
         return trainer.Config(**how | more | others, num_minibatches=num_minibatches, num_epochs=1, runs=None)
 
-    text = "num_minibatches=11 of the 20 rows that an update has at most leave fewer than two in each.*use 1 to 10, or"
+    text = "num_minibatches=11 with at most 20 rows per update: .* fewer than two rows; use 1 to 10, or"
     with pytest.raises(PlanError, match=text):
         trainer.train(config(11))
-    with pytest.raises(PlanError, match="num_minibatches=1 of the 1 rows .* use larger rollouts"):
+    with pytest.raises(PlanError, match="num_minibatches=1 with at most 1 rows .* use larger rollouts"):
         trainer.train(config(1, num_envs=1, rollout_length=1))
     if trainer is not ppo_selfplay:  # which plays hundreds of games in the end
         trainer.train(config(10))
@@ -304,7 +304,7 @@ def test_a_run_that_is_broken_off_leaves_a_better_policy_alone(tmp_path, monkeyp
         ppo.train(ppo.Config(**settings))
     (folder,) = (tmp_path / "a").iterdir()
     assert "puffer eval" not in capsys.readouterr().out and not (folder / "policy.pt").exists()
-    with pytest.raises(CheckpointError, match="has no policy.pt: it is no run's, or that has learnt nothing"):
+    with pytest.raises(CheckpointError, match="has no policy.pt: it is not a run's, or the run saved none"):
         Subject.of(folder)
     settings = {**SMALL, "runs": str(tmp_path / "b")}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):

@@ -585,7 +585,7 @@ def test_what_is_no_policys_file_is_refused(tmp_path: Any) -> None:
     path = tmp_path / "policy.pt"
     with pytest.raises(CheckpointError, match="there is no file"):
         load_policy(path)
-    with pytest.raises(CheckpointError, match=r"the folder .* has no policy.pt: it is no run's, or that has learnt no"):
+    with pytest.raises(CheckpointError, match=r"the folder .* has no policy.pt: it is not a run's, or the run sa"):
         load_policy(tmp_path)
     save_policy(path, MLP(FLAT, spaces.Discrete(2)), Origin("mlp", {}, "CartPole-v1"))
     for location in (path, tmp_path):

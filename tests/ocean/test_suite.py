@@ -157,9 +157,7 @@ def test_a_wrong_word_is_refused_before_anything_is_learnt(
 
 def test_what_returns_nothing_callable_is_refused() -> None:
     (task,) = tasks.tasks(["bandit"], ["serial"])
-    with pytest.raises(
-        PlanError, match=r"the trainer returned 3; it has to return what plays: a callable from a batch"
-    ):
+    with pytest.raises(PlanError, match=r"the trainer returned 3; it has to return a callable that takes a batch"):
         examine(task, lambda task: 3)  # type: ignore[arg-type, return-value]
 
 
@@ -289,7 +287,7 @@ def test_each_learner_is_one_verdict_and_the_others_go_on(outcome: Outcome) -> N
         ("password", r"may be: a learner that does not latch onto a rare reward.*"),
         ("squared", r"died of signal 11 \(SIGSEGV\)\nlearning ocean/squared\nthis is the end"),
         ("truncation", r"Traceback \(most recent call last\):\n.*toys\.py.*\n(.*\n)*KeyError: 'of damocles'"),
-        ("stochastic", r"pufferlib\.errors\.PlanError: the trainer returned 3; it has to return what plays: .*"),
+        ("stochastic", r"pufferlib\.errors\.PlanError: the trainer returned 3; it has to return a callable .*"),
     ],
 )
 def test_it_is_reported_why_a_learner_did_not_pass(outcome: Outcome, env: str, says: str) -> None:

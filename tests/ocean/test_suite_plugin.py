@@ -126,10 +126,10 @@ def test_an_environment_that_cannot_be_learnt_fails_and_the_others_go_on(folder:
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [
-    (("--ocean-env", "bandit"), "ERROR: --ocean-env without a learner says nothing; add --ocean module:function"),
-    (("--ocean-backend", "pool"), "ERROR: --ocean-backend without a learner says nothing; add --ocean module:function"),
-    (("--ocean-seed", "2"), "ERROR: --ocean-seed without a learner says nothing; add --ocean module:function"),
-    (("ocean::bandit",), "ERROR: ocean::bandit without a learner says nothing; add --ocean module:function"),
+    (("--ocean-env", "bandit"), "ERROR: no learner for --ocean-env; add --ocean module:function"),
+    (("--ocean-backend", "pool"), "ERROR: no learner for --ocean-backend; add --ocean module:function"),
+    (("--ocean-seed", "2"), "ERROR: no learner for --ocean-seed; add --ocean module:function"),
+    (("ocean::bandit",), "ERROR: no learner for ocean::bandit; add --ocean module:function"),
     (("--ocean", "toys:train_here", "ocean::bandid"), "did you mean ocean/bandit?"),
     (("--ocean", "toys:trian"), 'ERROR: --ocean: "toys:trian": toys has no trian; did you mean train?'),
     (("--ocean", "swords:train"), "there is no module swords on the module search path"),
