@@ -5,12 +5,12 @@ Observation  Box(-1, 1, (num_codes + 1,), float32): a one-hot code, and the luck
 Actions      Discrete(num_codes): the answer.
 Reward       1 for repeating the code, else 0; plus ``fortune`` times the luck, whatever the answer. A learner that sees
              its own rows can predict the luck. If it takes other rows' rewards for its own, the luck is noise that
-             hides the rewards that are right by chance: without it such a learner scored 0.93 after 60,000 steps.
+             hides the rewards that are right by chance: with fortune=0, such a learner scored 0.93 after 60,000 steps.
 Ending       The episode terminates after ``horizon`` steps: it is a test of that many questions.
 Score        The share of the codes that were repeated. Uniform play: 1/num_codes, by default 0.25; the best policy: 1.
-Catches      rows and actions matched by their position in a batch even though environments finish in another order than
-             they started: memories and trajectories stored by position, actions sent in the order of sorted ids, the
-             actions of the previous batch. Use a pool of more environments than a batch holds.
+Catches      rows and actions matched by their position in a batch, although environments finish in a different order
+             from the one in which they started: memories and trajectories stored by position, actions sent in the
+             order of sorted ids, the actions of the previous batch. Use a pool of more environments than a batch holds.
 Source       New.
 
 A step sleeps ``step_s`` seconds, ``slow`` times as long in every fourth environment (3, 7, 11 … by ``env_index``), each

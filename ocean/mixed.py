@@ -7,8 +7,9 @@ Reward       0.5 for choosing the code, plus 0.5·(1 - error) for the aim, where
              two coordinates, at most 1.
 Ending       The episode terminates after one step.
 Score        The reward. Uniform play: 0.3083; the best policy: 1.
-Catches      the log-probability of a part of the action dropped: of the choice, of the aim, or of one of its two
-             dimensions. Not: a Gaussian's log-probability averaged instead of summed, clipped actions stored.
+Catches      the log-probability of a part of the action dropped: of the choice, of the aim, or of one of the aim's two
+             dimensions. Does not catch: a Gaussian's log-probability averaged instead of summed, clipped actions
+             stored.
 Source       New.
 """
 

@@ -51,7 +51,7 @@ class Performance(PufferEnv):
             if not 0 <= value < math.inf:
                 raise ValueError(f"{name}={value} is no time; use a number of seconds from 0 up")
         if std_s and not mean_s:
-            raise ValueError(f"std_s={std_s} cannot be where the mean is 0; use mean_s > 0")
+            raise ValueError(f"std_s={std_s} is impossible with mean_s=0; use mean_s > 0")
         if bandwidth < 1:
             raise ValueError(f"bandwidth={bandwidth} is no number of bytes; use 1 or more")
         if mode not in MODES:

@@ -76,7 +76,7 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         if horizon < 1:
             raise ValueError(f"horizon={horizon} is no number of steps; use 1 or more")
         if not 0 < hazard <= 1:
-            raise ValueError(f"hazard={hazard} is no probability that a life could end by; use 0 < hazard <= 1")
+            raise ValueError(f"hazard={hazard} is not a probability above 0; use 0 < hazard <= 1")
         for name, value in (("leave", leave), ("entry", entry)):
             if not 0 <= value < math.inf:
                 raise ValueError(f"{name}={value} must be a number from 0 up")

@@ -534,7 +534,7 @@ def test_global_generators_are_left_alone(name):
         (Performance, {"mean_s": -1}, "mean_s=-1 is no time"),
         (Performance, {"std_s": float("inf")}, "std_s=inf is no time"),
         (Performance, {"reset_s": float("nan")}, "reset_s=nan is no time"),
-        (Performance, {"mean_s": 0, "std_s": 1}, "std_s=1 cannot be where the mean is 0"),
+        (Performance, {"mean_s": 0, "std_s": 1}, "std_s=1 is impossible with mean_s=0"),
         (Performance, {"bandwidth": 0}, "bandwidth=0 is no number of bytes"),
         (Performance, {"mode": "gpu"}, 'mode=\'gpu\' is unknown; use "cpu" or "sleep"'),
         *((maker, {"render_mode": "human"}, 'use "ansi", "rgb_array" or None') for maker in (Continuous, Mixed)),
