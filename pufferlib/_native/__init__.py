@@ -56,7 +56,7 @@ def _load() -> str:
 
 
 def _remedy() -> str:
-    """Return what to do about a compiled path that was not built."""
+    """Return advice on how to get the compiled path, which could not be imported."""
     from importlib import metadata  # it adds to the time of each import, and is rarely needed
 
     here = Path(__file__).parents[1]

@@ -98,7 +98,7 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         super().__init__(env)
         shape: tuple[int, ...] = env.observation_space.shape or ()
         if env.observation_space.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3:
-            raise SpaceError(f"{env.observation_space} is no picture of uint8, (height, width, 3), to make gray")
+            raise SpaceError(f"{env.observation_space} is not the space of uint8 images (height, width, 3)")
         self.keep_dim = keep_dim
         self.observation_space = spaces.Box(0, 255, (*shape[:2], 1) if keep_dim else shape[:2], np.uint8)
 
@@ -145,8 +145,8 @@ def named() -> Iterator[None]:
     def missing(name: str) -> object:
         if name in LEFT_OUT:
             raise AttributeError(
-                f"gymnasium {gymnasium.__version__} has no wrappers.{name}, and of 0.29's wrappers pufferlib stands in "
-                f"for {', '.join(WRAPPERS)}; {_USE_OLD}"
+                f"gymnasium {gymnasium.__version__} has no wrappers.{name}, and of 0.29's wrappers pufferlib replaces "
+                f"only {', '.join(WRAPPERS)}; {_USE_OLD}"
             )
         return theirs(name)
 

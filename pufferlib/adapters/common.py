@@ -61,9 +61,9 @@ def needs(library: str, extra: str) -> Iterator[None]:
 def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, object]) -> VecEnv:
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
-    kwargs: the parameters in AdapterParameters. agents: "rows" makes each agent a separate environment (see AgentRows).
-    Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents per
-    environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
+    kwargs: the parameters in AdapterParameters, of which ``agents="rows"`` makes each agent a separate environment (see
+    AgentRows). Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents
+    per environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
     """
     arguments: dict[str, Any] = dict(kwargs)
     autoreset_mode, agents = checked_mode(arguments.pop("autoreset_mode", mode)), arguments.pop("agents", None)
@@ -152,7 +152,7 @@ def recv_arrays(vec: VecEnv, timeout: float | None = None) -> Batch:
 def raise_cause(error: WorkerError) -> NoReturn:
     """Raise the environment's exception, with the WorkerError as its cause.
 
-    If no environment raised, or it raised a PufferError, raises the WorkerError itself.
+    Raises the WorkerError itself if no environment raised, or if the environment's exception is a PufferError.
     """
     cause = error.__cause__
     if cause is None or isinstance(cause, PufferError):

@@ -37,9 +37,9 @@ class SyncVectorEnv(GymnasiumVecEnv):
     """A replacement for Gymnasium's SyncVectorEnv, which steps all environments in this process, one after another.
 
     ``envs`` lists the environments. env_fns: callables that make one environment each. copy: whether observations are
-    copies; otherwise they are valid until the second wait after theirs. observation_mode: "same", "different" or a pair
-    of spaces, as in Gymnasium. autoreset_mode: an AutoresetMode or its name in ``make``; by default, the installed
-    Gymnasium's default.
+    copies; if not, they are valid until the second step or reset after their own. observation_mode: "same", "different"
+    or a pair of spaces, as in Gymnasium. autoreset_mode: an AutoresetMode or its name in ``make``; by default, the
+    installed Gymnasium's default.
 
     Raises the same errors as Gymnasium's: RuntimeError if spaces differ, TypeError or ValueError for an impossible
     observation_mode, and the exceptions of env_fns.
@@ -155,8 +155,9 @@ def make_vec(
     env: a Gymnasium id or specification, a name in pufferlib's registry, or a callable that makes one environment. id:
         an alias of env, as in Gymnasium.
     vectorization_mode: "async" (the default) or "sync", or Gymnasium's enum; "vector_entry_point" (before 1.0 "custom")
-        returns, through ``gymnasium.make_vec``, the vector environment that env registers.
-    vector_kwargs: further arguments of the class. wrappers: applied to each environment, in this order.
+        returns, through ``gymnasium.make_vec``, the vector environment that is registered for env.
+    vector_kwargs: further arguments of the vector environment's class. wrappers: applied to each environment, in this
+        order.
     vectorizer, vectorizer_kwargs: aliases of vectorization_mode and vector_kwargs, which Gymnasium passes to a
         ``vector_entry_point``; vectorizer may also be a class.
     max_episode_steps: truncates episodes after this many steps, in place of the environment's limit; -1: no limit.
@@ -164,8 +165,8 @@ def make_vec(
     agents: "rows" returns ``make(…, agents="rows")``, with backend "multiprocessing" for "async" and "serial" for
         "sync"; vector_kwargs are then further arguments of ``make``.
 
-    If env is a Gymnasium id or specification, ``make_vec(spec)`` with the result's ``spec`` makes an equal one. Raises
-    PlanError for unknown or contradictory arguments, and the errors of the registry and the classes.
+    If env is a Gymnasium id or specification, ``make_vec(envs.spec)`` makes a vector environment equal to the result
+    ``envs``. Raises PlanError for unknown or contradictory arguments, and the errors of the registry and the classes.
     """
     env = _same("env", env, "id", id)
     mode = _same("vectorization_mode", vectorization_mode, "vectorizer", vectorizer)

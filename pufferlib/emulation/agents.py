@@ -59,8 +59,8 @@ class Agent:
     def observed(self, name: AgentId, observation: object, info: object) -> object:
         """Return an observation with its extra leaves, in the structure of ``observation_layout``.
 
-        Raises SpaceError for a mask of the wrong size, an observation that lacks the dict into which leaves go and,
-        while full checks are due, an observation that does not fit its space.
+        Raises SpaceError for a mask of the wrong size; for an observation that is not a dict, if leaves must be merged
+        into it; and, while full checks are due, for an observation that does not fit its space.
         """
         if self.masked:
             mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None

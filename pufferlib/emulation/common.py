@@ -1,4 +1,7 @@
-"""A common row format for agents with different spaces, as large as the largest, with writers and readers for each."""
+"""A common row format for agents with different spaces, with a writer and a reader for each agent.
+
+Rows are as large as the largest agent's.
+"""
 
 from __future__ import annotations
 
