@@ -1,4 +1,4 @@
-"""Report on this machine's support for kernels: the built kernels, the compilers and the devices."""
+"""Descriptions of this machine's support for kernels: the built kernels, the compilers and the devices."""
 
 from __future__ import annotations
 

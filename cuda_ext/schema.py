@@ -157,8 +157,8 @@ CONSTANTS = ("num_agents", "observation_size", "num_steps", "policy")  # names o
 class Schema:
     """An environment's parameters and fields.
 
-    all_fields: the fields that every environment has, then ``fields``. Raises ValueError for repeated names, and for a
-    field whose size is not an int32 parameter or that has a size but is per launch.
+    all_fields: the fields that every environment has, then ``fields``. Raises ValueError for repeated names, for a size
+    that is not the name of an int32 parameter, and for a size of a field per launch.
     """
 
     parameters: tuple[Parameter, ...] = ()
@@ -217,9 +217,10 @@ class KernelEnv:
     source: the path of the .cuh file.
     reference: "module:attribute" of the NumPy environment that the kernel matches. It has an attribute of the same name
         for each parameter, const field and state field.
-    side_by_side: 0, or the number of floats in an observation, which lets the host play many environments of one agent
-        at once with vector instructions. The host then calls ``step`` even for environments that start an episode, with
-        arbitrary actions and state, before ``start`` overwrites the result: ``step`` must not use either as an index.
+    side_by_side: 0 or, for an environment with one agent, the number of floats in an observation. The host then plays
+        many environments at once with vector instructions, and calls ``step`` even for those that start an episode,
+        with arbitrary actions and state, before ``start`` overwrites the result. ``step`` must therefore use neither
+        actions nor state as an index.
     """
 
     name: str

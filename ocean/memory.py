@@ -40,7 +40,7 @@ class Memory(PufferEnv):
         if length < 1:
             raise ValueError(f"length={length} leaves nothing to remember; use 1 or more")
         if delay < 0:
-            raise ValueError(f"delay={delay} is no number of steps; use 0 or more")
+            raise ValueError(f"delay={delay} is not a number of steps; use 0 or more")
         self.length, self.delay = length, delay
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(-1, 1, (1,), np.float32)

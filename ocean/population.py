@@ -9,8 +9,8 @@ Reward       -``entry`` for the newborn's step; then 1 for answering with the bi
 Ending       Leaving terminates an agent. An adult can stay for a number of steps drawn at its birth, geometric with
              mean 1/``hazard``; answering in the last of them truncates it. All agents are truncated after ``horizon``
              steps. The episode ends then, or when no agent is left.
-Population   An episode starts with 2 agents. In every step but the last, another appears with probability ``spawn``, or
-             always if no other is left, in the lowest row that was free before the step. If no row was free, none
+Population   An episode starts with 2 agents. In every step but the last, a new one appears with probability ``spawn``,
+             or always if no other is left, in the lowest row that was free before the step. If no row was free, none
              appears, and the episode ends early if all agents end in that step. Names are never reused in an episode;
              there are no possible_agents, and at most ``max_num_agents`` agents are alive.
 Score        For each agent that grew up, on its last step: the share of its adult steps that gave the right answer.
@@ -38,7 +38,7 @@ LEAVE = 2
 
 @dataclass
 class _Life:
-    """The state of a living agent. agent_index: its row."""
+    """The state of a living agent. agent_index: the agent's row."""
 
     agent_index: int
     limit: int  # the maximum number of steps as an adult
@@ -72,9 +72,9 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         if places < 2:
             raise ValueError(f"places={places} is too few for the 2 agents that it starts with; use 2 or more")
         if not 0 <= spawn <= 1:
-            raise ValueError(f"spawn={spawn} is no probability; use 0 to 1")
+            raise ValueError(f"spawn={spawn} is not a probability; use 0 to 1")
         if horizon < 1:
-            raise ValueError(f"horizon={horizon} is no number of steps; use 1 or more")
+            raise ValueError(f"horizon={horizon} is not a number of steps; use 1 or more")
         if not 0 < hazard <= 1:
             raise ValueError(f"hazard={hazard} is not a probability above 0; use 0 < hazard <= 1")
         for name, value in (("leave", leave), ("entry", entry)):

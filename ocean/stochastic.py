@@ -43,7 +43,7 @@ class Stochastic(PufferEnv):
         if not 0 < p < 1:
             raise ValueError(f"p={p} asks for one action only; use a number between 0 and 1")
         if horizon < 1:
-            raise ValueError(f"horizon={horizon} is no number of steps; use 1 or more")
+            raise ValueError(f"horizon={horizon} is not a number of steps; use 1 or more")
         self.p, self.horizon = p, horizon
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)

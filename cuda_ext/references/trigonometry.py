@@ -47,7 +47,7 @@ def sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 
 
 def wrapped(angle: Floats) -> Floats:
-    """Wrap angles from -TWO_PI to 2 * TWO_PI into the range from 0 to below TWO_PI, which is 2 pi as a float32."""
+    """Wrap angles in [-TWO_PI, 2 * TWO_PI] into [0, TWO_PI), where TWO_PI is 2 pi as a float32."""
     angle = np.where(angle >= TWO_PI, angle - TWO_PI, angle)
     angle = np.where(angle < 0, angle + TWO_PI, angle)
     return np.where(angle >= TWO_PI, np.float32(0), angle)  # the sum may have been rounded up

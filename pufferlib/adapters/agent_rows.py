@@ -131,7 +131,7 @@ class AgentRows(VecEnv):
         return Infos([rows[row] for row in sorted(rows) if len(rows[row]) > 1], agent_ids, 1)
 
     def _complete_envs(self, rows: Sequence[int] | None) -> list[int] | None:
-        """Return the environments of these rows.
+        """Return the environments of these rows; None, which stands for all, is returned unchanged.
 
         Raises CallError unless ``rows`` lists every row of each environment, in order.
         """

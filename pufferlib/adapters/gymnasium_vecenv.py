@@ -461,9 +461,9 @@ def _adds_columns(add_info: Function) -> bool:
 def columns_of(vector_env: _VectorEnv, infos: Infos, left_out: Collection[str], *nested: str) -> dict[str, Any] | None:
     """Convert infos to Gymnasium's form column by column, leaving out the keys in ``left_out``.
 
-    Returns None if that is impossible: if the infos contain a key of ``nested``, whose values need separate conversion,
-    or the key of another's mask; if values are objects other than str; or if the class of ``vector_env`` or the
-    installed Gymnasium chooses dtypes differently. Every row must be an environment.
+    Returns None if that is impossible: if the infos contain a key of ``nested``, whose values need separate conversion;
+    if they contain both a key and the name of its mask; if values are objects other than str; or if the class of
+    ``vector_env`` or the installed Gymnasium chooses dtypes differently. Every row must be an environment.
     """
     if not infos:
         return {}

@@ -158,8 +158,8 @@ def make_vec(
         returns, through ``gymnasium.make_vec``, the vector environment that is registered for env.
     vector_kwargs: further arguments of the vector environment's class. wrappers: applied to each environment, in this
         order.
-    vectorizer, vectorizer_kwargs: aliases of vectorization_mode and vector_kwargs, which Gymnasium passes to a
-        ``vector_entry_point``; vectorizer may also be a class.
+    vectorizer, vectorizer_kwargs: aliases of vectorization_mode and vector_kwargs, because ``gymnasium.make_vec``
+        passes the aliases, but not the originals, to a ``vector_entry_point``; vectorizer may also be a class.
     max_episode_steps: truncates episodes after this many steps, in place of the environment's limit; -1: no limit.
     env_kwargs: arguments of the environment.
     agents: "rows" returns ``make(…, agents="rows")``, with backend "multiprocessing" for "async" and "serial" for

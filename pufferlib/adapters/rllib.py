@@ -135,9 +135,9 @@ def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: A
     """Set the environment of an RLlib config and return the config.
 
     num_envs: the number of environments per env runner; each runner is a separate process. env, kwargs: the arguments
-    of ``make`` or, after ``config.multi_agent(policies=…)``, of ``Agents``; RLlib steps these one after another.
-    Raises PlanError if env is an environment rather than a name or a creator; if ``seed`` is given, because all runners
-    would share it; and for arguments that ``Agents`` does not take.
+    of ``make`` or, after ``config.multi_agent(policies=…)``, of ``Agents``, in which case RLlib steps the environments
+    one after another. Raises PlanError if env is an environment rather than a name or a creator; if ``seed`` is given,
+    because all runners would share it; and for arguments that ``Agents`` does not take.
     """
     name = f"pufferlib-{next(_NUMBERS)}"
     if not (isinstance(env, str) or callable(env)):

@@ -59,10 +59,11 @@ def info_parts(info: dict[str, Any]) -> InfoExtras:
 class SplitEnv:
     """A wrapper that a worker steps in place of a Gymnasium environment.
 
-    Observations are the parts that rows hold. Infos are the environment's, or {EXTRAS_KEY: InfoExtras} if there are
-    objects to transfer or if the environment uses a reserved key. Explicit resets have options {EXTRAS_KEY: (seed,
-    options)}; with {EXTRAS_KEY: ()}, the environment is not reset, because its creator may have reset it. Setting the
-    attribute EXTRAS_KEY to (action,) makes the next step play that action instead of its row.
+    Its observations are the parts of the environment's observations that rows can hold. Its infos are the
+    environment's, or {EXTRAS_KEY: InfoExtras} if there are objects to transfer or if the environment uses a reserved
+    key. Explicit resets have options {EXTRAS_KEY: (seed, options)}; with {EXTRAS_KEY: ()}, the environment is not
+    reset, because its creator may have reset it. Setting the attribute EXTRAS_KEY to (action,) makes the next step play
+    that action instead of the one in its row.
     keep_finals: whether an automatic reset's info carries the last observation of the ended episode.
     """
 

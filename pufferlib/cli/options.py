@@ -83,7 +83,7 @@ class Check:
     only: tuple[str, ...] = ()
     """names of checks; default: all"""
     step_timeout: float = 30.0
-    """seconds after which a reset, a step or making the environment counts as failed"""
+    """seconds after which a reset, a step or the environment's creation counts as failed"""
     prints: bool = False
     """show the environment's output; otherwise only count its lines"""
     backend: str | None = None
@@ -112,7 +112,7 @@ class Bench:
     num_workers: int | None = None
     """processes; default: one for each CPU"""
     batch_size: int | None = None
-    """environments in a batch of pool and ray; default: half of them"""
+    """environments in a batch of backends pool and ray; default: half of all"""
     device: str | None = None
     """device of backend cuda: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     seconds: float = 0.5
@@ -236,10 +236,10 @@ class Eval:
     env: str | None = None
     """an environment to play instead of the one that the policy was trained on"""
     env_kwargs: tuple[str, ...] = ()
-    """arguments of the environment, each as name=value; those of a trained policy's environment stay unless named"""
+    """arguments of the environment, each as name=value; for a trained policy, they override those of its training"""
     wrap: Wrap = Wrap()
     episodes: int | None = None
-    """number of episodes; default: 100, with --watch 3"""
+    """number of episodes; default: 100, or 3 with --watch"""
     greedy: bool = False
     """take the most likely action instead of sampling one"""
     seed: int | None = None
@@ -251,7 +251,7 @@ class Eval:
     num_workers: int | None = None
     """processes; default: one for each core"""
     batch_size: int | None = None
-    """environments in a batch; default: half of them on a pool, else all"""
+    """environments in a batch; default: half of all with backend pool, else all"""
     device: str | None = None
     """with backend cuda: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     torch_threads: int = 1
@@ -287,8 +287,8 @@ class Ocean:
     """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer, which is
     cleanrl_demo.suite.demo:train"""
     jobs: int | None = None
-    """trainings at a time; default: 2, on a single core 1. Trainings that share the cores take longer: use --jobs 1 to
-    compare seconds, or for a learner that needs the whole machine"""
+    """trainings at a time; default: 2, or 1 on a single core. Trainings that share the cores take longer: use --jobs 1
+    to compare seconds, or for a learner that needs the whole machine"""
     timeout: float = 600.0
     """seconds after which a training has failed"""
     watch: bool = False
@@ -341,7 +341,7 @@ class LeaguePlay:
 
     arguments: tuple[str, ...] = ()
     episodes: int | None = None
-    """number of episodes; default: 1000, with --render 3"""
+    """number of episodes; default: 1000, or 3 with --render"""
     greedy: bool = False
     """take the most likely actions instead of sampling them"""
     seed: int = 0

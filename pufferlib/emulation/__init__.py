@@ -46,9 +46,9 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
         possible_agents nor PettingZoo's max_num_agents.
     observation_space, action_space: spaces as large as any agent's, for the rows of an environment whose agents' spaces
         are not all known at the start.
-    action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation"; int8, one
-        element per option of the discrete actions. By default PettingZoo environments are reset once to look for a
-        mask, and other environments have none.
+    action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation". The leaf is
+        int8, with one element per option of the discrete actions. By default PettingZoo environments are reset once to
+        look for a mask, and other environments have none.
     state: whether a PettingZoo environment's state(), read after each reset and step, becomes the leaf "state" of each
         agent's observation, for centralized critics. The leaf's space is the environment's state_space; in the rows of
         absent agents, the leaf is zeros.

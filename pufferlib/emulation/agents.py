@@ -86,7 +86,7 @@ class Agent:
 
 
 class Agents:
-    """The agents of one parallel environment, by name; each is described on first access.
+    """The Agents of one parallel environment, keyed by name; each is made on first access.
 
     bounds, action_mask, check: as for ``wrap``. keeps_spaces: whether agents have the same spaces in all episodes. If
     not, ``new_episode`` must be called at each reset, and a space is fully checked for one agent only.
@@ -114,7 +114,7 @@ class Agents:
         self._checked: set[int] | None = None if keeps_spaces else set()
 
     def new_episode(self) -> None:
-        """Forget how agents were described, because their spaces may differ in the new episode."""
+        """Discard the Agents, because agents may have other spaces in the new episode."""
         self._by_name = {}
         self._older, self._layouts = self._layouts, {}
         if self._checked is not None:

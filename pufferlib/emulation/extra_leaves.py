@@ -149,8 +149,8 @@ def extended_space(
 ) -> spaces.Dict:
     """Return an observation space with the added leaves in front, at the same offsets for all agents.
 
-    A space with an action mask at the top gets them next to it; any other space becomes the leaf "observation".
-    mask_size: the size of an action mask to add, or None. Raises SpaceError if a leaf next to the
+    If the space has an action mask at the top, the added leaves go next to it; otherwise the space becomes the leaf
+    "observation". mask_size: the size of an action mask to add, or None. Raises SpaceError if a leaf next to the
     space's own mask already has one of the added names.
     """
     parts: dict[Any, gymnasium.Space[Any]] = {OBSERVATION: space}

@@ -249,8 +249,8 @@ def _accepted_arguments(env: Any) -> set[str]:
 def own_attribute(env: object, name: str) -> Any:
     """Return an environment's attribute without running code of its class.
 
-    Return None if it is missing, or a property or method. Reading ``__dict__`` would create a dict of the attributes,
-    after which CPython 3.11 and 3.12 read them more slowly.
+    Returns None if the attribute is missing, or is a property or method. This does not read ``__dict__``, because that
+    would create a dict of the attributes, after which CPython 3.11 and 3.12 read them more slowly.
     """
     of_class = inspect.getattr_static(type(env), name, None)
     if hasattr(type(of_class), "__get__") and not inspect.ismemberdescriptor(of_class):
