@@ -73,7 +73,10 @@ class Memory(PufferEnv):
         return np.array([self.bits[len(self.answers) % self.length]])  # % : also when the episode is over
 
     def render(self) -> Any:
-        """Draw the bits shown so far in the upper row and the answers in the lower: 1 blue, 0 red, none yet grey."""
+        """Draw the bits shown so far in the upper row, and the answers in the lower row.
+
+        1 is blue, 0 is red, and grey means none yet.
+        """
         grid = np.zeros((2, self.length), np.int8)
         bits, answered = self.bits[: self.num_steps + 1], self.answers
         grid[0, : len(bits)] = 2 * np.array(bits) - 1

@@ -57,5 +57,8 @@ class Multiagent(PufferEnv):
         return np.array([int(first > 0), int(second < 0)])
 
     def render(self) -> Any:
-        """Draw a row per agent, its observation and then its action: 1 and action 1 blue, -1 and action 0 red."""
+        """Draw a row per agent: its observation, then its action.
+
+        An observed 1 and action 1 are blue, an observed -1 and action 0 are red; 0 and no action yet are grey.
+        """
         return draw(np.column_stack([self.observations, self.played]), self.render_mode)

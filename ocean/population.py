@@ -138,7 +138,7 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return observations, rewards, terminations, truncations, infos
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the best actions in the order of the rows, int64 (places,): the bits, and 0 for absent agents."""
+        """Return the best actions in the order of the rows, int64 (places,): the agents' bits, and 0 where none is."""
         actions = np.zeros(self.places, np.int64)
         for life in self.lives.values():
             actions[life.agent_index] = life.bit
@@ -149,7 +149,10 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return {name: life.bit for name, life in self.lives.items()}
 
     def render(self) -> Any:
-        """Draw a column per row: red in the first line if an agent is present, blue below if its bit is 1."""
+        """Draw the agents' rows as columns of two cells.
+
+        The upper cell is red if an agent is present, the lower cell blue if that agent's bit is 1.
+        """
         grid = np.zeros((2, self.places), np.int8)
         for life in self.lives.values():
             grid[:, life.agent_index] = -1, life.bit

@@ -69,7 +69,10 @@ def _remedy() -> str:
 
 @functools.cache
 def warn_of_portable_path() -> None:
-    """Warn, once per process, if the compiled path is possible but missing: pip does not show a failed build."""
+    """Warn, once per process, if the compiled path is possible but missing.
+
+    Otherwise a failed build would go unnoticed, because pip does not show it.
+    """
     if reason and sys.platform.startswith("linux") and os.environ.get("PUFFERLIB_NATIVE", "") != "0":
         warnings.warn(
             f"pufferlib uses its portable path, which is slower: {reason}. "

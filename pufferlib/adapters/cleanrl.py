@@ -150,7 +150,7 @@ def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
 
 
 def _call(env_fn: Callable[[], object], infos: str) -> object:
-    """Make an environment while Gymnasium is patched; a spawned process does not inherit the patches."""
+    """Call env_fn while Gymnasium is patched, because a spawned process does not inherit the patches."""
     with _names(infos):
         return env_fn()
 

@@ -28,7 +28,10 @@ _USE_OLD = "run this script with gymnasium 0.29: pip install gymnasium==0.29.1"
 
 
 class _AlsoOfVectors:
-    """A mixin for wrappers that also accept vector environments, as in 0.29; later versions have separate classes."""
+    """A mixin for wrappers that also accept vector environments, as in 0.29.
+
+    Later versions have separate classes for these, in ``wrappers.vector``.
+    """
 
     def __new__(cls, env: object, *args: object, **kwargs: object) -> Any:
         if not isinstance(env, VectorEnv):

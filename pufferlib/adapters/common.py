@@ -100,7 +100,7 @@ def require_rows(library: str, mode: str, vec: VecEnv) -> None:
         way = "pass an environment of one agent"
         if library in TAKE_ROWS:
             way += ', or agents="rows" to make, for agents with equal spaces that live equally long'
-        raise SpaceError(f"{vec.agents_per_env} agents an environment, but {library} knows one; {way}")
+        raise SpaceError(f"{vec.agents_per_env} agents an environment, but {library} supports one; {way}")
     if isinstance(vec.single_action_space, spaces.Tuple):
         raise SpaceError(
             f"actions {vec.single_action_space} are discrete and continuous, for which {library} has no distribution; "

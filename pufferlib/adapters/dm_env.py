@@ -46,7 +46,7 @@ class DMEnvironment(dm_env.Environment):
     def __init__(self, vec: VecEnv) -> None:
         require_rows(LIBRARY, MODE, vec)
         if vec.num_envs != 1:
-            raise PlanError(f"num_envs={vec.num_envs}, but dm_env knows one environment; use num_envs=1")
+            raise PlanError(f"num_envs={vec.num_envs}, but dm_env supports one environment; use num_envs=1")
         self.vec = vec
         self._fresh = True
         self._observation_spec = _spec(vec.observation_layout.space, "observation")

@@ -87,7 +87,7 @@ class AsyncVectorEnv(GymnasiumVecEnv):
         if worker is not None:
             raise PlanError(
                 f"worker={worker!r} cannot be honoured: pufferlib's own workers step the environments; "
-                "change what one does in its env_fn, with a gymnasium.Wrapper, or use gymnasium.vector.AsyncVectorEnv"
+                "change its behaviour in the env_fn, with a gymnasium.Wrapper, or use gymnasium.vector.AsyncVectorEnv"
             )
         if max_concurrency is not None:
             if not isinstance(max_concurrency, (int, np.integer)):
@@ -248,7 +248,7 @@ def _spec_of(env: object) -> EnvSpec | None:
 
 def _same(name: str, value: object, other: str, also: object) -> Any:
     if value is not None and also is not None:
-        raise PlanError(f"{name}={value!r} and {other}={also!r} say the same twice; leave one out")
+        raise PlanError(f"{name}={value!r} and {other}={also!r} set the same argument twice; leave one out")
     return also if value is None else value
 
 

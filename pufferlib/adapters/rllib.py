@@ -141,9 +141,9 @@ def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: A
     """
     name = f"pufferlib-{next(_NUMBERS)}"
     if not (isinstance(env, str) or callable(env)):
-        raise PlanError(f"env={env!r} is one environment, and RLlib makes several; pass a name, or what makes it")
+        raise PlanError(f"env={env!r} is one environment, but RLlib makes several; pass a name or a creator")
     if "seed" in kwargs:
-        raise PlanError(f"seed={kwargs['seed']!r} would be that of every env runner; use config.debugging(seed=…)")
+        raise PlanError(f"seed={kwargs['seed']!r} would be shared by all env runners; use config.debugging(seed=…)")
     if config.is_multi_agent:
         if foreign := sorted(kwargs.keys() - WrapParameters.__annotations__.keys()):
             raise PlanError(

@@ -191,7 +191,10 @@ def line(current: League) -> str:
 
 
 def drawn(current: League, console: Console, top: int) -> RenderableType:
-    """Return a league's progress and a table of its ``top`` best-rated policies; narrow consoles get fewer columns."""
+    """Return a league's progress and a table of its ``top`` best-rated policies.
+
+    On a console narrower than WIDE, the table has fewer columns.
+    """
     from rich.console import Group
     from rich.text import Text
 

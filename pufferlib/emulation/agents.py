@@ -53,7 +53,7 @@ class Agent:
         self.plain = self._is_plain()
 
     def _is_plain(self) -> bool:
-        """Return whether observations are packed unchanged: there is nothing to add and no full check left."""
+        """Return whether observations are packed unchanged, with no leaves to add and no full check left to do."""
         return self.settled and not (self.masked or self._extra_leaves)
 
     def observed(self, name: AgentId, observation: object, info: object) -> object:
@@ -143,7 +143,10 @@ class Agents:
         )
 
     def _layout(self, space: object, size: int | None) -> Any:
-        """Return the layout of a space. size: the size of a mask to add, or None; -1 for an action space."""
+        """Return the layout of a space.
+
+        size: the size of the mask to add to an observation space, or None to add none; -1 for an action space.
+        """
         key = (id(space), size)
         entry = self._layouts.get(key) or self._older.get(key)
         if entry is None:

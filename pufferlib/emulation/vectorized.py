@@ -209,7 +209,10 @@ class VectorRows(HeldRows):
         return started
 
     def _end(self, ended: Array, infos: Infos) -> None:
-        """Add the ends of episodes to the infos; in mode disabled, also reset these copies. ended: (num_envs,) bool."""
+        """Add the ends of episodes to the infos and, in mode disabled, reset the copies whose episodes ended.
+
+        ended: (num_envs,) bool, these copies.
+        """
         common, by_copy = _split(infos)
         copies = np.flatnonzero(ended).tolist()
         if self.autoreset_mode == "next_step":
@@ -358,7 +361,10 @@ def _leaves(nested: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 
 
 def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
-    """Split a vector environment's infos into one for all copies and one per copy, by index; all values are copied."""
+    """Split a vector environment's infos into one for all copies and one per copy, by index.
+
+    The results share no arrays with the infos.
+    """
     common: Infos = {}
     by_copy: dict[int, Infos] = {}
     for key, value in infos.items():
