@@ -223,7 +223,10 @@ class LeafRows:
 
 
 def space_of(space: spaces.Space[Any] | None, leaf: Leaf) -> spaces.Space[Any]:
-    """Return a leaf's part of a layout's space, or a Box of the leaf's dtype and shape if the part does not match."""
+    """Return a leaf's part of a layout's space.
+
+    If that part has another shape or is not of a kind in LEAVES, return a Box of the leaf's dtype and shape instead.
+    """
     for key in leaf.path:
         space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
     if isinstance(space, LEAVES) and space.shape == leaf.shape:

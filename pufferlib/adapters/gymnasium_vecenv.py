@@ -445,7 +445,7 @@ class GymnasiumVecEnv(_VectorEnv):
 
 @functools.cache
 def _adds_columns(add_info: Function) -> bool:
-    """Return whether ``add_info`` chooses dtypes like the current Gymnasium, as ``Infos.column`` does."""
+    """Return whether ``add_info`` is Gymnasium's own and chooses the same dtypes and shapes as ``Infos.column``."""
     if add_info is not VectorEnv._add_info:
         return False
     values = {"i": 1, "f": 1.0, "b": True, "s": np.float32(1), "t": "text", "a": np.zeros(2, np.int8)}

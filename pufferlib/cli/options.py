@@ -274,7 +274,7 @@ class Eval:
 
 @dataclass(frozen=True)
 class Ocean:
-    """Train on each Ocean environment, and report which the learner passes; the exit code is 0 if it fails none."""
+    """Train on each Ocean environment, and report which the learner passes; the exit code is 1 if it fails any."""
 
     env: tuple[str, ...] = ()
     """names, with or without ocean/, separated by spaces or commas; default: all that can be learnt"""
