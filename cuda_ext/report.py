@@ -1,4 +1,4 @@
-"""Report on this machine's support for kernels: the built kernels, the compilers and the devices."""
+"""Descriptions of this machine's support for kernels: the built kernels, the compilers and the devices."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 
 
 def built() -> str:
-    """Describe which kernels are built for the host, and which are not or have changed since."""
+    """Describe which kernels are built for the host, and which are not built or have changed since they were."""
     kernels = [import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
     try:
         library = functions.built_library()
     except OSError as error:
-        return f"built, but what was built cannot be loaded: {error}"
+        return f"built, but the library cannot be loaded: {error}"
     if library is None:
-        return f"none is built, so compiled when they are used: {', '.join(kernel.name for kernel in kernels)}"
+        return f"none is built; these are compiled on first use: {', '.join(kernel.name for kernel in kernels)}"
     fresh: list[str] = []
     changed: list[str] = []
     for kernel in kernels:
         (fresh if functions.is_built(library, kernel) else changed).append(kernel.name)
     parts = [f"built: {', '.join(fresh)}"] if fresh else []
-    parts += [f"not built as they are now, so compiled when they are used: {', '.join(changed)}"] if changed else []
+    parts += [f"not built or out of date, compiled on first use: {', '.join(changed)}"] if changed else []
     return "; ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Schemas: declare an environment's parameters and its arrays on the device, once for both Python and CUDA.
+"""Schemas, which declare an environment's parameters and its arrays on the device, once for both Python and CUDA.
 
     SCHEMA = Schema(
         parameters=(Parameter("num_taggers", "int32"), Parameter("wall_hit_penalty", "float32")),
@@ -34,7 +34,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that all environments share. Its value is the reference's attribute of the same name.
+    """A number that all environments share. The NumPy reference has it as an attribute of the same name.
 
     dtype: "int32" or "float32". constant: whether to compile the value into a device's kernel, instead of passing it
     as an argument. Raises ValueError for an invalid name or dtype.
@@ -52,16 +52,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Field:
-    """An array on the device. In a kernel ``env.name`` points to its first element.
+    """An array on the device. In a kernel, ``env.<name>`` points to its first element.
 
-    per: "agent" (element ``e * env.num_agents + a``), "env" (element ``e``) or "launch" (one array for all).
+    per: "agent" (agent a of environment e has element ``e * env.num_agents + a``), "env" (environment e has element
+        ``e``) or "launch" (all environments share the array).
     dtype: one of DTYPES.
-    size: the name of an int32 parameter, which is the number of elements per environment or agent. The k-th is at
-        ``e * env.size + k`` or ``(e * env.num_agents + a) * env.size + k``. "": one element.
+    size: the name of an int32 parameter whose value S is the number of elements per environment or agent. Element k
+        is at ``e * S + k`` or ``(e * env.num_agents + a) * S + k``. "": one element.
     role: "state" (compared by ``check_kernel`` with the reference's attribute of the same name), "const" (read-only;
         the value of the reference's attribute, copied once) or "scratch" (not meaningful between two launches).
-    reset: what happens at the start of an episode. "start": the kernel's ``start`` writes the field. "zero": it is
-        zeroed before ``start``. "keep": nothing.
+    reset: what happens at the start of an episode. "start": the kernel's ``start`` writes the field. "zero": the field
+        is zeroed before ``start``. "keep": the field is left as it is.
 
     Raises ValueError for invalid values and combinations.
     """
@@ -154,9 +155,10 @@ CONSTANTS = ("num_agents", "observation_size", "num_steps", "policy")  # names o
 
 @dataclass(frozen=True)
 class Schema:
-    """An environment's parameters and fields. Raises ValueError for repeated names and unknown sizes.
+    """An environment's parameters and fields.
 
-    all_fields: the fields that every environment has, then ``fields``.
+    all_fields: the fields that every environment has, then ``fields``. Raises ValueError for repeated names, for a size
+    that is not the name of an int32 parameter, and for a size of a field per launch.
     """
 
     parameters: tuple[Parameter, ...] = ()
@@ -178,7 +180,10 @@ class Schema:
         object.__setattr__(self, "all_fields", (*COMMON, *self.fields))
 
     def declaration(self, constants: Mapping[str, int | float] | None = None) -> str:
-        """Return the C++ of ``struct Env`` and of the functions that zero fields. constants: values to compile in."""
+        """Return the C++ of ``struct Env`` and of the functions that zero fields.
+
+        constants: the values to compile in, keyed by name.
+        """
         constants = constants or {}
         typed = [*LAUNCH, *((parameter.name, CTYPES[parameter.dtype]) for parameter in self.parameters)]
         lines = []
@@ -210,11 +215,12 @@ class KernelEnv:
     """An environment that has a kernel: the kernel's file, its schema, and its reference.
 
     source: the path of the .cuh file.
-    reference: "module:attribute" of the NumPy environment that the kernel matches. Parameters, const fields and state
-        fields are its attributes of the same names.
-    side_by_side: 0, or the number of floats that an environment with one agent observes, to let the host play many
-        environments at once with vector instructions. The host then calls ``step`` even when an episode starts, with
-        arbitrary actions and state, before ``start`` overwrites the result: ``step`` must not use either as an index.
+    reference: "module:attribute" of the NumPy environment that the kernel matches. It has an attribute of the same name
+        for each parameter, const field and state field.
+    side_by_side: 0 or, for an environment with one agent, the number of floats in an observation. The host then plays
+        many environments at once with vector instructions, and calls ``step`` even for those that start an episode,
+        with arbitrary actions and state, before ``start`` overwrites the result. ``step`` must therefore use neither
+        actions nor state as an index.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Generate the programs to compile: each joins a schema's declaration, the shared code and an environment's file.
+"""The programs to compile, each of which joins a schema's declaration, the shared code and an environment's file.
 
 This file imports only the standard library and ``schema``, because setup.py uses it.
 """
@@ -33,7 +33,7 @@ def stems() -> list[str]:
 
 
 def entry(kernel: KernelEnv) -> str:
-    """Return the identifier of a kernel in compiled code."""
+    """Return a kernel's identifier in compiled code: a function's name, or the prefix of several."""
     return "kernel_" + "".join(letter if letter.isalnum() else "_" for letter in kernel.name)
 
 
@@ -70,9 +70,9 @@ def for_checks(kernel: KernelEnv, macros: Mapping[str, int], *, threads: bool = 
     """Return a C++ program that runs a kernel on the host with the groups of threads that a device would use.
 
     It exports ``const char* <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned seed)``,
-    which returns null, or an error text about barriers. Its seed determines the order of threads; with 0 they run in
-    order of their numbers. macros: as in ``for_device``. threads: run each CUDA thread on a host thread, for
-    sanitizers, instead of a fibre.
+    which returns null, or an error text about barriers. ``seed`` determines the order in which the threads run; with 0,
+    they run in the order of their numbers. macros: as in ``for_device``. threads: run each CUDA thread on a host thread
+    instead of a fibre, for sanitizers.
     """
     mode = {"HOST_THREADS" if threads else "HOST_FIBRES": 1, "CUDA_KERNEL": "checked_kernel"}
     return "\n".join(

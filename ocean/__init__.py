@@ -1,4 +1,4 @@
-"""Ocean: small environments, most of which reveal whether a certain part of a learner is broken.
+"""Ocean: small environments, most of which reveal whether a particular part of a learner is broken.
 
 Each file is an environment: ``ocean/squared.py`` contains the class ``Squared``, and the registry lists the file as
 ``ocean/squared``. The class is a ``PufferEnv`` or a Gymnasium or PettingZoo environment, with these additions:
@@ -9,8 +9,9 @@ Each file is an environment: ``ocean/squared.py`` contains the class ``Squared``
     solve()   returns the actions of a scripted policy that reaches ``best``: an array with one action per agent or, in
               a Gymnasium environment, an action of its action space
 
-It reports ``info["score"]``, in [0, 1], on the last step of every episode. ``needs_memory = True`` means that no policy
-without memory reaches ``bar``. Files whose names start with an underscore are not environments.
+An environment reports ``info["score"]``, in [0, 1], on the last step of every episode. ``needs_memory = True`` in its
+class means that no policy without memory reaches ``bar``. Files whose names start with an underscore are not
+environments.
 
 Importing this package registers the names with Gymnasium, but imports none of the files:
 ``gymnasium.make("ocean/squared")`` works after ``import ocean``, ``gymnasium.make("ocean:ocean/squared")`` without it.

@@ -1,4 +1,4 @@
-"""Draw small grids, as text for a terminal or as RGB pixels."""
+"""Functions that draw small grids, as text for a terminal or as RGB pixels."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def check_render_mode(render_mode: str | None) -> str | None:
 
 
 def draw(grid: np.ndarray[Any, Any], render_mode: str | None) -> Any:
-    """Draw a grid of -1 (agent), 0 (empty) and 1 (target), shape (height, width).
+    """Return a picture of a grid (height, width), whose cells are -1 (agent), 0 (empty) or 1 (target).
 
-    Return a str with two block characters per cell for "ansi"; pixels, uint8 (CELL_PIXELS * height, CELL_PIXELS *
-    width, 3), for "rgb_array"; else None.
+    "ansi": a str with two coloured block characters per cell. "rgb_array": pixels, uint8 (CELL_PIXELS * height,
+    CELL_PIXELS * width, 3). Otherwise None.
     """
     if render_mode == "ansi":
         return "\n".join("".join(f"\033[{COLOURS[int(cell)][0]}m██\033[0m" for cell in line) for line in grid)

@@ -49,7 +49,7 @@ class Bandit(PufferEnv):
         if not 0 < reward_scale < math.inf:
             raise ValueError(f"reward_scale={reward_scale} would hide which arm is the best; use a number above 0")
         if not 0 <= reward_noise < math.inf:
-            raise ValueError(f"reward_noise={reward_noise} is no standard deviation; use 0 or more")
+            raise ValueError(f"reward_noise={reward_noise} is not a standard deviation; use 0 or more")
         if arm_seed < 0:
             raise ValueError(f"arm_seed={arm_seed} cannot seed a generator; use 0 or more")
         self.num_actions, self.reward_scale, self.reward_noise = num_actions, reward_scale, reward_noise

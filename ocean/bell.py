@@ -1,16 +1,17 @@
-"""Bell: answer whether a bell has rung in this episode. Reveals a memory that is not reset with the episode.
+"""Bell: answer whether a bell has rung in this episode. Reveals a memory that is not reset between episodes.
 
 Observation  Box(0, 1, (1,), float32): 1 if the bell rings, else 0. It rings with probability ``ring`` in each step,
              including the first. The observation after the last step is 0.
-Actions      Discrete(2): 1 if it has rung in this episode, now or earlier, else 0.
+Actions      Discrete(2): the answer, 1 for yes. Yes is right if the bell rings in this step or rang earlier in the
+             episode.
 Reward       1 for the right answer, else 0.
 Ending       The episode terminates after a number of steps drawn at its start, geometric with mean 1/``hazard``.
              Answers have no effect on later steps, so bootstrapping makes no difference.
 Score        The share of right answers. Uniform play: 0.5; the best policy: 1. A policy that also remembers rings of
              earlier episodes scores at most 0.82, one without memory at most 0.67: without a ring all observations
              look alike, including the first of an episode.
-Catches      a recurrent state that is not reset with an episode, in play or in the update; a state that is not
-             carried over, or that is stored by position in the batch.
+Catches      a recurrent state that is not reset between episodes, in play or in the update; a state that is not carried
+             from step to step, or that is stored by position in the batch.
 Source       New.
 """
 
@@ -42,7 +43,7 @@ class Bell(PufferEnv):
         if not 0 < ring < 1:
             raise ValueError(f"ring={ring} leaves nothing to ask; use a probability between 0 and 1")
         if not 0 < hazard <= 1:
-            raise ValueError(f"hazard={hazard} is no probability that an episode could end by; use 0 < hazard <= 1")
+            raise ValueError(f"hazard={hazard} is not a probability above 0; use 0 < hazard <= 1")
         self.ring, self.hazard = ring, hazard
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)

@@ -5,14 +5,14 @@ Actions      Box(-1, 1, (2,), float32): a push, clipped to ±1. A tenth of it is
              ``discrete``, Discrete(4): a full push left, right, down or up.
 Reward       +5 for coming within 0.1 of the target, -1 for leaving the square [-1, 1]², else 0.02·(1 - distance). Only
              the position after a step counts, and a point outside the square hits nothing.
-Ending       Hitting the target and leaving the square terminate the episode; after 100 steps it is truncated. The point
+Ending       Hitting the target or leaving the square terminates the episode; after 100 steps it is truncated. The point
              starts at rest, and its position and the target are uniform in the square. Observed positions are clipped
              to the square.
 Score        1 if the target was hit, else 0. Uniform play: 0.0417; the best policy: 1. With ``discrete``, positions are
              the start plus multiples of 0.1, so 0.04 % of the targets, in corners, cannot be hit.
 Catches      the log-probability of one of two dimensions dropped, clipped actions stored with the log-probability of
-             unclipped ones. Not: clipped actions stored with their own log-probability, bootstrapping through
-             terminations, truncations taken for terminations.
+             unclipped ones. Does not catch: clipped actions stored with their own log-probability, bootstrapping
+             through terminations, truncations taken for terminations.
 Source       Rewritten from "Continuous" of PufferLib's Ocean (MIT). This version draws start and target in each
              episode, and its time limit is a truncation.
 """

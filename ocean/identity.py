@@ -5,17 +5,17 @@ Observation  Box(-1, 1, (num_codes + 1,), float32): a one-hot code, and the luck
 Actions      Discrete(num_codes): the answer.
 Reward       1 for repeating the code, else 0; plus ``fortune`` times the luck, whatever the answer. A learner that sees
              its own rows can predict the luck. If it takes other rows' rewards for its own, the luck is noise that
-             hides the rewards that are right by chance: without it such a learner scored 0.93 after 60,000 steps.
+             hides the rewards that are right by chance: with fortune=0, such a learner scored 0.93 after 60,000 steps.
 Ending       The episode terminates after ``horizon`` steps: it is a test of that many questions.
 Score        The share of the codes that were repeated. Uniform play: 1/num_codes, by default 0.25; the best policy: 1.
-Catches      rows and actions matched by their position in a batch even though environments finish in another order than
-             they started: memories and trajectories stored by position, actions sent in the order of sorted ids, the
-             actions of the previous batch. Use a pool of more environments than a batch holds.
+Catches      rows and actions matched by their position in a batch, although environments finish in a different order
+             from the one in which they started: memories and trajectories stored by position, actions sent in the
+             order of sorted ids, the actions of the previous batch. Use a pool of more environments than a batch holds.
 Source       New.
 
-A step sleeps ``step_s`` seconds, ``slow`` times as long in every fourth environment (3, 7, 11 … by ``env_index``), each
-time up to 30 % more or less. The codes do not depend on these durations, which come from a separate generator that is
-seeded with the environment.
+A step sleeps for ``step_s`` seconds or, in every fourth environment (``env_index`` 3, 7, 11, …), for ``slow`` times as
+long, varied at random by up to 30 %. The codes do not depend on these durations, which come from a separate generator
+that is seeded with the environment.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ class Identity(PufferEnv):
         if num_codes < 2:
             raise ValueError(f"num_codes={num_codes} leaves nothing to choose; use 2 or more")
         if horizon < 1:
-            raise ValueError(f"horizon={horizon} is no number of steps; use 1 or more")
+            raise ValueError(f"horizon={horizon} is not a number of steps; use 1 or more")
         if not 0 <= fortune < math.inf:
-            raise ValueError(f"fortune={fortune} is no size of a reward; use a number from 0 up")
+            raise ValueError(f"fortune={fortune} must be a number from 0 up")
         if not 1 <= slow < math.inf:
             raise ValueError(f"slow={slow} would not be slower; use a number from 1 up")
         if not 0 <= step_s < math.inf:
-            raise ValueError(f"step_s={step_s} is no time to sleep; use a number of seconds from 0 up")
+            raise ValueError(f"step_s={step_s} is not a time; use a number of seconds from 0 up")
         if env_index < 0:
-            raise ValueError(f"env_index={env_index} is no environment's number; use 0 or more")
+            raise ValueError(f"env_index={env_index} is not an environment's number; use 0 or more")
         self.num_codes, self.horizon, self.fortune = num_codes, horizon, fortune
         self.step_s = step_s * (slow if env_index % 4 == 3 else 1)
         self.render_mode = check_render_mode(render_mode)

@@ -9,8 +9,8 @@ Ending       The episode terminates after 2·length + delay steps, with the last
 Score        1 if the whole sequence was repeated, else 0. Uniform play: 1/2^length; no policy without memory does
              better, because the observations in the recall do not depend on the bits. The best policy: 1.
 Catches      a recurrent state that is not carried over, or that is stored by position in the batch instead of by
-             environment; training sequences in the wrong order. Not surely: a state that is not reset with an episode,
-             because all episodes are equally long and the first bit shows where one begins; see bell.
+             environment; training sequences in the wrong order. Does not reliably catch: a state that is not reset
+             between episodes, because all episodes are equally long and the first bit shows where one begins; see bell.
 Source       Rewritten from "Memory" of PufferLib's Ocean (MIT). In this version the bit 0 differs from a blank, and
              only the recall is rewarded.
 """
@@ -40,7 +40,7 @@ class Memory(PufferEnv):
         if length < 1:
             raise ValueError(f"length={length} leaves nothing to remember; use 1 or more")
         if delay < 0:
-            raise ValueError(f"delay={delay} is no number of steps; use 0 or more")
+            raise ValueError(f"delay={delay} is not a number of steps; use 0 or more")
         self.length, self.delay = length, delay
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(-1, 1, (1,), np.float32)
@@ -73,7 +73,10 @@ class Memory(PufferEnv):
         return np.array([self.bits[len(self.answers) % self.length]])  # % : also when the episode is over
 
     def render(self) -> Any:
-        """Draw the bits shown so far in the upper row and the answers in the lower: 1 in blue, 0 in red, else grey."""
+        """Draw the bits shown so far in the upper row, and the answers in the lower row.
+
+        1 is blue, 0 is red, and grey means none yet.
+        """
         grid = np.zeros((2, self.length), np.int8)
         bits, answered = self.bits[: self.num_steps + 1], self.answers
         grid[0, : len(bits)] = 2 * np.array(bits) - 1

@@ -7,8 +7,9 @@ Reward       0.5 for choosing the code, plus 0.5·(1 - error) for the aim, where
              two coordinates, at most 1.
 Ending       The episode terminates after one step.
 Score        The reward. Uniform play: 0.3083; the best policy: 1.
-Catches      the log-probability of a part of the action dropped: of the choice, of the aim, or of one of its two
-             dimensions. Not: a Gaussian's log-probability averaged instead of summed, clipped actions stored.
+Catches      the log-probability of a part of the action dropped: of the choice, of the aim, or of one of the aim's two
+             dimensions. Does not catch: a Gaussian's log-probability averaged instead of summed, clipped actions
+             stored.
 Source       New.
 """
 
@@ -63,7 +64,7 @@ class Mixed(gymnasium.Env[np.ndarray[Any, Any], dict[str, Any]]):
         return {"aim": self.point, "choice": self.code}
 
     def render(self) -> Any:
-        """Draw the codes in the first line and the square below: the right action in blue, the one taken in red."""
+        """Draw the codes in the first line and the square below it; the right action is blue, the one taken red."""
         grid = np.zeros((SIDE + 1, SIDE), np.int8)
         self._mark(grid, 1, self.code, self.point)
         if self.played is not None:

@@ -7,8 +7,8 @@ Actions      Discrete(2). If b is 1, the right action is 1 for the first agent a
 Reward       1 to each agent that takes its right action, else 0.
 Ending       Both agents terminate after one step.
 Score        Each agent's reward. Uniform play: 0.5; the best policy: 1.
-Catches      agents whose rows are scrambled: observations in another order than actions and rewards, actions one row
-             off.
+Catches      agents whose rows are scrambled: observations in a different order from actions and rewards, actions one
+             row off.
 Source       Rewritten from "Multiagent" of PufferLib's Ocean (MIT), in which each agent always sees the same
              observation, so that a learner adapts to swapped rows.
 """
@@ -57,5 +57,8 @@ class Multiagent(PufferEnv):
         return np.array([int(first > 0), int(second < 0)])
 
     def render(self) -> Any:
-        """Draw a row per agent, observation and action side by side: 1 and action 1 blue, -1 and action 0 red."""
+        """Draw a row per agent: its observation, then its action.
+
+        An observed 1 and action 1 are blue, an observed -1 and action 0 are red; 0 and no action yet are grey.
+        """
         return draw(np.column_stack([self.observations, self.played]), self.render_mode)

@@ -1,12 +1,12 @@
-"""Password: guess bits that never change; only all of them together pay. Shows whether a rare reward is remembered.
+"""Password: guess bits that never change, paid only if all are right. Shows whether a rare reward is remembered.
 
 Observation  Box(-1, 1, (``length``,), float32): the guesses so far, 0 or 1, and -1 for those still to come.
 Actions      Discrete(2): the next bit.
 Reward       1 with the last bit if all are right, else 0.
 Ending       The episode terminates after ``length`` steps.
 Score        The reward. Uniform play: 1/2^length; the best policy: 1.
-Catches      a learner that does not latch onto a rare reward. Too little exploration only sometimes: a policy that
-             starts out with almost always the same action was caught with about half of the seeds.
+Catches      a learner that does not latch onto a rare reward. Catches too little exploration only sometimes: a policy
+             that at first almost always chose the same action was caught with about half of the seeds.
 Source       Rewritten from "Password" of PufferLib's Ocean (MIT). This version draws the password from
              ``password_seed``, so that it is the same in every copy, and does not use global generators.
 """

@@ -49,11 +49,11 @@ class Performance(PufferEnv):
     ) -> None:
         for name, value in (("mean_s", mean_s), ("std_s", std_s), ("reset_s", reset_s)):
             if not 0 <= value < math.inf:
-                raise ValueError(f"{name}={value} is no time; use a number of seconds from 0 up")
+                raise ValueError(f"{name}={value} is not a time; use a number of seconds from 0 up")
         if std_s and not mean_s:
-            raise ValueError(f"std_s={std_s} cannot be where the mean is 0; use mean_s > 0")
+            raise ValueError(f"std_s={std_s} is impossible with mean_s=0; use mean_s > 0")
         if bandwidth < 1:
-            raise ValueError(f"bandwidth={bandwidth} is no number of bytes; use 1 or more")
+            raise ValueError(f"bandwidth={bandwidth} is not a number of bytes; use 1 or more")
         if mode not in MODES:
             raise ValueError(f'mode={mode!r} is unknown; use "cpu" or "sleep"')
         self.mean_s, self.std_s, self.reset_s = mean_s, std_s, reset_s

@@ -9,8 +9,8 @@ Reward       -``entry`` for the newborn's step; then 1 for answering with the bi
 Ending       Leaving terminates an agent. An adult can stay for a number of steps drawn at its birth, geometric with
              mean 1/``hazard``; answering in the last of them truncates it. All agents are truncated after ``horizon``
              steps. The episode ends then, or when no agent is left.
-Population   An episode starts with 2 agents. In every step but the last, another appears with probability ``spawn``, or
-             always if no other is left, in the lowest row that was free before the step. If no row was free, none
+Population   An episode starts with 2 agents. In every step but the last, a new one appears with probability ``spawn``,
+             or always if no other is left, in the lowest row that was free before the step. If no row was free, none
              appears, and the episode ends early if all agents end in that step. Names are never reused in an episode;
              there are no possible_agents, and at most ``max_num_agents`` agents are alive.
 Score        For each agent that grew up, on its last step: the share of its adult steps that gave the right answer.
@@ -38,7 +38,7 @@ LEAVE = 2
 
 @dataclass
 class _Life:
-    """The state of a living agent. agent_index: its row."""
+    """The state of a living agent. agent_index: the agent's row."""
 
     agent_index: int
     limit: int  # the maximum number of steps as an adult
@@ -72,11 +72,11 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         if places < 2:
             raise ValueError(f"places={places} is too few for the 2 agents that it starts with; use 2 or more")
         if not 0 <= spawn <= 1:
-            raise ValueError(f"spawn={spawn} is no probability; use 0 to 1")
+            raise ValueError(f"spawn={spawn} is not a probability; use 0 to 1")
         if horizon < 1:
-            raise ValueError(f"horizon={horizon} is no number of steps; use 1 or more")
+            raise ValueError(f"horizon={horizon} is not a number of steps; use 1 or more")
         if not 0 < hazard <= 1:
-            raise ValueError(f"hazard={hazard} is no probability that a life could end by; use 0 < hazard <= 1")
+            raise ValueError(f"hazard={hazard} is not a probability above 0; use 0 < hazard <= 1")
         for name, value in (("leave", leave), ("entry", entry)):
             if not 0 <= value < math.inf:
                 raise ValueError(f"{name}={value} must be a number from 0 up")
@@ -138,7 +138,7 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return observations, rewards, terminations, truncations, infos
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the best actions in the order of the rows, int64 (places,): the bits, and 0 for absent agents."""
+        """Return the best actions in the order of the rows, int64 (places,): the agents' bits, and 0 where none is."""
         actions = np.zeros(self.places, np.int64)
         for life in self.lives.values():
             actions[life.agent_index] = life.bit
@@ -149,7 +149,10 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return {name: life.bit for name, life in self.lives.items()}
 
     def render(self) -> Any:
-        """Draw a column per row: red in the first line if an agent is present, blue below if its bit is 1."""
+        """Draw the agents' rows as columns of two cells.
+
+        The upper cell is red if an agent is present, the lower cell blue if that agent's bit is 1.
+        """
         grid = np.zeros((2, self.places), np.int8)
         for life in self.lives.values():
             grid[:, life.agent_index] = -1, life.bit

@@ -3,11 +3,12 @@
 Observation  Dict: ``image``, Box(-1, 1, (5, 5), float32), with uniform pixels; ``flat``, Box(-1, 1, (5,), int8), with
              elements from -1, 0 and 1, which are drawn again while their sum is 0.
 Actions      Dict: ``image`` and ``flat``, each Discrete(2).
-Reward       0.5 for each right answer: 1 if the sum of its part is above 0, else 0. Both are equally likely.
+Reward       0.5 for each right answer. The right answer about a part is 1 if its elements sum to more than 0, else 0;
+             both are equally likely.
 Ending       The episode terminates after one step.
 Score        The reward. Uniform play: 0.5; the best policy: 1.
 Catches      heads swapped in the update. If ``solve`` is played through wrapper and backend: wrong packing, wrong
-             padding, keys or answers in another order. (A learner adapts to parts that are always swapped.)
+             padding, keys or answers in the wrong order. (A learner adapts to parts that are always swapped.)
 Source       Rewritten from "Spaces" of PufferLib's Ocean (MIT). This version has no ties, and its own generator.
 """
 

@@ -2,8 +2,8 @@
 
 Observation  Box(0, 1, (1,), float32), always 1.
 Actions      Discrete(2).
-Reward       proximity = 1 - (p - f)², where f is the share of action 0 in the episode so far, including this step, for
-             action 0 if f < p and for action 1 if f >= p; else 0.
+Reward       The proximity, 1 - (p - f)², for action 0 if f < p and for action 1 if f >= p; otherwise 0. f is the share
+             of action 0 in the episode so far, including this step.
 Ending       The episode terminates after ``horizon`` steps. That is a termination, because p is a share of that many
              steps.
 Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.91. A policy without memory sees
@@ -11,8 +11,9 @@ Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.
              1 - (p - q)² - q(1 - q)/horizon on average. The best policy: 0.9979, with q = p, as in ``solve``. (The
              score is highest at q = 0.702, by 0.000004; a policy that counts steps can reach 1.) The return is highest
              at a lower q, about 0.61, which scores 0.9895: correct learners end between the two.
-Catches      the likeliest action played instead of a sampled one. Not surely: learning from another action than was
-             played, which may end near the right share by chance. Not: the old log-probability of another row's action.
+Catches      the likeliest action played instead of a sampled one. Does not reliably catch: learning from an action
+             other than the one played, which may end near the right share by chance. Does not catch: the old
+             log-probability of another row's action.
 Source       Rewritten from "Stochastic" of PufferLib's Ocean (MIT).
 """
 
@@ -42,7 +43,7 @@ class Stochastic(PufferEnv):
         if not 0 < p < 1:
             raise ValueError(f"p={p} asks for one action only; use a number between 0 and 1")
         if horizon < 1:
-            raise ValueError(f"horizon={horizon} is no number of steps; use 1 or more")
+            raise ValueError(f"horizon={horizon} is not a number of steps; use 1 or more")
         self.p, self.horizon = p, horizon
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)

@@ -6,11 +6,11 @@ Reward       -``entry`` for the step at the entrance; in the room +1 for staying
 Ending       Leaving terminates the episode. Staying is possible for a number of steps drawn at the start, geometric
              with mean 1/``hazard``; staying in the last of them truncates the episode. No observation shows that it is
              the last.
-Score        The share of the steps in the room that stay. Uniform play: 0.3846; the best policy: 1. Staying pays more
-             than ``leave`` at every discount above 0.875, but only for learners that bootstrap from the final
-             observation. If truncations count as terminations, it is worth 1/(1 - discount·(1 - hazard)) < 3.4. It is
-             worth even less to learners that take the next episode's first observation, or zeros, for the final one,
-             because entry > 1/hazard.
+Score        Of the agent's steps in the room, the share that stay. Uniform play: 0.3846; the best policy: 1.
+             Staying pays more than ``leave`` at every discount above 0.875, but only for learners that bootstrap from
+             the final observation. If truncations count as terminations, staying is worth only
+             1/(1 - discount·(1 - hazard)) < 3.4. It is worth even less to learners that take the next episode's first
+             observation, or zeros, for the final one, because entry > 1/hazard.
 Catches      truncations taken for terminations, bootstrapping from the observation after the reset or from none, the
              reset's row trained on, bootstrapping through terminations, endings of episodes ignored.
 Source       New.
@@ -43,7 +43,7 @@ class Truncation(PufferEnv):
         self, hazard: float = 0.3, leave: float = 8.0, entry: float = 8.0, render_mode: str | None = None
     ) -> None:
         if not 0 < hazard <= 1:
-            raise ValueError(f"hazard={hazard} is no probability that an episode could end by; use 0 < hazard <= 1")
+            raise ValueError(f"hazard={hazard} is not a probability above 0; use 0 < hazard <= 1")
         for name, value in (("leave", leave), ("entry", entry)):
             if not 0 <= value < math.inf:
                 raise ValueError(f"{name}={value} must be a number from 0 up")

@@ -45,11 +45,12 @@ def make(
     env_args, env_kwargs: arguments for the callable; env_kwargs may be a list of dicts, one per environment.
     wrap_kwargs: arguments for ``pufferlib.wrap``, such as bounds of variable-length spaces and ``max_agents``.
     autoreset_mode: "next_step": the step after an episode's end ignores its action and returns the next episode's first
-        observation; "same_step": the step that ends an episode returns that observation, and infos hold ``final_obs``
-        and ``final_info``; "disabled": the caller resets environments. A ``gymnasium.vector.AutoresetMode``, as in
-        ``vec.metadata``, also works.
+        observation; "same_step": the step that ends an episode already returns the next episode's first observation,
+        and infos hold ``final_obs`` and ``final_info``; "disabled": the caller resets environments. A
+        ``gymnasium.vector.AutoresetMode``, as in ``vec.metadata``, also works.
     context: the start method of processes, "fork", "spawn" or "forkserver"; by default fork where it is safe.
-    copy: True makes ``recv`` return arrays that stay valid; by default they expire at the second ``recv`` after it.
+    copy: True makes ``recv`` return arrays that stay valid; by default they expire at the second ``recv`` after the one
+        that returned them.
     as_torch: True returns torch tensors over the same memory, False NumPy arrays. None, the default, returns tensors if
         ``device`` is set or the backend is "cuda", else arrays.
     device: the tensors' device. "cuda", "cuda:1", "mps", …: tensors are copies (asynchronous on CUDA), valid as long as

@@ -19,8 +19,8 @@ Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 class PufferEnv:
     """The base class of environments that write a fixed number of rows in place, one row per agent.
 
-    A subclass sets ``single_observation_space`` and ``single_action_space`` (for one agent; any space except Dict,
-    Tuple and spaces of variable length), sets ``num_agents`` if it is not 1, and defines ``reset`` and ``step``:
+    A subclass sets ``single_observation_space`` and ``single_action_space`` (for one agent; each a Box, Discrete,
+    MultiDiscrete or MultiBinary), sets ``num_agents`` if it is not 1, and defines ``reset`` and ``step``:
 
         class Countdown(pufferlib.PufferEnv):
             single_observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
@@ -187,8 +187,8 @@ class _NoObservation(dict[str, Any]):
 def hold(env: PufferEnv) -> None:
     """Remove the guards on ``reset`` and ``step``, for code that steps the environment as PufferEnv documents.
 
-    If there were guards, also removes those of PufferEnvs among the environment's attributes, and in lists, tuples and
-    dicts among these.
+    If there were guards, also removes those of every PufferEnv that is one of the environment's attributes, or is in a
+    list, tuple or dict that is one of them.
     """
     was_guarded = False
     for name in ("reset", "step"):

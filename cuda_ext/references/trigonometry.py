@@ -1,9 +1,9 @@
-"""Compute sine and cosine in float32, bit for bit equal to ``cuda_ext/trigonometry.cuh``, which kernels include.
+"""Sine and cosine in float32, bit for bit equal to those of ``cuda_ext/trigonometry.cuh``, which kernels include.
 
 Math libraries differ in the last bit, so these functions use only IEEE additions and multiplications, in the order
 written here.
-Source: the reduction is from Cody and Waite, "Software Manual for the Elementary Functions", 1980; the polynomials
-minimize the greatest error, and were fitted for this file.
+Source: the range reduction is from Cody and Waite, "Software Manual for the Elementary Functions", 1980; the
+polynomials were fitted for this file to minimize the maximum error.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ COSINE = np.array([0.04166664555668831, -0.0013887364184483886, 2.44380917138187
 
 
 def sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
-    """Return the sines and the cosines, float32, of angles from -MOST_ANGLE to MOST_ANGLE, in radians.
+    """Return the sines and the cosines of angles from -MOST_ANGLE to MOST_ANGLE, in radians.
 
-    They are from -1 to 1, and within 1e-7 of the exact values.
+    Both are float32, from -1 to 1, and within 1e-7 of the exact values.
     """
     number = (angle * TWO_OVER_PI + ROUNDER) - ROUNDER  # of quarter turns
     rest = ((angle - number * PARTS[0]) - number * PARTS[1]) - number * PARTS[2]  # at most pi / 4
@@ -47,7 +47,7 @@ def sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 
 
 def wrapped(angle: Floats) -> Floats:
-    """Wrap angles from -TWO_PI to 2 * TWO_PI into the range from 0 to below TWO_PI, which is 2 pi as a float32."""
+    """Wrap angles in [-TWO_PI, 2 * TWO_PI] into [0, TWO_PI), where TWO_PI is 2 pi as a float32."""
     angle = np.where(angle >= TWO_PI, angle - TWO_PI, angle)
     angle = np.where(angle < 0, angle + TWO_PI, angle)
     return np.where(angle >= TWO_PI, np.float32(0), angle)  # the sum may have been rounded up

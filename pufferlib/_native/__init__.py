@@ -56,7 +56,7 @@ def _load() -> str:
 
 
 def _remedy() -> str:
-    """Return what to do about a compiled path that was not built."""
+    """Return advice on how to get the compiled path, which could not be imported."""
     from importlib import metadata  # it adds to the time of each import, and is rarely needed
 
     here = Path(__file__).parents[1]
@@ -69,7 +69,10 @@ def _remedy() -> str:
 
 @functools.cache
 def warn_of_portable_path() -> None:
-    """Warn, once per process, if the compiled path is possible but missing: pip does not show a failed build."""
+    """Warn, once per process, if the compiled path is possible but missing.
+
+    Otherwise a failed build would go unnoticed, because pip does not show it.
+    """
     if reason and sys.platform.startswith("linux") and os.environ.get("PUFFERLIB_NATIVE", "") != "0":
         warnings.warn(
             f"pufferlib uses its portable path, which is slower: {reason}. "

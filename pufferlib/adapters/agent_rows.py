@@ -19,7 +19,7 @@ __all__ = ["AgentRows"]
 Array = np.ndarray[Any, Any]
 
 OF_THE_ENV = ("env_id", "env", "episode", "final_info")  # keys that are not copied from an environment's info to agents
-INSTEAD = "use pufferlib.make, whose masks tell which rows are real"
+INSTEAD = "use pufferlib.make, whose masks mark the rows that count"
 
 
 class AgentRows(VecEnv):
@@ -107,7 +107,7 @@ class AgentRows(VecEnv):
                 )
 
     def _infos(self, infos: Sequence[dict[str, Any]], agent_ids: Sequence[int]) -> Infos:
-        """Merge a batch's infos into one dict per row, with the row's number as ``env_id``; leave out empty ones.
+        """Merge a batch's infos into one dict per row, with the row's number as ``env_id``; omit rows without infos.
 
         Raises SpaceError if agents take turns.
         """
@@ -116,8 +116,8 @@ class AgentRows(VecEnv):
         for info in infos:
             if info.get("active_agent") is not None and "agent_id" in info:
                 raise SpaceError(
-                    f'agents take turns (it is that of {info["active_agent"]!r}), but agents="rows" is for agents that '
-                    "all act in each step; use pufferlib.make, whose infos name the agent whose turn it is"
+                    f'agents take turns (now {info["active_agent"]!r} does), but agents="rows" is for agents that all '
+                    "act in each step; use pufferlib.make, whose infos name the agent whose turn it is"
                 )
             if "agent_id" in info:
                 agent_info = {key: part for key, part in info.items() if key != "agent_id"}
@@ -131,7 +131,7 @@ class AgentRows(VecEnv):
         return Infos([rows[row] for row in sorted(rows) if len(rows[row]) > 1], agent_ids, 1)
 
     def _complete_envs(self, rows: Sequence[int] | None) -> list[int] | None:
-        """Return the environments of these rows.
+        """Return the environments of these rows; None, which stands for all, is returned unchanged.
 
         Raises CallError unless ``rows`` lists every row of each environment, in order.
         """
@@ -204,7 +204,10 @@ class AgentRows(VecEnv):
 
 
 def _share(info: dict[str, Any], row: dict[str, Any]) -> None:
-    """Copy an environment's info entries into an agent's info, except those that the agent already has."""
+    """Copy an environment's info entries into an agent's info, except OF_THE_ENV and those that the agent already has.
+
+    If both have "final_info", copy its entries in the same way.
+    """
     for key, part in info.items():
         if key not in OF_THE_ENV:
             row.setdefault(key, part)

@@ -41,11 +41,12 @@ _ATARI = re.compile(r"ALE/.+|[A-Z]\w*-v[04]")  # ids that may be Atari games
 
 
 class _OldForm(GymnasiumVecEnv):
-    """A vector environment with infos in the form of Gymnasium 0.29, which CleanRL reads, on any installed version.
+    """A vector environment whose infos have the form that CleanRL reads, that of Gymnasium 0.29.
 
-    By default, when an episode ends, the next starts in the same step. Values that are not numbers, such as
-    ``infos["final_info"]`` and ``infos["final_observation"]``, are in object arrays, with None for environments without
-    a value. The key of each array's mask is its key with a leading underscore.
+    The installed version of Gymnasium makes no difference. By default, when an episode ends, the next starts in the
+    same step. Values that are not numbers, such as ``infos["final_info"]`` and ``infos["final_observation"]``, are in
+    object arrays, with None for environments without a value. The mask of each array has the array's key with a leading
+    underscore.
     """
 
     final_obs_key = "final_observation"
@@ -103,7 +104,7 @@ def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
 
 
 def play(script: str | Path, arguments: Sequence[str] = (), infos: str = "0.29", num_workers: int = 0) -> None:
-    """Run a script like ``python SCRIPT ARGUMENTS…``, inside a block of ``replaced(infos, num_workers)``."""
+    """Run a script as ``python SCRIPT ARGUMENTS…`` would, inside a block of ``replaced(infos, num_workers)``."""
     with (
         replaced(infos, num_workers),
         mock.patch.object(sys, "argv", [str(script), *arguments]),
@@ -134,7 +135,7 @@ def _names(infos: str) -> Iterator[None]:
 
 
 def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
-    """Return a subclass of a vector environment that makes its environments by ``_call``, in its workers.
+    """Return a subclass of the vector environment ``kind`` that makes its environments with ``_call``, in its workers.
 
     fixed: arguments that override the caller's.
     """
@@ -149,7 +150,7 @@ def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
 
 
 def _call(env_fn: Callable[[], object], infos: str) -> object:
-    """Make an environment while Gymnasium is patched; a spawned process does not inherit the patches."""
+    """Call env_fn while Gymnasium is patched, because a spawned process does not inherit the patches."""
     with _names(infos):
         return env_fn()
 
@@ -163,16 +164,19 @@ def _make(theirs: Function, name: Any, *args: object, **kwargs: object) -> objec
         try:
             make_env = creator(name)
         except RegistryError as ours:  # its suggestions include Gymnasium's names
-            atari = "; of Atari's games, run `pip install ale-py`" if _ATARI.fullmatch(name) else ""
+            atari = "; for Atari games, run `pip install ale-py`" if _ATARI.fullmatch(name) else ""
             raise gymnasium.error.UnregisteredEnv(f"{ours}{atari}") from error
     env = wrap(make_env(*args, **kwargs))
     if not isinstance(env, gymnasium.Env):
-        raise SpaceError(f"{name} has several agents, for which CleanRL's scripts have no rows; use one of one agent")
+        raise SpaceError(f"{name} has several agents, but CleanRL's scripts need environments with one agent")
     return env
 
 
 def _is_ataris(name: str) -> bool:
-    """Return whether a name is an Atari game's id, after importing ale_py, which Gymnasium imports only before 1.0."""
+    """Return whether a name is an Atari game's id.
+
+    If it may be one, imports ale_py, which registers the ids; Gymnasium 1.0 and later do not import it.
+    """
     if not _ATARI.fullmatch(name) or find_spec("ale_py") is None:
         return False
     importlib.import_module("ale_py")

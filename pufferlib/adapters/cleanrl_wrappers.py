@@ -28,7 +28,10 @@ _USE_OLD = "run this script with gymnasium 0.29: pip install gymnasium==0.29.1"
 
 
 class _AlsoOfVectors:
-    """A mixin for wrappers that also accept vector environments, as in 0.29; later versions have separate classes."""
+    """A mixin for wrappers that also accept vector environments, as in 0.29.
+
+    Later versions have separate classes for these, in ``wrappers.vector``.
+    """
 
     def __new__(cls, env: object, *args: object, **kwargs: object) -> Any:
         if not isinstance(env, VectorEnv):
@@ -98,7 +101,7 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         super().__init__(env)
         shape: tuple[int, ...] = env.observation_space.shape or ()
         if env.observation_space.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3:
-            raise SpaceError(f"{env.observation_space} is no picture of uint8, (height, width, 3), to make gray")
+            raise SpaceError(f"{env.observation_space} is not the space of uint8 images (height, width, 3)")
         self.keep_dim = keep_dim
         self.observation_space = spaces.Box(0, 255, (*shape[:2], 1) if keep_dim else shape[:2], np.uint8)
 
@@ -145,8 +148,8 @@ def named() -> Iterator[None]:
     def missing(name: str) -> object:
         if name in LEFT_OUT:
             raise AttributeError(
-                f"gymnasium {gymnasium.__version__} has no wrappers.{name}, and of 0.29's wrappers pufferlib stands in "
-                f"for {', '.join(WRAPPERS)}; {_USE_OLD}"
+                f"gymnasium {gymnasium.__version__} has no wrappers.{name}, and of 0.29's wrappers pufferlib replaces "
+                f"only {', '.join(WRAPPERS)}; {_USE_OLD}"
             )
         return theirs(name)
 

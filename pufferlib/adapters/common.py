@@ -61,9 +61,9 @@ def needs(library: str, extra: str) -> Iterator[None]:
 def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, object]) -> VecEnv:
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
-    kwargs: the parameters in AdapterParameters. agents: "rows" makes each agent a separate environment (see AgentRows).
-    Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents per
-    environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
+    kwargs: the parameters in AdapterParameters, of which ``agents="rows"`` makes each agent a separate environment (see
+    AgentRows). Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents
+    per environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
     """
     arguments: dict[str, Any] = dict(kwargs)
     autoreset_mode, agents = checked_mode(arguments.pop("autoreset_mode", mode)), arguments.pop("agents", None)
@@ -100,7 +100,7 @@ def require_rows(library: str, mode: str, vec: VecEnv) -> None:
         way = "pass an environment of one agent"
         if library in TAKE_ROWS:
             way += ', or agents="rows" to make, for agents with equal spaces that live equally long'
-        raise SpaceError(f"{vec.agents_per_env} agents an environment, but {library} knows one; {way}")
+        raise SpaceError(f"{vec.agents_per_env} agents an environment, but {library} supports one; {way}")
     if isinstance(vec.single_action_space, spaces.Tuple):
         raise SpaceError(
             f"actions {vec.single_action_space} are discrete and continuous, for which {library} has no distribution; "
@@ -152,7 +152,7 @@ def recv_arrays(vec: VecEnv, timeout: float | None = None) -> Batch:
 def raise_cause(error: WorkerError) -> NoReturn:
     """Raise the environment's exception, with the WorkerError as its cause.
 
-    If no environment raised, or it raised a PufferError, raises the WorkerError itself.
+    Raises the WorkerError itself if no environment raised, or if the environment's exception is a PufferError.
     """
     cause = error.__cause__
     if cause is None or isinstance(cause, PufferError):
@@ -223,7 +223,10 @@ class LeafRows:
 
 
 def space_of(space: spaces.Space[Any] | None, leaf: Leaf) -> spaces.Space[Any]:
-    """Return a leaf's part of a layout's space, or a Box of the leaf's dtype and shape if the part does not match."""
+    """Return a leaf's part of a layout's space.
+
+    If that part has another shape or is not of a kind in LEAVES, return a Box of the leaf's dtype and shape instead.
+    """
     for key in leaf.path:
         space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
     if isinstance(space, LEAVES) and space.shape == leaf.shape:

@@ -35,7 +35,7 @@ LIBRARY, MODE = "dm_env", "next_step"
 class DMEnvironment(dm_env.Environment):
     """A dm_env Environment backed by a VecEnv with ``num_envs=1`` and ``autoreset_mode="next_step"``.
 
-    The step after an episode's last ignores its action and starts the next episode. The discount is 0 after a
+    The step after the last one of an episode ignores its action and starts the next episode. The discount is 0 after a
     termination and 1 after a truncation. Observations keep their nesting and are copies; rewards are float. Infos are
     in ``vec.batch.infos``. An episode that ends in a crash has discount 0, so that nothing is bootstrapped from it.
 
@@ -46,7 +46,7 @@ class DMEnvironment(dm_env.Environment):
     def __init__(self, vec: VecEnv) -> None:
         require_rows(LIBRARY, MODE, vec)
         if vec.num_envs != 1:
-            raise PlanError(f"num_envs={vec.num_envs}, but dm_env knows one environment; use num_envs=1")
+            raise PlanError(f"num_envs={vec.num_envs}, but dm_env supports one environment; use num_envs=1")
         self.vec = vec
         self._fresh = True
         self._observation_spec = _spec(vec.observation_layout.space, "observation")

@@ -1,4 +1,4 @@
-"""Vectorized EnvPool environments, each of which is one environment of a VecEnv with a row per copy.
+"""EnvPool environments in a VecEnv: each is a vector of copies, which counts as one environment with a row per copy.
 
     make_env = functools.partial(pufferlib.adapters.envpool.copies, "CartPole-v1", num_envs=64)
     vec = pufferlib.make(make_env)

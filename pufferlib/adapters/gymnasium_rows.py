@@ -63,10 +63,10 @@ class GymnasiumRowsVecEnv(VectorEnv):
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
-        seed: an integer gives row i seed + i; a list has one seed per row; by default, all rows continue with their
-            generators.
+        seed: an integer gives row i seed + i; a list has one seed per row; by default, every environment keeps its
+            random generator.
         options: a dict for all rows. The key "reset_mask", a bool array (num_envs,), restricts the reset to the rows
-            that are True.
+            for which it is True.
 
         Raises PlanError if the mask has another shape or dtype or contains no True.
         """
@@ -92,8 +92,8 @@ class GymnasiumRowsVecEnv(VectorEnv):
     def step(self, actions: object) -> Step:
         """Play one step and return (observations, rewards, terminations, truncations, infos).
 
-        actions: an array or a list, one per row. Raises WorkerError if an environment or a worker fails; ``reset``
-        recovers.
+        actions: an array or a list with one action per row. Raises WorkerError if an environment or a worker fails;
+        ``reset`` recovers.
         """
         self.step_async(actions)
         return self.step_wait()

@@ -48,7 +48,7 @@ else:
     except ImportError:  # before 1.1
 
         class AutoresetMode(Enum):
-            """A replacement for the enumeration of Gymnasium 1.1: when an environment starts its next episode."""
+            """A replacement for Gymnasium 1.1's enumeration of the times at which environments start new episodes."""
 
             NEXT_STEP = "NextStep"
             SAME_STEP = "SameStep"
@@ -165,12 +165,12 @@ class GymnasiumVecEnv(_VectorEnv):
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
-        seed: an integer gives environment i seed + i; a list has an integer or None per environment; by default, all
-            continue with their generators.
+        seed: an integer gives environment i seed + i; a list has an integer or None per environment; by default, every
+            environment keeps its random generator.
         options: a dict for all environments. The key "reset_mask", a bool array (num_envs,), restricts the reset to the
-            environments that are True. The caller's dict is not modified.
+            environments for which it is True. The caller's dict is not modified.
 
-        Raises TypeError or ValueError for a wrong mask, CallError for one that leaves environments out of the first
+        Raises TypeError or ValueError for a wrong mask, CallError for a mask that leaves environments out of the first
         reset.
         """
         vec = self._open_vec()
@@ -445,7 +445,7 @@ class GymnasiumVecEnv(_VectorEnv):
 
 @functools.cache
 def _adds_columns(add_info: Function) -> bool:
-    """Return whether ``add_info`` chooses dtypes like the current Gymnasium, as ``Infos.column`` does."""
+    """Return whether ``add_info`` is Gymnasium's own and chooses the same dtypes and shapes as ``Infos.column``."""
     if add_info is not VectorEnv._add_info:
         return False
     values = {"i": 1, "f": 1.0, "b": True, "s": np.float32(1), "t": "text", "a": np.zeros(2, np.int8)}
@@ -459,9 +459,11 @@ def _adds_columns(add_info: Function) -> bool:
 
 
 def columns_of(vector_env: _VectorEnv, infos: Infos, left_out: Collection[str], *nested: str) -> dict[str, Any] | None:
-    """Convert infos to Gymnasium's form by columns, without the keys in ``left_out``, or return None if impossible.
+    """Convert infos to Gymnasium's form column by column, leaving out the keys in ``left_out``.
 
-    nested: keys that make it impossible, because their values need separate conversion. Rows must be environments.
+    Returns None if that is impossible: if the infos contain a key of ``nested``, whose values need separate conversion;
+    if they contain both a key and the name of its mask; if values are objects other than str; or if the class of
+    ``vector_env`` or the installed Gymnasium chooses dtypes differently. Every row must be an environment.
     """
     if not infos:
         return {}
@@ -484,7 +486,7 @@ def columns_of(vector_env: _VectorEnv, infos: Infos, left_out: Collection[str], 
 def _check_observation_mode(mode: object) -> None:
     if isinstance(mode, tuple) and len(mode) == 2:
         if not all(isinstance(space, gymnasium.Space) for space in mode):
-            raise TypeError(f"observation_mode={mode!r} is no pair of spaces: that of a batch, that of one environment")
+            raise TypeError(f"observation_mode={mode!r} is not a pair of spaces: one of a batch, one of an environment")
     elif mode not in ("same", "different"):
         raise PlanError(
             "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "

@@ -37,9 +37,9 @@ class SyncVectorEnv(GymnasiumVecEnv):
     """A replacement for Gymnasium's SyncVectorEnv, which steps all environments in this process, one after another.
 
     ``envs`` lists the environments. env_fns: callables that make one environment each. copy: whether observations are
-    copies; otherwise they are valid until the second wait after theirs. observation_mode: "same", "different" or a pair
-    of spaces, as in Gymnasium. autoreset_mode: an AutoresetMode or its name in ``make``; by default, the installed
-    Gymnasium's default.
+    copies; if not, they are valid until the second step or reset after their own. observation_mode: "same", "different"
+    or a pair of spaces, as in Gymnasium. autoreset_mode: an AutoresetMode or its name in ``make``; by default, the
+    installed Gymnasium's default.
 
     Raises the same errors as Gymnasium's: RuntimeError if spaces differ, TypeError or ValueError for an impossible
     observation_mode, and the exceptions of env_fns.
@@ -87,7 +87,7 @@ class AsyncVectorEnv(GymnasiumVecEnv):
         if worker is not None:
             raise PlanError(
                 f"worker={worker!r} cannot be honoured: pufferlib's own workers step the environments; "
-                "change what one does in its env_fn, with a gymnasium.Wrapper, or use gymnasium.vector.AsyncVectorEnv"
+                "change its behaviour in the env_fn, with a gymnasium.Wrapper, or use gymnasium.vector.AsyncVectorEnv"
             )
         if max_concurrency is not None:
             if not isinstance(max_concurrency, (int, np.integer)):
@@ -155,17 +155,18 @@ def make_vec(
     env: a Gymnasium id or specification, a name in pufferlib's registry, or a callable that makes one environment. id:
         an alias of env, as in Gymnasium.
     vectorization_mode: "async" (the default) or "sync", or Gymnasium's enum; "vector_entry_point" (before 1.0 "custom")
-        returns, through ``gymnasium.make_vec``, the vector environment that env registers.
-    vector_kwargs: further arguments of the class. wrappers: applied to each environment, in this order.
-    vectorizer, vectorizer_kwargs: aliases of vectorization_mode and vector_kwargs, which Gymnasium passes to a
-        ``vector_entry_point``; vectorizer may also be a class.
+        returns, through ``gymnasium.make_vec``, the vector environment that is registered for env.
+    vector_kwargs: further arguments of the vector environment's class. wrappers: applied to each environment, in this
+        order.
+    vectorizer, vectorizer_kwargs: aliases of vectorization_mode and vector_kwargs, because ``gymnasium.make_vec``
+        passes the aliases, but not the originals, to a ``vector_entry_point``; vectorizer may also be a class.
     max_episode_steps: truncates episodes after this many steps, in place of the environment's limit; -1: no limit.
     env_kwargs: arguments of the environment.
     agents: "rows" returns ``make(…, agents="rows")``, with backend "multiprocessing" for "async" and "serial" for
         "sync"; vector_kwargs are then further arguments of ``make``.
 
-    If env is a Gymnasium id or specification, ``make_vec(spec)`` with the result's ``spec`` makes an equal one. Raises
-    PlanError for unknown or contradictory arguments, and the errors of the registry and the classes.
+    If env is a Gymnasium id or specification, ``make_vec(envs.spec)`` makes a vector environment equal to the result
+    ``envs``. Raises PlanError for unknown or contradictory arguments, and the errors of the registry and the classes.
     """
     env = _same("env", env, "id", id)
     mode = _same("vectorization_mode", vectorization_mode, "vectorizer", vectorizer)
@@ -247,7 +248,7 @@ def _spec_of(env: object) -> EnvSpec | None:
 
 def _same(name: str, value: object, other: str, also: object) -> Any:
     if value is not None and also is not None:
-        raise PlanError(f"{name}={value!r} and {other}={also!r} say the same twice; leave one out")
+        raise PlanError(f"{name}={value!r} and {other}={also!r} set the same argument twice; leave one out")
     return also if value is None else value
 
 

@@ -1,4 +1,4 @@
-"""Vectorized gymnax environments, each of which is one environment of a VecEnv with a row per copy.
+"""gymnax environments in a VecEnv: each is a vector of copies, which counts as one environment with a row per copy.
 
     make_env = functools.partial(pufferlib.adapters.gymnax.Copies, "CartPole-v1", num_envs=256)
     vec = pufferlib.make(make_env)
@@ -74,7 +74,7 @@ class Copies:
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Array, dict[str, Any]]:
         """Start new episodes in all copies and return (observations, infos).
 
-        seed: by default, the random numbers continue. options: ignored.
+        seed: by default, the sequence of random numbers continues. options: ignored.
         """
         if seed is not None or self._key is None:
             drawn = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
@@ -109,7 +109,10 @@ class Copies:
         due: jax.Array,
         firsts: jax.Array,
     ) -> tuple[Any, Any]:
-        """Step all copies. A copy that is due for a reset keeps its state and returns its first observation instead."""
+        """Step all copies, except those that start an episode in this step.
+
+        These keep their states, which are already those of the new episodes, and return their first observations.
+        """
         keys = jax.vmap(jax.random.split)(keys)
         step = jax.vmap(self.env.step_env, (0, 0, 0, None))
         finals, states, rewards, done, _ = step(keys[:, 0], old_states, actions, params)

@@ -135,15 +135,15 @@ def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: A
     """Set the environment of an RLlib config and return the config.
 
     num_envs: the number of environments per env runner; each runner is a separate process. env, kwargs: the arguments
-    of ``make`` or, after ``config.multi_agent(policies=…)``, of ``Agents``, whose copies RLlib steps one after another.
-    Raises PlanError if env is an environment rather than a name or a creator, for ``seed``, which every runner would
-    share, and for arguments that ``Agents`` does not take.
+    of ``make`` or, after ``config.multi_agent(policies=…)``, of ``Agents``, in which case RLlib steps the environments
+    one after another. Raises PlanError if env is an environment rather than a name or a creator; if ``seed`` is given,
+    because all runners would share it; and for arguments that ``Agents`` does not take.
     """
     name = f"pufferlib-{next(_NUMBERS)}"
     if not (isinstance(env, str) or callable(env)):
-        raise PlanError(f"env={env!r} is one environment, and RLlib makes several; pass a name, or what makes it")
+        raise PlanError(f"env={env!r} is one environment, but RLlib makes several; pass a name or a creator")
     if "seed" in kwargs:
-        raise PlanError(f"seed={kwargs['seed']!r} would be that of every env runner; use config.debugging(seed=…)")
+        raise PlanError(f"seed={kwargs['seed']!r} would be shared by all env runners; use config.debugging(seed=…)")
     if config.is_multi_agent:
         if foreign := sorted(kwargs.keys() - WrapParameters.__annotations__.keys()):
             raise PlanError(

@@ -178,7 +178,7 @@ class DummyVecEnv(SB3VecEnv):
 
 
 class SubprocVecEnv(SB3VecEnv):
-    """A replacement for Stable-Baselines3's SubprocVecEnv, whose worker processes share the environments.
+    """A replacement for Stable-Baselines3's SubprocVecEnv, with worker processes that share the environments.
 
     start_method: "fork", "spawn" or "forkserver"; by default fork if that is safe.
     num_workers: the number of processes, by default one per available CPU; Stable-Baselines3 starts one per
@@ -210,7 +210,10 @@ def make(env: EnvSource, **kwargs: Unpack[AdapterParameters]) -> SB3VecEnv:
 
 
 def _with_layers(env_fn: Function, envs: list[Any] | None = None) -> Function:
-    """Wrap an env_fn to set the attribute LAYERS on its environments and append them to ``envs``."""
+    """Return an env_fn that makes the same environments and sets their attribute LAYERS.
+
+    If ``envs`` is given, each environment is also appended to it.
+    """
 
     @functools.wraps(env_fn)
     def make_env(*args: object, **kwargs: object) -> object:

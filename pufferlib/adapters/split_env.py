@@ -59,10 +59,11 @@ def info_parts(info: dict[str, Any]) -> InfoExtras:
 class SplitEnv:
     """A wrapper that a worker steps in place of a Gymnasium environment.
 
-    Observations are the parts that rows hold. Infos are the environment's, or {EXTRAS_KEY: InfoExtras} if there are
-    objects to transfer or if the environment uses a reserved key. Explicit resets have options {EXTRAS_KEY: (seed,
-    options)}; with {EXTRAS_KEY: ()}, the environment is not reset, because its creator may have reset it. Setting the
-    attribute EXTRAS_KEY to (action,) makes the next step play that action instead of its row.
+    Its observations are the parts of the environment's observations that rows can hold. Its infos are the
+    environment's, or {EXTRAS_KEY: InfoExtras} if there are objects to transfer or if the environment uses a reserved
+    key. Explicit resets have options {EXTRAS_KEY: (seed, options)}; with {EXTRAS_KEY: ()}, the environment is not
+    reset, because its creator may have reset it. Setting the attribute EXTRAS_KEY to (action,) makes the next step play
+    that action instead of the one in its row.
     keep_finals: whether an automatic reset's info carries the last observation of the ended episode.
     """
 
@@ -156,8 +157,9 @@ class SplitEnv:
 class ObservationRows:
     """A splitter of a space's observations into the parts that rows hold and the remaining objects.
 
-    space: the space of the parts that rows hold: the complete space if they hold all of it (hold_all), else a Tuple of
-    leaves, or a placeholder if they hold nothing.
+    hold_all: whether rows hold complete observations.
+    space: the space of the parts that rows hold. It is the original space if hold_all, else a Tuple of leaves, or a
+        placeholder if rows hold nothing.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -206,8 +208,8 @@ class ObservationRows:
 class ActionRows:
     """An encoder that converts a space's actions to rows where that is possible.
 
-    space: the space of a row: the original space for a leaf, else a Box of the bytes of all leaves, so that nothing is
-    rounded; a placeholder if actions cannot be converted.
+    space: the space of a row. It is the original space for a leaf, else a Box of the bytes of all leaves, so that
+    nothing is rounded, or a placeholder if actions cannot be converted.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -221,8 +223,8 @@ class ActionRows:
     def encode(self, actions: object, num_envs: int) -> Array | None:
         """Return one row per environment, or None if actions cannot be converted.
 
-        actions: a batch in Gymnasium's form, with the space's shapes and with types that cast to the space's without
-        loss.
+        actions: a batch in Gymnasium's form. It can be converted only if its arrays have the space's shapes, and dtypes
+        that NumPy casts safely to the space's.
         """
         layout = self._layout
         if layout is None:
@@ -240,7 +242,7 @@ class ActionRows:
         return rows
 
     def decoder(self) -> Callable[[Any], Any]:
-        """Return a function that converts a row to its action, with the types that iterating over a batch gives."""
+        """Return a function that converts a row to an action, of the types that Gymnasium's ``iterate`` yields."""
         if self._layout is not None and self._layout.is_leaf and self._layout.shape == ():
             number: type[Any] = self._layout.dtype.type
             if isinstance(self.space, spaces.Discrete) and self.space.n <= _MOST_NUMBERS:

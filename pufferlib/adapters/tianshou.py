@@ -138,9 +138,9 @@ class TianshouVecEnv(BaseVectorEnv):
         )
 
     def seed(self, seed: Any = None) -> list[list[int] | None]:
-        """Set the seed of each environment's next reset; return, for each environment, a list with its seed, or None.
+        """Set the seed of each environment's next reset, and return one entry per environment: [seed] or None.
 
-        seed: an integer gives environment i seed + i; a list has one seed per environment.
+        seed: an integer gives environment i seed + i; a list has one seed per environment; None sets no seed.
         """
         self._seeds = self._seed_list(seed)
         return [None if env_seed is None else [env_seed] for env_seed in self._seeds]
@@ -232,7 +232,7 @@ class TianshouVecEnv(BaseVectorEnv):
         return ids
 
     def _await(self, awaited: set[int]) -> None:
-        """Receive rows until all awaited environments have answered; record others that arrive in ``_arrived``."""
+        """Receive rows until all awaited environments have answered; add other environments to ``_arrived``."""
         while awaited:
             env_id = self._receive(None)
             if env_id in awaited:

@@ -54,10 +54,10 @@ class TorchRLVecEnv(EnvBase):
 
     vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="disabled"``. ``batch_size`` is
     (num_envs,), or () for one environment, as in TorchRL's GymEnv. Keys: "observation" (for a Dict or Tuple space, the
-    path of each leaf), "action" (discrete ones as numbers from 0, flattened, or one-hot with ``one_hot``), "reward"
-    (\\*batch_size, 1) float32, "terminated", "truncated", "done". All tensors are copies, on the CPU or on the device
-    to which ``to`` has moved the environment. Infos are in ``vec.batch.infos``. ``set_seed`` seeds the next reset of
-    all environments.
+    path of each leaf instead), "action" (discrete actions are flattened and numbered from 0, or one-hot if ``one_hot``
+    is True), "reward" (\\*batch_size, 1) float32, "terminated", "truncated", "done". All tensors are copies, on the CPU
+    or on the device to which ``to`` has moved the environment. Infos are in ``vec.batch.infos``. ``set_seed`` seeds the
+    next reset of all environments.
 
     TorchRL resets ended episodes with "_reset". If it does not, as after a rollout that stopped when they ended, the
     next step starts new episodes and plays its actions in them; "_step" may leave these environments out. An episode
@@ -147,9 +147,9 @@ class TorchRLVecEnv(EnvBase):
         return result
 
     def _send_some(self, actions: Array, left_out: Array) -> None:
-        """Send actions to all environments except ``left_out``, which start new episodes instead.
+        """Start new episodes in the environments for which ``left_out`` is True, and send actions to all others.
 
-        Raises CallError if the episode of an environment in ``left_out`` has not ended.
+        Raises CallError if the episode of an environment that is left out has not ended.
         """
         if (self._overs < left_out).any():
             raise CallError("_step leaves out environments whose episodes go on; leave out only those that are done")

@@ -131,8 +131,8 @@ def _run(arguments: list[str]) -> int:
 def _explain(error: Exception) -> None:
     """Print an error's message.
 
-    Adds, for pufferlib's errors, the flags that set the sizes that the message mentions; for others, the line that
-    raised the error.
+    For pufferlib's own errors, also print the flags that set the size limits named in the message; for other errors,
+    the line that raised the error.
     """
     if isinstance(error, WorkerError) and isinstance(error.__cause__, PufferError):
         error = error.__cause__  # pufferlib's error in a worker: its message is complete
@@ -341,7 +341,7 @@ def bench(arguments: list[str]) -> int:
 
 
 def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None:
-    """Print each backend's statistics, and draw them in one PNG per backend, except those of kernels."""
+    """Print each backend's statistics and, for backends other than "cuda", draw them in one PNG per backend."""
     from pufferlib.tuning.bench import profile_text
     from pufferlib.vectorization.device.vecenv import KernelStats
 

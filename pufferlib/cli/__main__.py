@@ -1,4 +1,4 @@
-"""Run the command as `python -m pufferlib.cli`, where the `puffer` script is not on the path."""
+"""The entry point of `python -m pufferlib.cli`, for use where the `puffer` script is not on the path."""
 
 import sys
 

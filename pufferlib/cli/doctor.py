@@ -61,7 +61,10 @@ def diagnose() -> Iterator[Finding]:
 
 
 def _installed() -> str:
-    """Describe how pufferlib is installed; in an editable installation, compiled files may be older than sources."""
+    """Describe how pufferlib is installed.
+
+    The report includes it because, in an editable installation, compiled files may be older than their sources.
+    """
     try:
         url = metadata.distribution("pufferlib").read_text("direct_url.json")
     except metadata.PackageNotFoundError:
@@ -114,7 +117,10 @@ def _processes() -> str:
 
 
 def _kernel() -> Finding:
-    """Report which features for fast sharing, waiting and watching the system has; each has a slower substitute."""
+    """Report which of four system features are available: memfd, pidfd, futex and schedstat.
+
+    pufferlib uses them to share memory, to wait and to watch processes; each has a slower substitute.
+    """
     features = {"memfd": False, "pidfd": False, "futex": sys.platform.startswith("linux")}
     with suppress(OSError, AttributeError):
         os.close(os.memfd_create("pufferlib-doctor"))

@@ -14,9 +14,10 @@ __all__ = ["kernel_report"]
 
 
 def kernel_report(options: Check, console: Console) -> int:
-    """Compile the kernel for each launch and GPU architecture of backend "cuda"; print a table of its resources.
+    """Compile the kernel for each kind of launch and each GPU architecture; print a table of the resources it needs.
 
-    Returns the exit status, always 0.
+    The architectures are those of ``cuda_ext.occupancy`` that the installed NVRTC supports. Returns the exit status,
+    always 0.
     """
     from rich.table import Table
 

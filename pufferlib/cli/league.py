@@ -191,7 +191,10 @@ def line(current: League) -> str:
 
 
 def drawn(current: League, console: Console, top: int) -> RenderableType:
-    """Return a league's progress and a table of its ``top`` best-rated policies; narrow consoles get fewer columns."""
+    """Return a league's progress and a table of its ``top`` best-rated policies.
+
+    On a console narrower than WIDE, the table has fewer columns.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -233,9 +236,10 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
 
 
 def _asked(current: League, arguments: Sequence[str]) -> tuple[Mixture, list[str]]:
-    """Return the mixture of the policies that the arguments name, one per seat, and their names.
+    """Return the mixture of the policies that the arguments name, one per seat, and these names.
 
-    Raises PlanError unless there is one policy per seat, and it is in that seat's population.
+    Without arguments, every seat plays its mixture. Raises PlanError if the number of policies is not that of the
+    seats, or if a policy is not in its seat's population.
     """
     from pufferlib.population import product
 

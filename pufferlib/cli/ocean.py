@@ -34,7 +34,7 @@ def ocean(arguments: list[str]) -> int:
 
 
 def _examined(options: Ocean) -> int:
-    """Train the learner on each environment; return the exit status: 0 if it fails none, else 1."""
+    """Train the learner on each environment; return the exit status: 1 if it fails any of them, else 0."""
     examining, table, console = _suite("examining"), _suite("table"), new_console()
     seeds = range(options.seed, options.seed + options.seeds)
     tasks = list(_suite("tasks").tasks(options.env, options.backend, seeds))

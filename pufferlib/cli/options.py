@@ -37,19 +37,19 @@ class Wrap:
     """Arguments for pufferlib.wrap."""
 
     max_length: int | None = None
-    """the longest text or sequence"""
+    """maximum length of a text or sequence"""
     max_nodes: int | None = None
-    """the most nodes of a graph"""
+    """maximum number of nodes in a graph"""
     max_edges: int | None = None
-    """the most edges of a graph"""
+    """maximum number of edges in a graph"""
     max_agents: int | None = None
-    """the most agents alive at once, if there are no possible_agents"""
+    """maximum number of agents alive at once, if there are no possible_agents"""
     action_mask: bool | None = None
-    """make info["action_mask"] a leaf of the observation"""
+    """add info["action_mask"] to the observation, as a leaf"""
     state: bool = False
-    """make the environment's state() the leaf "state" of each agent's observation"""
+    """add the environment's state() to each agent's observation, as the leaf "state\""""
     agent_type: bool = False
-    """make the number of each agent's type the leaf "agent_type" of its observation"""
+    """add the number of each agent's type to its observation, as the leaf "agent_type\""""
     bounds: str | None = None
     """sizes of single leaves, as JSON: '{"mission": {"max_length": 40}}'"""
 
@@ -60,7 +60,7 @@ class Wrap:
             try:
                 arguments["bounds"] = json.loads(self.bounds)
             except json.JSONDecodeError as error:
-                raise PlanError(f"--wrap.bounds {self.bounds} is no JSON ({error}); see --help") from error
+                raise PlanError(f"--wrap.bounds {self.bounds} is not JSON ({error}); see --help") from error
         return arguments
 
     def changed(self) -> dict[str, Any]:
@@ -78,12 +78,12 @@ class Check:
     """arguments of the environment, each as name=value"""
     wrap: Wrap = Wrap()
     num_steps: int = 1000
-    """random steps of the one long rollout"""
+    """number of random steps in the long rollout"""
     seed: int = 0
     only: tuple[str, ...] = ()
     """names of checks; default: all"""
     step_timeout: float = 30.0
-    """seconds after which a reset, a step or making the environment counts as failed"""
+    """seconds after which a reset, a step or the environment's creation counts as failed"""
     prints: bool = False
     """show the environment's output; otherwise only count its lines"""
     backend: str | None = None
@@ -112,7 +112,7 @@ class Bench:
     num_workers: int | None = None
     """processes; default: one for each CPU"""
     batch_size: int | None = None
-    """environments in a batch of pool and ray; default: half of them"""
+    """environments in a batch of backends pool and ray; default: half of all"""
     device: str | None = None
     """device of backend cuda: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     seconds: float = 0.5
@@ -137,11 +137,11 @@ class Autotune:
     max_memory: str | None = None
     """limit of a plan's memory, such as "4 GB"; default: four fifths of the available memory"""
     backend: str | None = None
-    """default: any. If set, this and the next three options are fixed"""
+    """default: any. The search keeps whichever of this and the next three options you set"""
     num_envs: int | None = None
     num_workers: int | None = None
     batch_size: int | None = None
-    """environments in a batch of your learner"""
+    """number of environments in your learner's batch"""
     learner_s: float = 0.0
     """seconds that your learner needs for a batch"""
     seed: int = 0
@@ -180,7 +180,7 @@ class Replay:
 
     file: str
     backend: str = "serial"
-    """any backend; it and the counts may differ from the recording's"""
+    """any backend; the backend, workers and batch size may differ from the recording's"""
     num_workers: int | None = None
     batch_size: int | None = None
     env: str | None = None
@@ -234,12 +234,12 @@ class Eval:
     policy_kwargs: tuple[str, ...] = ()
     """arguments of that policy, each as name=value"""
     env: str | None = None
-    """an environment other than that of the training"""
+    """an environment to play instead of the one that the policy was trained on"""
     env_kwargs: tuple[str, ...] = ()
-    """arguments of the environment, each as name=value; for a trained policy's environment, changes to them"""
+    """arguments of the environment, each as name=value; for a trained policy, they override those of its training"""
     wrap: Wrap = Wrap()
     episodes: int | None = None
-    """number of episodes; default: 100, with --watch 3"""
+    """number of episodes; default: 100, or 3 with --watch"""
     greedy: bool = False
     """take the most likely action instead of sampling one"""
     seed: int | None = None
@@ -251,7 +251,7 @@ class Eval:
     num_workers: int | None = None
     """processes; default: one for each core"""
     batch_size: int | None = None
-    """environments in a batch; default: half of them on a pool, else all"""
+    """environments in a batch; default: half of all with backend pool, else all"""
     device: str | None = None
     """with backend cuda: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     torch_threads: int = 1
@@ -274,7 +274,7 @@ class Eval:
 
 @dataclass(frozen=True)
 class Ocean:
-    """Train on each Ocean environment, and report which the learner passes; the exit code is 0 if it fails none."""
+    """Train on each Ocean environment, and report which the learner passes; the exit code is 1 if it fails any."""
 
     env: tuple[str, ...] = ()
     """names, with or without ocean/, separated by spaces or commas; default: all that can be learnt"""
@@ -287,8 +287,8 @@ class Ocean:
     """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer, which is
     cleanrl_demo.suite.demo:train"""
     jobs: int | None = None
-    """trainings at a time; default: 2, on a single core 1. Trainings that share the cores take longer: use --jobs 1 to
-    compare seconds, or for a learner that needs the whole machine"""
+    """trainings at a time; default: 2, or 1 on a single core. Trainings that share the cores take longer: use --jobs 1
+    to compare seconds, or for a learner that needs the whole machine"""
     timeout: float = 600.0
     """seconds after which a training has failed"""
     watch: bool = False
@@ -301,7 +301,7 @@ class LeagueRun:
 
     file: str = ""
     folder: str | None = None
-    """the league's folder; default: leagues/ and the file's name"""
+    """the league's folder; default: leagues/NAME for a file NAME.toml"""
     resume: str | None = None
     """a league's folder, in place of a file: continue it"""
     seed: int | None = None
@@ -341,7 +341,7 @@ class LeaguePlay:
 
     arguments: tuple[str, ...] = ()
     episodes: int | None = None
-    """number of episodes; default: 1000, with --render 3"""
+    """number of episodes; default: 1000, or 3 with --render"""
     greedy: bool = False
     """take the most likely actions instead of sampling them"""
     seed: int = 0

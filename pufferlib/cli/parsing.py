@@ -1,4 +1,4 @@
-"""Parse the arguments of a command with tyro, into dataclasses whose fields are flags."""
+"""A parser of commands' arguments, which uses tyro to fill dataclasses whose fields are flags."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _written_out(value: str, hint: Any, flag: str) -> str:
         return str(int(Decimal(value)))
     one = hint in (int, int | None)
     if one and value != "None" and not _INTEGER.fullmatch(value):
-        raise PlanError(f"{flag} {value} is no whole number; write one as 100000, 100_000 or 1e5")
+        raise PlanError(f"{flag} {value} is not a whole number; write one as 100000, 100_000 or 1e5")
     return value
 
 

@@ -57,7 +57,10 @@ def train(arguments: list[str]) -> int:
 
 
 def _algorithm(arguments: Sequence[str]) -> str:
-    """Return the algorithm that the arguments select; its settings are needed to parse the other arguments."""
+    """Return the algorithm that the arguments or their --config file select, or the first of ALGORITHMS.
+
+    This precedes the parsing of the arguments, because the algorithm determines which flags there are.
+    """
     values: dict[str, str] = {}
     for argument, next_argument in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = argument.partition("=")

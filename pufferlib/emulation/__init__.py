@@ -35,22 +35,23 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
 
     A Gymnasium environment stays one; a PettingZoo environment, AEC or parallel, becomes a parallel one.
 
-    env: a Gymnasium environment (one of old gym, or one with the same interface, works as well), a PettingZoo parallel
-        or AEC environment, or a PufferEnv, which becomes a Gymnasium environment if it has one agent, else a parallel
+    env: a Gymnasium environment (or one of old gym, or any object with the same interface), a PettingZoo parallel or
+        AEC environment, or a PufferEnv, which becomes a Gymnasium environment if it has one agent, else a parallel
         one. A wrapped environment is returned unchanged. env may also be a name, as in ``pufferlib.make``: the
         environment is then created without arguments, a Gymnasium id by ``gymnasium.make``. Rewards that are a list
         (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
     max_length, max_nodes, max_edges: bounds for spaces of variable size (Text, Sequence, Graph). bounds: the same for
         single leaves, {"path.to.leaf": {"max_length": 5}}.
-    max_agents: the most agents that are alive at once; ``emulate`` needs it for an environment that has neither
+    max_agents: the maximum number of agents alive at once; ``emulate`` needs it for an environment that has neither
         possible_agents nor PettingZoo's max_num_agents.
     observation_space, action_space: spaces as large as any agent's, for the rows of an environment whose agents' spaces
         are not all known at the start.
-    action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation"; int8, one
-        element per option of the discrete actions. By default PettingZoo environments are reset once to look for a
-        mask, and other environments have none.
+    action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation". The leaf is
+        int8, with one element per option of the discrete actions. By default PettingZoo environments are reset once to
+        look for a mask, and other environments have none.
     state: whether a PettingZoo environment's state(), read after each reset and step, becomes the leaf "state" of each
-        agent's observation, with its state_space, for centralized critics; it is zeros in the rows of absent agents.
+        agent's observation, for centralized critics. The leaf's space is the environment's state_space; in the rows of
+        absent agents, the leaf is zeros.
     agent_type: whether the number of an agent's type becomes the leaf "agent_type", a Discrete. The type is the agent's
         name without a trailing "_" and number, or the str that agent_type, if it is a function, returns for the agent;
         types are numbered by first appearance in possible_agents. The leaves "state" and "agent_type" lie next to
@@ -75,7 +76,7 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
     if kind == "vectorized":
         raise SpaceError(
             f"{type(env).__name__} holds {env.num_envs} environments, and vectorized environments cannot be wrapped as "
-            "one; pass what makes it to pufferlib.make, where each of its copies becomes a row"
+            "one; pass a function that makes it to pufferlib.make, where each of its copies becomes a row"
         )
     _require_applicable(kind, env, arguments)
     if kind == "native":
@@ -148,7 +149,7 @@ def _kind(env: object) -> Literal["native", "vectorized", "gymnasium", "pettingz
         return "pettingzoo" if callable(space) else "gymnasium"
     raise SpaceError(
         f"expected a Gymnasium or PettingZoo environment or a PufferEnv, got {env!r}"
-        + ("; pass the environment, or its name, not what makes it" if callable(env) else "")
+        + ("; pass the environment or its name, not a function that makes it" if callable(env) else "")
     )
 
 

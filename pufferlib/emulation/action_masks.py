@@ -1,4 +1,4 @@
-"""Action masks: make info["action_mask"] a leaf of the observation, where policies read all their inputs."""
+"""Action masks, which move from info["action_mask"] to a leaf of the observation, the only input of policies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _sizes(space: gymnasium.Space[Any]) -> int | None:
 
 
 def masked_space(observation_space: gymnasium.Space[Any], size: int) -> spaces.Dict:
-    """Return a Dict of "observation" and "action_mask", like the observation spaces that contain masks already."""
+    """Return a Dict of "observation" and "action_mask", the usual form of observation spaces that contain masks."""
     return spaces.Dict({"observation": observation_space, ACTION_MASK: spaces.MultiBinary(size)})
 
 

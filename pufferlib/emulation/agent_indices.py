@@ -14,9 +14,9 @@ __all__ = ["AgentIndices"]
 class AgentIndices:
     """A map from the agents of one environment to their indices, which are their rows.
 
-    With ``possible_agents`` and no smaller ``max_agents``, agent i of the list always has index i. Otherwise an agent
-    takes the lowest free index when it appears, and the index of an agent that ends is free from the next step on.
-    Raises PlanError if both are None, or for a ``max_agents`` below 1.
+    With ``possible_agents``, and no ``max_agents`` below their number, agent i of the list always has index i.
+    Otherwise an agent takes the lowest free index when it appears, and the index of an agent that ends is free from the
+    next step on. Raises PlanError if both are None, or for a ``max_agents`` below 1.
     """
 
     def __init__(self, name: str, possible_agents: Sequence[AgentId] | None, max_agents: int | None) -> None:

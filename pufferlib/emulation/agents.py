@@ -53,14 +53,14 @@ class Agent:
         self.plain = self._is_plain()
 
     def _is_plain(self) -> bool:
-        """Return whether observations are packed unchanged: there is nothing to add and no full check left."""
+        """Return whether observations are packed unchanged, with no leaves to add and no full check left to do."""
         return self.settled and not (self.masked or self._extra_leaves)
 
     def observed(self, name: AgentId, observation: object, info: object) -> object:
         """Return an observation with its extra leaves, in the structure of ``observation_layout``.
 
-        Raises SpaceError for a mask of the wrong size, an observation that lacks the dict into which leaves go and,
-        while full checks are due, an observation that does not fit its space.
+        Raises SpaceError for a mask of the wrong size; for an observation that is not a dict, if leaves must be merged
+        into it; and, while full checks are due, for an observation that does not fit its space.
         """
         if self.masked:
             mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
@@ -86,7 +86,7 @@ class Agent:
 
 
 class Agents:
-    """The agents of one parallel environment, by name; each is described on first access.
+    """The Agents of one parallel environment, keyed by name; each is made on first access.
 
     bounds, action_mask, check: as for ``wrap``. keeps_spaces: whether agents have the same spaces in all episodes. If
     not, ``new_episode`` must be called at each reset, and a space is fully checked for one agent only.
@@ -114,7 +114,7 @@ class Agents:
         self._checked: set[int] | None = None if keeps_spaces else set()
 
     def new_episode(self) -> None:
-        """Forget how agents were described, because their spaces may differ in the new episode."""
+        """Discard the Agents, because agents may have other spaces in the new episode."""
         self._by_name = {}
         self._older, self._layouts = self._layouts, {}
         if self._checked is not None:
@@ -143,7 +143,10 @@ class Agents:
         )
 
     def _layout(self, space: object, size: int | None) -> Any:
-        """Return the layout of a space. size: the size of a mask to add, or None; -1 for an action space."""
+        """Return the layout of a space.
+
+        size: the size of the mask to add to an observation space, or None to add none; -1 for an action space.
+        """
         key = (id(space), size)
         entry = self._layouts.get(key) or self._older.get(key)
         if entry is None:

@@ -1,4 +1,4 @@
-"""Checks of the dicts by agent that a multi-agent environment returns: no agent is missing, and none is unknown."""
+"""Checks of the dicts, keyed by agent, that multi-agent environments return: no agent is missing or unknown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 
 
 def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
-    """Split a reset's result into observations and infos, {} if missing. Raises SpaceError unless both are mappings."""
+    """Split a reset's result into observations and infos; infos are {} if they are missing or None.
+
+    Raises SpaceError unless both are mappings.
+    """
     observations, infos = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     infos = {} if infos is None else infos
     _require_dicts((observations, infos), ("observations", "infos"), f"{name}.reset")
@@ -25,7 +28,7 @@ def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any,
 def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[AgentId] = ()) -> Any:
     """Return the five mappings that a parallel environment's step returned, with {} in place of infos that are None.
 
-    If rewards or flags are a defaultdict, or another mapping with ``__missing__``, this fills in the agents in
+    If rewards or flags are a defaultdict, or another mapping with ``__missing__``, entries are added for the agents in
     ``acted`` that are still in ``parallel.agents`` or ended in this step. Raises SpaceError unless result is a tuple or
     list of five mappings, the last of which may be None.
     """
@@ -58,8 +61,8 @@ def _require_dicts(values: Iterable[Any], names: Iterable[str], call: str) -> No
     for value, what in zip(values, names, strict=True):
         if not isinstance(value, Mapping):
             raise SpaceError(
-                f"{call} returned {what} that are no dict but a {type(value).__name__}, {value!r:.60}; return one by "
-                "agent"
+                f"{call} returned {what} that are not a dict but a {type(value).__name__}, {value!r:.60}; return one "
+                "by agent"
             )
 
 
@@ -92,8 +95,8 @@ def require_known(call: str, knows: Callable[[AgentId], bool], **dicts: Mapping[
         if foreign and what == "infos":
             foreign = [key for key in foreign if key not in COMMON and isinstance(values[key], (Mapping, type(None)))]
         if foreign:
-            hint = "; what concerns no agent alone goes under 'common'" if what == "infos" else ""
+            hint = "; put values of no single agent under 'common'" if what == "infos" else ""
             raise SpaceError(
-                f"{call} returned {what} for {', '.join(map(repr, foreign))}, which no agent is called; use the names "
-                f"in agents{hint}"
+                f"{call} returned {what} for {', '.join(map(repr, foreign))}, which no agent has as its name; use the "
+                f"names in agents{hint}"
             )

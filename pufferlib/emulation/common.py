@@ -1,4 +1,7 @@
-"""A common row format for agents with different spaces, as large as the largest, with writers and readers for each."""
+"""A common row format for agents with different spaces, with a writer and a reader for each agent.
+
+Rows are as large as the largest agent's.
+"""
 
 from __future__ import annotations
 
@@ -207,10 +210,10 @@ def clip_of(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Clip | Non
 def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Callable[[Any], Any]:
     """Return a function ``read(row)`` that converts an action row to the agent's raw action.
 
-    row: an array, or a pair of arrays if row_space is a Tuple. From a larger row an agent reads the first elements. A
-    discrete action beyond the agent's range becomes the last in it. Values for an integer Box are rounded and clipped
-    to it; values for a float Box may lie beyond its bounds. Raises SpaceError if row_space has fewer discrete or
-    continuous actions than the agent, or fewer options in one of them.
+    row: an array, or a pair of arrays if row_space is a Tuple. If the row is larger than the agent needs, its first
+    elements are read. A discrete action above the agent's range becomes the last of the range. Values for an integer
+    Box are clipped to its bounds and rounded; values for a float Box may lie beyond its bounds. Raises SpaceError if
+    row_space has fewer discrete or continuous actions than the agent, or fewer options in one of them.
     """
     flat, unpack = layout.flat_space, layout.unpack
     if flat is row_space or flat == row_space:

@@ -102,8 +102,8 @@ class ExtraLeaves:
     def take_from_info(self, info: object) -> bool:
         """Take the state from an agent's info, where a caller that plays a raw environment may put it.
 
-        Return False if the state is requested but not in the info; it is then a random sample, and the caller must zero
-        it in the row.
+        Returns False if the state was requested but is not in the info. It is then a random sample, which the caller
+        must zero in the row. Otherwise returns True.
         """
         if STATE not in self.spaces:
             return True
@@ -137,7 +137,7 @@ def agent_types(name: str, possible_agents: Sequence[AgentId] | None, agent_type
             kind = re.sub(r"_\d+$", "", agent)
         else:
             raise PlanError(
-                f"{name}: agent_type=True needs str names of agents, and {agent!r} is none; pass a function from an "
+                f"{name}: agent_type=True needs str names of agents, and {agent!r} is not one; pass a function from an "
                 "agent to the name of its type"
             )
         types[agent] = numbers.setdefault(kind, len(numbers))
@@ -149,8 +149,8 @@ def extended_space(
 ) -> spaces.Dict:
     """Return an observation space with the added leaves in front, at the same offsets for all agents.
 
-    A space with an action mask at the top gets them next to it; any other space becomes the leaf "observation".
-    mask_size: the size of an action mask to add, or None. Raises SpaceError if a leaf next to the
+    If the space has an action mask at the top, the added leaves go next to it; otherwise the space becomes the leaf
+    "observation". mask_size: the size of an action mask to add, or None. Raises SpaceError if a leaf next to the
     space's own mask already has one of the added names.
     """
     parts: dict[Any, gymnasium.Space[Any]] = {OBSERVATION: space}
@@ -171,9 +171,10 @@ def extended_space(
 def row_layout(layouts: Sequence[Layout], bounds: Mapping[str, Any], *, masks: bool) -> Layout:
     """Return the layout with which policies read the rows of agents whose extended spaces differ.
 
-    The leaves in front that are equal for all agents stay unchanged; the rest becomes "observation", a
-    ``common_observation_space``: a Box if it has one dtype, else bytes. bounds: arguments of ``observation_layout``.
-    masks: whether an action mask of equal size also stays in front.
+    The leaves "state" and "agent_type" stay in front if their spaces are equal for all agents. The remaining leaves
+    become the leaf "observation", in their ``common_observation_space``: a Box if they share a dtype, else bytes.
+    bounds: arguments of ``observation_layout``. masks: whether the action mask also stays in front, if its size is
+    equal for all agents.
     """
     extended: list[dict[Any, Any]] = [dict(layout.space.spaces) for layout in layouts]  # type: ignore[attr-defined]
     front: OrderedDict[Any, Any] = OrderedDict()

@@ -1,4 +1,4 @@
-"""Copy infos for the user, and add the episode statistics that Gymnasium's recorder would add."""
+"""Functions that copy infos for the user, and add the episode statistics that Gymnasium's recorder would add."""
 
 from __future__ import annotations
 

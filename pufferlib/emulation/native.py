@@ -178,7 +178,7 @@ class NativeRow(_Native):
         return self._hold(result, True)  # the fast path does not step absent agents
 
     def _hold(self, infos: object, acted: bool) -> bool:
-        """Hold the row of a step that returned infos; return whether the episode is over.
+        """Hold the row of a step that returned ``infos``; return whether the episode is over.
 
         acted: whether the step's action counted.
         """
@@ -236,8 +236,8 @@ class NativeRow(_Native):
 class NativeRows(_Native, HeldRows):
     """A multi-agent PufferEnv as rows, some of which may have no agent for a time.
 
-    In most steps, all agents are alive and none appears or ends. A few counts detect such a step, and the held rewards
-    are then the environment's own array: the step takes about a dozen NumPy calls, whatever the number of agents.
+    In most steps, all agents are alive and none appears or ends. A few counts detect such a step. It then takes about a
+    dozen NumPy calls, whatever the number of agents, and holds the environment's own array of rewards.
     """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:

@@ -88,16 +88,16 @@ def _equal(space: object, other: object) -> bool:
 class PettingZooRows(HeldRows):
     """A parallel or AEC environment as rows, one per index of its ``AgentIndices``.
 
-    max_agents: the most agents that are alive at once, for environments without ``possible_agents``; by default
+    max_agents: the maximum number of agents alive at once, for environments without ``possible_agents``; by default
         PettingZoo's ``max_num_agents``.
     observation_space, action_space: spaces as large as any agent's, which determine the spaces of the rows; for
         environments whose later agents' spaces are unknown at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observation; None inspects the infos of one reset.
     state, agent_type, check and the bounds: see ``wrap``.
 
-    Agents with different spaces share the row spaces that ``common`` and, with state or agent_type, ``row_layout``
-    define. ``observation_layouts`` and ``action_layouts`` have one layout per agent index; an index that no agent has
-    had yet has the layout of the rows.
+    Agents with different spaces share the row spaces that the module ``common`` and, with state or agent_type, the
+    function ``row_layout`` define. ``observation_layouts`` and ``action_layouts`` have one layout per agent index; an
+    index that no agent has had yet has the layout of the rows.
     """
 
     _rewards: Array
@@ -261,7 +261,10 @@ class PettingZooRows(HeldRows):
         self.infos = self._infos_by_agent(infos, "reset")
 
     def _forget_spaces(self) -> None:
-        """Discard the agents' spaces, so that the new episode reads them again, unless agents are fixed."""
+        """Discard the agents' spaces, so that the new episode reads them again.
+
+        With ``possible_agents``, do nothing, because the spaces stay the same.
+        """
         if not self._fixed:
             self._agents.new_episode()
             self._readers, self._writers = {}, {}  # or those of each episode's new spaces would accumulate

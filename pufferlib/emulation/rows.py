@@ -92,7 +92,7 @@ class Seating(NamedTuple):
 
 
 class FastRows(NamedTuple):
-    """The data that the compiled loop needs to step a multi-agent PufferEnv; the RowEnv shares its arrays."""
+    """The data that the compiled loop needs to step a multi-agent PufferEnv. It shares the arrays with the RowEnv."""
 
     env: object
     returns: Array  # float64

@@ -25,9 +25,9 @@ class Caller:
 
     It also accepts: a reset that returns only the observation; a step that returns four values, with a truncation
     marked by info["TimeLimit.truncated"]; a reset without the argument ``seed`` (then ``env.seed`` is called if it
-    exists) or ``options``, with one warning about each that is lost; infos that are None; flags and rewards of any
-    numeric type. Rewards that are a list are summed, and info["rewards"] keeps the list; flags that are a list are True
-    if all of them are.
+    exists) or ``options``, with one warning for each argument that is dropped; infos that are None; flags and rewards
+    of any numeric type. Rewards that are a list are summed, and info["rewards"] keeps the list; flags that are a list
+    count as True if all of them are.
 
     Observations are not copied; they may be views of the environment's live buffers.
     """
@@ -144,9 +144,9 @@ class Caller:
 def _is_observation(pair: tuple[Any, Any], space: spaces.Space[Any]) -> bool:
     """Return whether a pair that looks like (observation, info) is itself an observation, of a Tuple of two spaces.
 
-    The structure decides where it can, because a space does not contain a value that needs a cast, such as float64 to
-    float32: if the second space is a Dict, the first item of (observation, info) would itself be a pair that ends in a
-    mapping.
+    If the second space is a Dict, the observation in (observation, info) would itself be a pair that ends in a mapping.
+    If the pair's first item is not, the pair is an observation. Otherwise ``pair in space`` decides; it comes second
+    because it is False for values that need a cast, such as float64 to float32.
     """
     if not isinstance(space, spaces.Tuple) or len(space.spaces) != 2:
         return False
@@ -249,8 +249,8 @@ def _accepted_arguments(env: Any) -> set[str]:
 def own_attribute(env: object, name: str) -> Any:
     """Return an environment's attribute without running code of its class.
 
-    Return None if it is missing, or a property or method. Reading ``__dict__`` would create a dict of the attributes,
-    after which CPython 3.11 and 3.12 read them more slowly.
+    Returns None if the attribute is missing, or is a property or method. This does not read ``__dict__``, because that
+    would create a dict of the attributes, after which CPython 3.11 and 3.12 read them more slowly.
     """
     of_class = inspect.getattr_static(type(env), name, None)
     if hasattr(type(of_class), "__get__") and not inspect.ismemberdescriptor(of_class):

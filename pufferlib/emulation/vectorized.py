@@ -52,11 +52,11 @@ class VectorRows(HeldRows):
     """A vector environment as one environment with ``num_envs`` rows, one per copy.
 
     A copy's next episode starts without a reset by the caller, so the environment as a whole is never over.
-    ``autoreset_mode`` determines how: it is ``metadata["autoreset_mode"]`` or, if that is missing, same_step before
-    Gymnasium 1.0 and next_step otherwise (for EnvPool always next_step).
+    ``autoreset_mode`` determines how it starts. The mode is ``metadata["autoreset_mode"]`` or, if that is missing,
+    same_step before Gymnasium 1.0 and next_step otherwise (for EnvPool always next_step).
 
-    - next_step: the row after a copy's last one is the first of its next episode: mask False, reward 0, no flags, its
-      action ignored.
+    - next_step: after the last row of an episode, the copy's next row is the first of its next episode, with mask
+      False, reward 0 and no flags; the action is ignored.
     - same_step: the row of the last transition holds the next episode's first observation, and its info has
       ``final_info`` and, if the vector environment returns the last observation, ``final_obs`` (a flat row).
     - disabled: copies whose episodes end are reset at once, by ``reset(options={"reset_mask": …})``, with infos as in
@@ -81,7 +81,7 @@ class VectorRows(HeldRows):
         self.env = env
         self._name = type(getattr(env, "unwrapped", env)).__name__
         if hasattr(env, "agents_per_env"):
-            raise SpaceError(f"{self._name} steps environments for pufferlib; pass what makes one of them instead")
+            raise SpaceError(f"{self._name} steps environments for pufferlib; pass a function that makes one instead")
         self.num_agents = num = int(env.num_envs)
         self.multi_agent = True
         self.autoreset_mode = _autoreset_mode(env)
@@ -173,7 +173,7 @@ class VectorRows(HeldRows):
                 samples = list(iterate(self._batched, observations))
             except (TypeError, ValueError, KeyError, IndexError) as error:
                 raise SpaceError(
-                    f"{self._name} returned observations that are no batch of its space: {error}"
+                    f"{self._name} returned observations that are not a batch of its space: {error}"
                 ) from error
             for copy_index, sample in enumerate(samples):
                 try:
@@ -193,10 +193,10 @@ class VectorRows(HeldRows):
         self._starts_s[copies] = perf_counter()
 
     def _started(self, due: Array, infos: Infos) -> Array:
-        """Return a mask of the copies that ended in the last step and have started again in this one, (num_envs,) bool.
+        """Return a mask (num_envs,), bool, of the copies that ended in the last step and started again in this one.
 
-        All of them have, except with ALE's ``life_loss_info``, which flags the loss of a life although the episode
-        continues.
+        Every copy that ended has started again, except with ALE's ``life_loss_info``, which flags the loss of a life
+        although the episode continues.
         """
         self._due = None
         self._begin(due)
@@ -209,7 +209,10 @@ class VectorRows(HeldRows):
         return started
 
     def _end(self, ended: Array, infos: Infos) -> None:
-        """Add the ends of episodes to the infos; in mode disabled, also reset these copies. ended: (num_envs,) bool."""
+        """Add the ends of episodes to the infos and, in mode disabled, reset the copies whose episodes ended.
+
+        ended: (num_envs,) bool, these copies.
+        """
         common, by_copy = _split(infos)
         copies = np.flatnonzero(ended).tolist()
         if self.autoreset_mode == "next_step":
@@ -358,7 +361,10 @@ def _leaves(nested: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 
 
 def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
-    """Split a vector environment's infos into one for all copies and one per copy, by index; all values are copied."""
+    """Split a vector environment's infos into one for all copies and one per copy, by index.
+
+    The results share no arrays with the infos.
+    """
     common: Infos = {}
     by_copy: dict[int, Infos] = {}
     for key, value in infos.items():
@@ -380,7 +386,7 @@ def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
 
 
 def _picked(value: Any, index: int) -> Any:
-    """Extract one copy's part of a batched value. The result shares no array with it."""
+    """Extract one copy's part of a batched value; the two share no arrays."""
     if isinstance(value, dict):
         return {
             key: _picked(item, index)

@@ -42,7 +42,8 @@ FOLDER = Path(__file__).parent
 class Example:
     """An environment of a family, and the arguments with which ``make test-envs`` plays it.
 
-    env_kwargs: arguments of the environment, usually chosen for short episodes: some must end within 1,000 steps.
+    env_kwargs: arguments of the environment, usually chosen for short episodes, because some must end within 1,000
+    steps.
     """
 
     name: str

@@ -469,9 +469,9 @@ def test_make_vec_of_other_kinds() -> None:
     ):
         with contextlib.closing(make_vec(env, 2, vectorizer="sync", max_episode_steps=limit)) as envs:
             assert length(envs) == expected
-    with pytest.raises(PlanError, match="say the same twice"):
+    with pytest.raises(PlanError, match="set the same argument twice"):
         make_vec("CartPole-v1", vectorization_mode="sync", vectorizer="async")
-    with pytest.raises(PlanError, match="say the same twice"):
+    with pytest.raises(PlanError, match="set the same argument twice"):
         make_vec("CartPole-v1", vector_kwargs={}, vectorizer_kwargs={})
     with pytest.raises(PlanError, match="vectorization_mode='asynch' is not 'async' or 'sync'; did you mean 'async'"):
         make_vec("CartPole-v1", vectorization_mode="asynch")

@@ -374,7 +374,7 @@ def test_the_command_takes_snapshots(tmp_path, monkeypatch, capsys):
         (["."], 1, "the folder . has no policy.pt"),
         (["CartPole-v1", "--policy", "randm"], 1, "policy='randm' is not one of"),
         (["CartPole-v1", "--policy", "mpl"], 1, "did you mean 'mlp'?"),
-        (["CartPole-v1", "--policy", "random", "--episodes", "1.5"], 2, "--episodes 1.5 is no whole number; write one"),
+        (["CartPole-v1", "--policy", "random", "--episodes", "1.5"], 2, "--episodes 1.5 is not a whole number; write"),
         (["CartPole-v1", "--policy", "random", "--episodes", "0"], 1, "0 episodes of at most 30000 steps"),
         (["CartPole-v1", "--policy", "random", "--watch"], 1, "there is no terminal to watch in; --video FILE.gif"),
         (["CartPole-v1", "--policy", "random", "--video", "a.avi"], 1, "a.avi: films are written as .gif or .mp4"),

@@ -190,7 +190,7 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
         (["check", "a_game:Game", "--only", "spelling"], 1, "there is no check spelling; there are make, wraps"),
         (["check", "a_game:Game", "--env-kwargs", "7"], 1, "--env-kwargs 7 is not name=value"),
         (["train", "a_game:Game", "--policy-kwargs", "7"], 1, "--policy-kwargs 7 is not name=value"),
-        (["check", "a_game:Game", "--wrap.bounds", "{"], 1, "--wrap.bounds { is no JSON"),
+        (["check", "a_game:Game", "--wrap.bounds", "{"], 1, "--wrap.bounds { is not JSON"),
         (["check", "a_game:Game", "--num-stops", "7"], 2, "--num-steps"),
         (["bench", "a_game:Game", "--backends", "threads"], 1, "backend='threads' is not one of"),
         (["bench", "a_game:Game", "--backends"], 1, "no backend to measure; name some of serial"),
@@ -507,14 +507,14 @@ def test_doctor_looks_at_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(functions.importlib.util, "find_spec", lambda name: spec)
     names = [importlib.import_module(f"cuda_ext.{stem}").KERNEL.name for stem in functions.sources.stems()]
     others = ", ".join(name for name in names if name != "ocean/squared")
-    uncompiled = "not built as they are now, so compiled when they are used"
+    uncompiled = "not built or out of date, compiled on first use"
     assert report.built() == f"built: ocean/squared; {uncompiled}: {others}"
     monkeypatch.setattr(report.sources, "digest", lambda kernel: "another")
     assert report.built() == f"{uncompiled}: {', '.join(names)}"
     spec.origin = str(tmp_path / "nothing.so")
-    assert report.built().startswith("built, but what was built cannot be loaded: ")
+    assert report.built().startswith("built, but the library cannot be loaded: ")
     spec.origin = None
-    assert report.built() == f"none is built, so compiled when they are used: {', '.join(names)}"
+    assert report.built() == f"none is built; these are compiled on first use: {', '.join(names)}"
     monkeypatch.setattr(report.metadata, "version", lambda name: "13.6.0")
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert report.device().startswith("cupy-cuda13x 13.6.0 sees no device: import of cupy halted")
@@ -657,7 +657,7 @@ def test_whole_numbers_may_be_written_as_people_do() -> None:
     assert written("--steps", "-3", "--unknown", "1e5") == ["--steps", "-3", "--unknown", "1e5"]
     for word in ("1.5", "1e-3", "100k", "1e", "1.23e1", "many", ""):
         for words in (("--steps", word), (f"--steps={word}",), ("--wrap.max-length", word)):
-            with pytest.raises(PlanError, match=rf"{words[0].partition('=')[0]} {re.escape(word)} is no whole number"):
+            with pytest.raises(PlanError, match=rf"{words[0].partition('=')[0]} {re.escape(word)} is not a whole num"):
                 written(*words)
 
 
@@ -674,7 +674,7 @@ def test_steps_of_a_training_may_be_written_as_people_do(
     assert main(["train", "ocean/bandit", "--config", "my.toml", *settings]) == 0
     assert main(["train", "ocean/bandit", "--total-steps", "100k", *settings]) == 2
     output = capsys.readouterr().err
-    assert output == "puffer train: --total-steps 100k is no whole number; write one as 100000, 100_000 or 1e5\n"
+    assert output == "puffer train: --total-steps 100k is not a whole number; write one as 100000, 100_000 or 1e5\n"
 
 
 def test_check_holds_a_kernel_against_its_reference(capsys: pytest.CaptureFixture[str]) -> None:

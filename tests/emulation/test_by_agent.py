@@ -43,8 +43,8 @@ for _what in NAMES[1:]:
         outcome[what] = 1.0
 
     FAULTS[f"{_what} renamed"] = rename, "agent0"
-    FAULTS[f"{_what} of nobody"] = add, f"Pair.step returned {_what} for 'nobody', which no agent is called"
-    FAULTS[f"{_what} no dict"] = number, f"Pair.step returned {_what} that are no dict but a float, 1.0"
+    FAULTS[f"{_what} of nobody"] = add, f"Pair.step returned {_what} for 'nobody', which no agent has as its name"
+    FAULTS[f"{_what} no dict"] = number, f"Pair.step returned {_what} that are not a dict but a float, 1.0"
     if _what != "infos":
 
         def drop(outcome: dict[str, Any], what: str = _what) -> None:
@@ -53,7 +53,7 @@ for _what in NAMES[1:]:
         FAULTS[f"{_what} missing"] = drop, f"gave no {_what[:-1]} for agent 'agent_1', which acted"
 
 
-@fault("Pair.step returned observations that are no dict but a ndarray")
+@fault("Pair.step returned observations that are not a dict but a ndarray")
 def observations_no_dict(outcome: dict[str, Any]) -> None:
     outcome["observations"] = np.zeros((2, 1), np.float32)
 
@@ -153,9 +153,9 @@ def test_a_reset_returns_dicts() -> None:
             return self.returned
 
     for returned, says in (
-        ((3.0, {}), "Wrong.reset returned observations that are no dict but a float"),
-        (np.zeros(2), "Wrong.reset returned observations that are no dict but a ndarray"),
-        (({}, 3.0), "Wrong.reset returned infos that are no dict but a float"),
+        ((3.0, {}), "Wrong.reset returned observations that are not a dict but a float"),
+        (np.zeros(2), "Wrong.reset returned observations that are not a dict but a ndarray"),
+        (({}, 3.0), "Wrong.reset returned infos that are not a dict but a float"),
         (({agent: np.zeros(1, np.float32) for agent in Pair.possible_agents}, {"nobody": {}}), "'nobody'"),
     ):
         for wrapper in (wrap, emulate):

@@ -201,7 +201,7 @@ def test_what_is_no_env_is_refused(thing: Any) -> None:
     for wrapper in (wrap, emulate):
         with pytest.raises(SpaceError, match="expected a Gymnasium or PettingZoo environment or a PufferEnv") as caught:
             wrapper(thing)
-        assert ("not what makes it" in str(caught.value)) == callable(thing)
+        assert ("not a function that makes it" in str(caught.value)) == callable(thing)
 
 
 def test_a_vectorized_env_is_refused() -> None:

@@ -386,7 +386,7 @@ def test_agents_without_names_or_out_of_nowhere_are_refused() -> None:
             self.spaces = {3: (LINE, D2)}
             self.possible_agents = [3]
 
-    with pytest.raises(PlanError, match="3 is none; pass a function from an agent to the name of its type"):
+    with pytest.raises(PlanError, match="3 is not one; pass a function from an agent to the name of its type"):
         emulate(Numbers(), agent_type=True)
 
     class Stranger(Diverse):

@@ -532,13 +532,13 @@ if HAS_MODES:
 
 
 def test_a_vector_environment_cannot_be_wrapped_as_one() -> None:
-    with pytest.raises(SpaceError, match="Copies holds 4 environments, and vectorized .* pass what makes it to puffer"):
+    with pytest.raises(SpaceError, match="Copies holds 4 environments, and vectorized .* that makes it to pufferlib"):
         wrap(Copies())
     with pytest.raises(PlanError, match="Copies is vectorized, with a row for each of its copies: action_mask, max_ag"):
         emulate(Copies(), max_agents=3, action_mask=True)
     with pytest.raises(SpaceError, match="expected a Gymnasium or PettingZoo environment"):
         emulate(Copies)
-    with pufferlib.make(Recorded, num_envs=2) as vec, pytest.raises(SpaceError, match="pass what makes one of them"):
+    with pufferlib.make(Recorded, num_envs=2) as vec, pytest.raises(SpaceError, match="pass a function that makes one"):
         emulate(vec)
 
 
