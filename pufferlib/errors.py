@@ -118,7 +118,7 @@ def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., st
     """Return an error about arguments of ``wrap`` whose message can be rewritten for callers of ``make``.
 
     kind: the error class. text: a function of (written, within) that returns the message. ``written(max_length="…")``
-    formats an argument as the caller would write it; ``within`` is text that follows an argument's bare name.
+    formats an argument as the caller would write it; ``within`` is the text to put after an argument's bare name.
     """
 
     def to_wrap(**values: str) -> str:

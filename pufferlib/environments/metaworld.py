@@ -19,7 +19,7 @@ FAMILY = Family(
 
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that seeds a task's goals at each seeded reset; Meta-World has a separate method for that."""
+    """A wrapper whose seeded resets also seed the choice of goals, for which Meta-World has a separate method."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:

@@ -1,4 +1,4 @@
-"""Write the leaves of samples into the views of rows."""
+"""Writers, which write the leaves of samples into the views of rows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of fi
 
 
 class Writer:
-    """A careful writer, which writes every sample that fits, and raises errors that explain why others do not.
+    """A careful writer: it writes every sample that fits its space, and raises errors that explain why others do not.
 
-    ``compile_writer`` makes a fast one. strict: whether to also check values, and raise SpaceError for those outside
+    ``compile_writer`` makes a fast writer. strict: whether to also check values, and raise SpaceError for those outside
     their space. lenient: whether to only warn about values outside a Box or Text, which can still be stored (rounding
     errors often move observations out of their bounds), and about shapes that differ only by axes of length 1.
     """
@@ -80,11 +80,11 @@ class Writer:
             self.write(node.inner, node.codec.pack(node.space, sample), views)
 
     def fit(self, leaf: Fixed, sample: Any, count: int | None = None) -> Array:
-        """Return a sample (or ``count`` stacked samples) as an array of the leaf's dtype and shape.
+        """Return a sample as an array of the leaf's dtype and shape, or ``count`` stacked samples as (count, *shape).
 
         The dtype is cast if NumPy's same_kind rule allows it, or if the numbers are Python integers; integers must fit
         the new dtype. If lenient, a shape that differs only by axes of length 1 is reshaped. Raises SpaceError for all
-        other samples.
+        other samples and, if strict, for values outside the space, as the class describes.
         """
         shape = leaf.shape if count is None else (count, *leaf.shape)
         try:
@@ -142,7 +142,7 @@ class Writer:
         self.warn("range", f"{message}; it is passed on as it is")
 
     def warn(self, kind: str, message: str) -> None:
-        """Issue a warning, once per kind for all leaves of a layout."""
+        """Issue a warning, unless one of this kind has already been issued for the layout."""
         if kind not in self.warned:
             self.warned.add(kind)
             warnings.warn(f"{self.whose}{message}", stacklevel=2)
@@ -186,9 +186,9 @@ class Writer:
         length[...] = count
 
     def write_alike(self, element: Node, sample: Any, data: Views, count: int) -> bool:
-        """Write all elements at once if they are arrays of the leaf's shape and dtype; return whether this was done.
+        """Write all elements at once if each is an array of exactly the leaf's shape and dtype; return whether it did.
 
-        Strict writers check each element instead.
+        A strict writer never does so, because it has to check each element.
         """
         if not isinstance(element, Fixed) or self.strict or not count:
             return False
@@ -264,7 +264,7 @@ class Writer:
 def fills(actual: tuple[int, ...], shape: tuple[int, ...], count: int | None = None) -> bool:
     """Return whether two shapes are equal or differ only by axes of length 1.
 
-    count: the required length of an additional first axis of ``actual``, if it has one.
+    count: if given, ``actual`` must have an additional first axis, of this length.
     """
     if count is not None:
         if actual[:1] != (count,):

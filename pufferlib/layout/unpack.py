@@ -1,4 +1,4 @@
-"""Convert rows to views of their leaves, views to samples, and flat actions to an environment's actions."""
+"""Conversions of rows to views of their leaves, of views to samples, and of flat actions to environments' actions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Finish = Callable[[Fixed, Array], Any]
 
 
 def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
-    """Return a copy of the sample in the views of a node's leaves.
+    """Return a copy of the sample that the views of a node's leaves hold.
 
     finish: a function of (leaf, view) that converts a view of one value, or of a batch of values, to the type of the
     leaf's samples. Raises SpaceError for a stored length, index or character out of range.
@@ -214,10 +214,11 @@ class ActionPart:
 
 
 def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
-    """Return a compiled ``unpack(discrete, box)``, which returns the action in a row's components.
+    """Return a compiled function ``unpack(discrete, box)``, which converts the components of a row to an action.
 
-    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack it. ``unpack`` is
-    compiled because, like the writer, it runs at every step. The action's leaves may be views of one new array.
+    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. A component that rows lack is None. The
+    action's leaves may be views of one new array. ``unpack`` is compiled because, like the writer, it runs at every
+    step.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
     scope.update(START=start, FLOAT32=np.float32)
