@@ -173,8 +173,8 @@ def separate(observation_layout: Layout, policies: Sequence[nn.Module]) -> Separ
     for number, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise SpaceError(
-                f"the policies of all types need states of the same shape, because these are stored together; the "
-                f"policy of type 0 has {_shapes_text(shapes[0])}, that of type {number} has {_shapes_text(shape)}"
+                f"policies of separate types need states of the same shape, because all rows are stored together; "
+                f"that of type 0 has {_shapes_text(shapes[0])}, that of type {number} has {_shapes_text(shape)}"
             )
     kind = Separate if shapes[0] is None else RecurrentSeparate
     return kind(observation_layout, policies)

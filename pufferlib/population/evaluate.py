@@ -1,4 +1,4 @@
-"""Evaluator: fills the cells of a payoff table by playing episodes in VecEnvs, where they may finish in any order."""
+"""Evaluator: fills the cells of a payoff table by playing episodes in VecEnvs; episodes may finish in any order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROUND_TASKS = 8  # planned together from the intervals, although one may be enou
 
 
 class Lot(NamedTuple):
-    """A number of episodes of one cell that are counted together. batch_id: an id that is unique in the cell."""
+    """A number of episodes of one cell that are counted together. batch_id: an id that is unique within the cell."""
 
     matchup: Matchup
     batch_id: str
@@ -74,11 +74,14 @@ class Evaluator:
         seed: int | None = None,
     ) -> None:
         if min_episodes < 1 or task_episodes < 1 or (max_episodes or min_episodes) < min_episodes:
-            raise PlanError(f"{min_episodes=}, {max_episodes=}, {task_episodes=}: at least 1, and in this order")
+            raise PlanError(
+                f"{min_episodes=}, {max_episodes=}, {task_episodes=}: use at least 1, and max_episodes of at least "
+                "min_episodes"
+            )
         if half_width is not None and max_episodes is None:
-            raise PlanError("half_width needs max_episodes, for a cell may never be so sure")
+            raise PlanError("half_width needs max_episodes, because a cell's interval may never become that narrow")
         if isinstance(vec, Coordinator) and vec.pool is not pool:
-            raise PlanError("the coordinator's workers play the policies of another pool; give both the same one")
+            raise PlanError("the coordinator's workers play the policies of another pool; pass the same pool to both")
         self._vec, self._pool, self._seats, self._greedy = vec, pool, seats, greedy
         self._min, self._max, self._half_width = min_episodes, max_episodes or min_episodes, half_width
         self._confidence = confidence
@@ -151,7 +154,7 @@ class Evaluator:
             pass
 
     def _next(self, table: PayoffTable, planned: Counter[Matchup], weights: Array | None) -> Lot | None:
-        """Plan episodes for the cell that needs them most, or return None if no cell does."""
+        """Plan and return episodes of the cell that needs them most; return None if no cell needs any."""
         lot = self._next_few(table, planned)
         if lot is not None or self._half_width is None:
             return lot
@@ -168,7 +171,7 @@ class Evaluator:
         return self._plan(table, planned, cell, self._max - int(counts[cell]))
 
     def _next_few(self, table: PayoffTable, planned: Counter[Matchup]) -> Lot | None:
-        """Plan episodes for the first cell that has fewer than the minimum, or return None if there is none."""
+        """Plan and return episodes of the first cell with fewer than the minimum; return None if no cell has fewer."""
         counts = table.counts + _by_cell(table, planned)
         # A single episode has no interval.
         fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))
@@ -262,7 +265,7 @@ class _Schedule:
         self._by_block: dict[int, _OpenLot | None] = {}  # by block of environments
 
     def is_over(self) -> bool:
-        """Return whether no lot is open and no other lot is needed; open the next one if it is needed."""
+        """Return whether the evaluation is over. If no lot is open but one is needed, open it and return False."""
         if not self._num_open and (lot := self._open()) is not None:
             self._retries.append(lot)
         return not self._num_open
