@@ -96,9 +96,9 @@ def compiled(functions: Functions) -> Compiled:
 class Functional(gymnasium.Env[Any, Any]):
     """A Gymnasium environment that calls compiled JAX functions and keeps its state in JAX arrays.
 
-    Observations are NumPy arrays, or dicts of them; infos hold Python numbers or NumPy arrays. All randomness,
-    including that of later episodes, derives from the seed of ``reset``. A deep copy is independent and cheap, because
-    it shares the compiled functions.
+    Observations are NumPy arrays or integers, or dicts of these; infos hold Python numbers or NumPy arrays. All
+    randomness, including that of later episodes, derives from the seed of ``reset``. A deep copy is independent and
+    cheap, because it shares the compiled functions.
 
     functions: reset and step. params: the last argument of both. last_infos: whether infos are returned only at an
     episode's end. picture: a function that returns the image of a state, uint8, for the render mode "rgb_array"; None
@@ -155,14 +155,14 @@ class Functional(gymnasium.Env[Any, Any]):
 
 
 def _fitted(space: spaces.Space[Any], value: Any) -> Any:
-    """Convert an observation to its space's form: a dict for a Dict, an integer for a Discrete, else an array."""
+    """Return an observation in its space's form: a dict for a Dict, an integer for a Discrete, else an array."""
     if isinstance(space, spaces.Dict):
         return {key: _fitted(part, value[key]) for key, part in space.spaces.items()}
     return np.int64(value) if isinstance(space, spaces.Discrete) else np.asarray(value, space.dtype)
 
 
 def _plain(value: Any) -> Any:
-    """Convert the scalars in infos to Python numbers."""
+    """Return infos with all scalars converted to Python numbers."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     return value if np.ndim(value) else np.asarray(value).item()

@@ -30,6 +30,6 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 def env_creator(name: str = FAMILY.examples[0].name, *, seed: int = 0, **kwargs: object) -> GymnasiumEnv:
     """Make an environment with fifty possible goals.
 
-    seed: determines these goals; by default all environments have the same ones.
+    seed: determines these goals; by default, all environments have the same goals.
     """
     return Seeded(from_gymnasium(FAMILY, name, seed=seed, **kwargs))

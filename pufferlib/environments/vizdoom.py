@@ -39,7 +39,7 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Gymnas
     and notifications are available only in "Vizdoom…".
 
     game_variables: in "doom/…", whether an observation is a dict of "screen", the image, and "gamevariables", float32:
-    the scenario's numbers, such as health and ammunition. Has no effect in a scenario without such numbers. kwargs:
+    the scenario's numbers, such as health and ammunition. It has no effect in a scenario without such numbers. kwargs:
     arguments of ViZDoom; "frame_skip" and "screen_resolution" change the number of frames and the image's size.
     """
     # Otherwise all instances in a folder share a settings file there, and start with what others left in it.

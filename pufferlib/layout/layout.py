@@ -431,9 +431,10 @@ class ActionLayout(_Base):
     decode = unpack
 
     def unpack_checked(self, row: Any, whose: str = "") -> Any:
-        """Check the values of a row, or of anything that ``np.asarray`` converts to a row, and unpack it.
+        """Check a row's values and return its action.
 
-        Raises SpaceError like ``unpack`` and ActionError like ``refuse``. whose: as in ``refuse``.
+        row: a flat row, or anything that ``np.asarray`` converts to one. whose: as in ``refuse``. Raises the errors of
+        ``unpack`` and ``refuse``.
         """
         checks = self._checks
         action = NotImplemented if checks is None else self.unpacker.unpack_fit(row, checks)
@@ -500,7 +501,7 @@ class ActionLayout(_Base):
 
 
 def _below(index: int, path: Any) -> Any:
-    """Prepend the index of a Tuple's element to a path from ``bounds``."""
+    """Return a path from ``bounds`` with the index of a Tuple's element in front."""
     if isinstance(path, tuple):
         return (index, *path)
     return f"{index}.{path}" if path != name_of(()) else str(index)

@@ -1,4 +1,4 @@
-"""Writers, which write the leaves of samples into the views of rows."""
+"""Writers, which copy the leaves of samples into the views of rows."""
 
 from __future__ import annotations
 
@@ -186,9 +186,9 @@ class Writer:
         length[...] = count
 
     def write_alike(self, element: Node, sample: Any, data: Views, count: int) -> bool:
-        """Write all elements at once if each is an array of exactly the leaf's shape and dtype; return whether it did.
+        """Write all elements at once if each is an array of exactly the element's shape and dtype.
 
-        A strict writer never does so, because it has to check each element.
+        Returns whether they were written. A strict writer never writes them at once, because it has to check each.
         """
         if not isinstance(element, Fixed) or self.strict or not count:
             return False
@@ -304,7 +304,7 @@ def _require_room(path: Path, what: str, size: int, units: str, most: int, bound
 
 
 def describe(sample: Any) -> str:
-    """Describe a sample briefly, for error messages."""
+    """Return a brief description of a sample, for error messages."""
     try:
         if hasattr(sample, "dtype") and hasattr(sample, "shape"):
             return f"{sample.dtype} of shape {tuple(sample.shape)}"
@@ -355,7 +355,7 @@ def stack_length(node: Node, sample: Any) -> int:
 
 
 def parts(node: Record, views: Sequence[Any]) -> list[Sequence[Any]]:
-    """Group the views of a node's leaves by child."""
+    """Return the views of a node's leaves, grouped by child."""
     result, start = [], 0
     for child in node.children:
         result.append(views[start : start + child.num_leaves])
@@ -364,7 +364,7 @@ def parts(node: Record, views: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], None]:
-    """Compile a tree's fast writer: straight-line code that is equivalent to the careful writer.
+    """Return a tree's fast writer, ``pack_into(sample, views)``: straight-line code, equivalent to the careful writer.
 
     Walking the tree would take six times as long (a Dict of 12 leaves: 15 µs against 2.4 µs). All checks come first
     (all shapes in one comparison, all dtypes in another), and unusual samples go to the careful writer. num_clears: the

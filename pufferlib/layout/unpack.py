@@ -107,7 +107,7 @@ def _read_graph(node: Graph, views: Sequence[Any], finish: Finish) -> Any:
 
 
 def nest(node: Node, views: Sequence[Any]) -> Any:
-    """Nest the views of a node's leaves like the space, with variable-length parts in padded form."""
+    """Return the views of a node's leaves, nested like the space; variable-length parts stay padded."""
     if isinstance(node, Fixed):
         return views[0]
     values, start = {}, 0
@@ -166,12 +166,12 @@ def sampled(leaf: Fixed, view: Any) -> Any:
 
 
 def acted(leaf: Fixed, view: Any) -> Any:
-    """Copy a leaf of an action like ``sampled``, except that a Discrete becomes the int that environments expect."""
+    """Return a copy like ``sampled``, except that a single Discrete value becomes the int that environments expect."""
     return int(view) if isinstance(leaf.space, spaces.Discrete) and view.ndim == 0 else sampled(leaf, view)
 
 
 class ActionPart:
-    """A leaf of a flat action: its slice of a component, and the conversion back to its dtype.
+    """A leaf of a flat action: its slice of a component, and the conversion back to the leaf's dtype.
 
     Raises SpaceError for an integer Box whose bounds exceed 2**24, because float32 cannot hold all its values.
     """

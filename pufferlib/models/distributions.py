@@ -94,7 +94,7 @@ class Decisions:
 
 
 class Distribution:
-    """A distribution of independent parts: categorical for discrete parts, normal for continuous ones."""
+    """A distribution of actions whose parts are independent: categorical if discrete, normal if continuous."""
 
     def __init__(self, logits: Sequence[Tensor], mean: Tensor, std: Tensor) -> None:
         self.log_probs = [part.log_softmax(1) for part in logits]  # each (rows, n)
@@ -120,7 +120,7 @@ class Distribution:
 
     @renamed_arguments(choices="discrete_actions", aims="continuous_actions")
     def log_prob(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Tensor:
-        """Return the log-probability of actions, (rows,): the sum over their parts."""
+        """Return the log-probability of each row's action, (rows,): the sum over its parts."""
         terms = [
             part.gather(1, chosen.unsqueeze(1)).squeeze(1)
             for part, chosen in zip(self.log_probs, discrete_actions.unbind(1), strict=True)

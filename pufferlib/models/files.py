@@ -129,9 +129,9 @@ def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = 
     """Read a policy file, or the one in a run's folder. Raises CheckpointError if it is missing, incomplete or invalid.
 
     A file contains no code but may refer to some, because environment and policy may be given as module:name. As the
-    caller will import and call that code, CheckpointError is also raised unless the code belongs to pufferlib, is in
-    the current folder, or ``trust`` is True. env: an environment that the caller uses instead of the file's; the name
-    in the file is then not checked.
+    caller will import and call that code, CheckpointError is also raised unless the code belongs to pufferlib or is in
+    the current folder, or ``trust`` is True. env: an environment that the caller uses instead of the file's; the
+    environment's name in the file is then not checked.
     """
     if Path(path).is_dir():
         path = Path(path) / POLICY_FILE
@@ -203,10 +203,11 @@ def load_policy(
 ) -> Player:
     """Load the policy in a file, or in a run's folder, as a Player.
 
-    env: a raw environment like the one in training, which the caller has to close; or a callable or name that creates
-    one. By default, the file's environment is created. greedy, seed: as for ``BatchPlayer``. trust: as for
-    ``read_policy``. Raises CheckpointError for an invalid file, for weights that do not fit env, and if neither the
-    caller nor the file provides an environment; also raises the errors of ``Actor`` and of creating the environment.
+    env: a raw environment like the one in training, or a callable or name that creates one; by default, the file's
+    environment is created. The Player closes an environment that was created here; the caller has to close one that was
+    passed. greedy, seed: as for ``BatchPlayer``. trust: as for ``read_policy``. Raises CheckpointError for an invalid
+    file, for weights that do not fit env, and if neither the caller nor the file provides an environment; also raises
+    the errors of ``Actor`` and of creating the environment.
     """
     saved = read_policy(path, env=env, trust=trust)
     origin = saved.origin

@@ -138,10 +138,11 @@ class Actor:
             raise SpaceError(f"{name} returned values {wrong}; they have to be {(num_rows,)}: values.squeeze(1)")
 
     def unroll(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Distribution, Tensor]:
-        """Return the distribution and the values for many steps, the same as successive calls, with steps * rows rows.
+        """Return the distribution and the values for many steps, equal to those of successive calls.
 
-        observations: (steps, rows, *seen_layout.shape). state: the state before the first step. starts: bool (steps,
-        rows), True where an episode begins, which resets the state. Only for policies with a state.
+        Both have steps * rows rows. Only for policies with a state. observations: (steps, rows, *seen_layout.shape).
+        state: the state before the first step. starts: bool (steps, rows), True where an episode begins, which resets
+        the state.
         """
         mask = self.mask(observations.flatten(0, 1))
         at_once = getattr(self.policy, "unroll", None)
@@ -205,7 +206,7 @@ class BatchPlayer:
         greedy: bool = False,
         seed: int | None = None,
     ) -> None:
-        """Prepare to play num_agents agents. agents_per_env: the number per environment; by default, num_agents.
+        """Prepare to play ``num_agents`` agents, ``agents_per_env`` in each environment; by default, all in one.
 
         Raises SpaceError if the policy depends on agents' indices and was made for another number of agents.
         """

@@ -1,4 +1,4 @@
-"""Creation of policies by name, and readers of action masks in observations."""
+"""Functions that create policies by name, and that read action masks from observations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Multi-agent policies: a critic that sees the environment's state, and separate policies per agent type or team.
 
 ``Central`` and ``Separate`` read the leaves that ``wrap(state=True)`` and ``wrap(agent_type=True)`` add to
-observations, so they are trained, saved and played like any other policy. ``Teams`` uses the agents' indices, for
-environments whose rows cannot have extra leaves, such as kernels.
+observations, so they are trained, saved and played like any other policy. ``Teams`` uses the agents' indices instead,
+for environments, such as kernels, whose rows cannot have extra leaves.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Central(ActorCritic):
     """An actor-critic whose critic sees the whole observation, and whose actor sees all of it except the part "state".
 
     The critic thus learns from information that agents do not have, while each agent still acts on its own observation.
-    Both have two tanh layers, as in ``MLP``, which also explains the arguments. Raises SpaceError if there is no
-    "state" at the top of the observation.
+    Both have two tanh layers. hidden_size, normalize: as for ``MLP``. Raises SpaceError if there is no "state" at the
+    top of the observation.
 
     Source: Lowe et al., arXiv:1706.02275; with PPO, Yu et al., arXiv:2103.01955.
     """

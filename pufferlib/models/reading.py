@@ -81,7 +81,7 @@ class Frames:
 
 
 class Images(nn.Module):
-    """A reader that converts a layout's image leaves to images, and its other leaves to numbers.
+    """A reader that converts a layout's image leaves to float32 images, and its other leaves to numbers.
 
     Images of the same height and width are joined into one with more channels, like a stack of frames. normalize: as
     for ``Features``, for the numbers. shapes: the shapes of the joined images, each (channels, height, width).

@@ -58,7 +58,7 @@ class RunningNorm(nn.Module):
 
 @torch.no_grad()
 def observe(policy: nn.Module, observations: Tensor) -> None:
-    """Update all running statistics of a policy with these flat rows; do nothing if it has none."""
+    """Update all running statistics of a policy with flat rows of observations; do nothing if it has no statistics."""
     norms = [module for module in policy.modules() if isinstance(module, RunningNorm)]
     if not norms or not len(observations):
         return

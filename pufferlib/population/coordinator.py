@@ -33,7 +33,7 @@ class Coordinator:
         the number of Ray actors; with 0, this process is the only worker, and Ray is not needed.
     max_retries: how often a lost task is run again; if it is then lost once more, WorkerError is raised.
     task_timeout: the time in seconds after which a task counts as lost, since a hanging task never ends; by default, no
-        limit. The task's actor is then killed; without actors, the thread in which the task runs is abandoned.
+        limit. The actor of such a task is killed; without actors, the thread in which the task runs is abandoned.
     torch_threads: the number of torch's threads during a task; with the same number, a task has the same result on all
         machines of the same kind.
     address, resources, placement: arguments of the backend "ray", for the actors. start_timeout: the time in seconds

@@ -26,7 +26,7 @@ __all__ = ["Evaluator", "Lot", "play_lots"]
 
 Array = np.ndarray[Any, Any]
 
-FILL = 4  # episodes of a task per environment, as environments that finish early wait at the end of each task
+FILL = 4  # episodes per environment in a task: several, as environments that finish early wait for the task's end
 ROUND_TASKS = 8  # planned together from the intervals, although one may be enough
 
 
@@ -44,9 +44,10 @@ class Evaluator:
     First, each cell gets ``min_episodes``. Then, if ``half_width`` is passed, the cell with the widest confidence
     interval gets more, until no cell with fewer than ``max_episodes`` has an interval whose half width exceeds
     ``half_width``.
+
     The episodes to count are chosen when they start, and each of them is awaited: stopping after a number of finished
-    episodes would favour short ones. Blocks of adjacent environments play the same cell, so that each policy has
-    adjacent rows in a batch, and little has to be gathered.
+    episodes would favour short ones. Blocks of adjacent environments play the same cell, so that the rows of each
+    policy are mostly adjacent in a batch, and few have to be gathered.
 
     vec: a VecEnv, which each call resets; or a coordinator with the same pool, whose workers play a few cells at a
         time. With a coordinator, the results depend on ``seed`` and the table, but not on the number of workers or

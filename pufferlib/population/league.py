@@ -85,8 +85,8 @@ class League:
 
     An iteration is yielded once all of it is on disk. Whatever ends the program, ``League.resume(folder)`` continues
     the league. The results are the same as without the interruption if the oracle and the payoffs are deterministic.
-    The exact oracle and its payoffs always are; payoffs sampled with the backend "serial" or "multiprocessing" are if
-    the environments are.
+    The exact oracle and its payoffs always are; payoffs that are sampled with the backend "serial" or "multiprocessing"
+    are deterministic if the environments are.
 
     settings, folder, pool, table, seats: the league's settings, folder, policies, payoffs and seats. rows: the lines of
     metrics.jsonl, one dict per iteration. state: the content of state.json, or None for a new league. trust: see

@@ -90,13 +90,16 @@ def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None =
 
 
 def hard(win_rates: Array) -> Array:
-    """Return (1 - x)² for win rates x, which favours opponents to which the learner loses. See ``Prioritized``."""
+    """Return the weights (1 - x)² for win rates x. They favour opponents to which the learner loses.
+
+    See ``Prioritized``.
+    """
     weights: Array = (1 - win_rates) ** 2
     return weights
 
 
 def even(win_rates: Array) -> Array:
-    """Return x (1 - x) for win rates x, which favours opponents of equal strength. See ``Prioritized``."""
+    """Return the weights x (1 - x) for win rates x. They favour opponents of equal strength. See ``Prioritized``."""
     weights: Array = win_rates * (1 - win_rates)
     return weights
 

@@ -132,7 +132,7 @@ class ExactOracle(Oracle, ImprovingOracle):
         return self.form.nash_conv(self.plans(mixture))
 
     def plans(self, mixture: Mixture) -> list[Array]:
-        """Return a plan per player, equivalent to drawing the player's policy from the mixture in each episode."""
+        """Return a plan per player, equivalent to drawing a policy from the player's marginal in each episode."""
         return [
             sum((share * self._plan(seat, policy) for policy, share in mixture.support(seat).items()), np.zeros(1))
             for seat in range(self.form.num_players)

@@ -24,7 +24,7 @@ FORMAT = "pufferlib payoff table 2"
 
 
 class PayoffTable:
-    """A table with a cell for each combination of policies, one per seat, which holds statistics of their episodes.
+    """A table of the returns of episodes, with a cell for each combination of policies, one policy per seat.
 
     populations: policy ids, one list per seat; ``add`` extends them, and new cells are empty. means: (num_seats, n_0,
     n_1, …) float64, NaN in empty cells. counts: (n_0, n_1, …) int64, the numbers of episodes. wins: (num_seats,
@@ -106,7 +106,10 @@ class PayoffTable:
         return tuple(ids[index] for ids, index in zip(self.populations, cell, strict=True))
 
     def missing(self, min_episodes: int = 1) -> list[Matchup]:
-        """Return the matchups whose cells are not exact and have fewer than ``min_episodes``, in the table's order."""
+        """Return the matchups whose cells are not exact and have fewer than ``min_episodes`` episodes.
+
+        They are in the table's order.
+        """
         return [self.matchup(cell) for cell in np.argwhere(~self.exact & (self.counts < min_episodes)).tolist()]
 
     def update(self, matchup: Matchup, batch_id: str, returns: Any) -> bool:
@@ -187,7 +190,7 @@ class PayoffTable:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PayoffTable:
-        """Read a table that ``save`` wrote. Raises CheckpointError if the file is missing, damaged or no table."""
+        """Read a table that ``save`` wrote. Raises CheckpointError if the file is missing, damaged or not a table."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 header = json.loads(str(arrays["told"]))

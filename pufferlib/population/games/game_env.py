@@ -133,5 +133,5 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
 @lru_cache(maxsize=8)
 def _form_of(name: str) -> SequenceForm:
-    """Return a game's sequence form, cached per process: computing Leduc poker's takes 50 ms."""
+    """Return a game's sequence form, cached per process, because computing that of Leduc poker takes 50 ms."""
     return SequenceForm(load_game(name))

@@ -28,7 +28,7 @@ NOT_LEGAL = -1
 MAX_NODES = 1_000_000  # of a tree: up to half a minute and some hundred megabytes
 PROBES = 64
 # The estimate from one random line of play is unbiased, so by Markov's inequality it exceeds the true size by this
-# factor in at most one line in four; a tree is refused if more than half of the probes exceed the limit by it.
+# factor in at most one line in four; a tree is refused if more than half of the probes exceed the limit by this factor.
 MARGIN = 4
 
 
@@ -170,8 +170,8 @@ class SequenceForm:
     def wins(self, plans: Sequence[Array]) -> Array:
         """Return the probability that one player gets more than another, for all pairs and all combinations of plans.
 
-        A draw counts as half. The shape is (num_players, num_players, n_0, n_1, …), with the player who gets more
-        first. plans: as for ``payoffs``, which has the same limit of 8 players.
+        A draw counts as half. The shape is (num_players, num_players, n_0, n_1, …); the first index is that of the
+        player who gets more. plans: as for ``payoffs``, which has the same limit of 8 players.
         """
         first, second = np.triu_indices(self.num_players, 1)
         wins_by_pair = pairwise_wins(self._returns.T)[:, first, second].T * self._chances  # (pairs, leaves)
