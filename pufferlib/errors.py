@@ -10,7 +10,7 @@ PufferError
 ├── PopulationError (RuntimeError)  more agents than rows, or an agent that reappears or has no known type
 ├── RegistryError (LookupError)     a name or object from which no environment can be created
 ├── RecordingError (ValueError)     a file is not a recording, or cannot be read here
-├── CheckpointError (ValueError)    a file holds no policy, or one that cannot be loaded
+├── CheckpointError (ValueError)    a saved policy, training run or league is missing or cannot be loaded
 ├── KernelError (RuntimeError)      a kernel cannot be compiled, or does not match its schema or its reference
 ├── MissingExtra (ImportError)      an optional package is not installed
 ├── PlatformError (OSError)         the platform cannot provide what pufferlib needs
@@ -80,7 +80,7 @@ class RecvTimeout(PufferError, TimeoutError):
 
 
 class PopulationError(PufferError, RuntimeError):
-    """Raised if more agents are alive than there are rows, an agent reappears after its end, or its type is unknown."""
+    """Raised if more agents are alive than there are rows, a dead agent reappears, or an agent's type is unknown."""
 
 
 class RegistryError(PufferError, LookupError):
@@ -92,7 +92,10 @@ class RecordingError(PufferError, ValueError):
 
 
 class CheckpointError(PufferError, ValueError):
-    """Raised if a checkpoint file is missing, incomplete, invalid or untrusted, or does not fit its environment."""
+    """Raised if a saved policy, training run or league cannot be loaded.
+
+    It is missing, incomplete, invalid or untrusted, or does not fit its environment.
+    """
 
 
 class KernelError(PufferError, RuntimeError):
@@ -118,7 +121,7 @@ def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., st
     """Return an error about arguments of ``wrap`` whose message can be rewritten for callers of ``make``.
 
     kind: the error class. text: a function of (written, within) that returns the message. ``written(max_length="…")``
-    formats an argument as the caller would write it; ``within`` is text that follows an argument's bare name.
+    formats an argument as the caller would write it; ``within`` is the text to put after an argument's bare name.
     """
 
     def to_wrap(**values: str) -> str:

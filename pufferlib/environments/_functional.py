@@ -1,8 +1,9 @@
-"""Gymnasium environments whose reset and step are JAX functions: one copy each, stepped on the CPU.
+"""Gymnasium environments whose reset and step are JAX functions that run on the CPU.
 
-JAX starts threads, which make forking unsafe, and takes most of a GPU's memory. It is therefore imported only when an
-environment is made. Worker processes use it only on the CPU; in the main process, the environments' state is on the
-CPU. ``pufferlib.adapters.gymnax`` steps many copies in one call, on any device.
+JAX starts threads, which make forking unsafe, and reserves most of a GPU's memory. It is therefore imported only when
+an environment is made. In worker processes, JAX is restricted to the CPU by default; in the main process, only the
+environments' state is kept on the CPU. To step many copies of an environment in one call, on any device, use
+``pufferlib.adapters.gymnax``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class Functions(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """Compiled ``Functions`` that also return the next key, as their first value; the first call compiles."""
+    """The compiled form of ``Functions``: each also returns the next key, as its first value.
+
+    JAX compiles a function when it is first called.
+    """
 
     reset: Callable[..., Any]
     step: Callable[..., Any]
@@ -47,7 +51,7 @@ class Compiled(NamedTuple):
 
 
 def load(module: str) -> ModuleType:
-    """Import a module that imports JAX.
+    """Import and return JAX, or a module that imports JAX.
 
     In a worker process, restricts JAX to the CPU first, unless JAX_PLATFORMS is set.
     """
@@ -74,7 +78,7 @@ def shared(parts: Callable[..., Any]) -> Callable[..., Any]:
 def compiled(functions: Functions) -> Compiled:
     """Return the compiled form of an environment's functions.
 
-    Equal environments should share it, because compilation takes longer than thousands of steps.
+    Environments with the same functions should share it, because compilation takes longer than thousands of steps.
     """
     jax = load("jax")
 
@@ -90,12 +94,15 @@ def compiled(functions: Functions) -> Compiled:
 
 
 class Functional(gymnasium.Env[Any, Any]):
-    """A Gymnasium environment whose state JAX holds; observations are NumPy arrays, infos Python numbers or arrays.
+    """A Gymnasium environment that calls compiled JAX functions and keeps its state in JAX arrays.
 
-    All randomness, including that of later episodes, derives from the seed of ``reset``. A deep copy is independent and
-    cheap. params: the last argument of both functions. last_infos: whether infos are returned only at an episode's end.
-    picture: a function that returns the image of a state, uint8, for the render mode "rgb_array"; None if states cannot
-    be drawn. Raises PlanError for any other render mode.
+    Observations are NumPy arrays or integers, or dicts of these; infos hold Python numbers or NumPy arrays. All
+    randomness, including that of later episodes, derives from the seed of ``reset``. A deep copy is independent and
+    cheap, because it shares the compiled functions.
+
+    functions: reset and step. params: the last argument of both. last_infos: whether infos are returned only at an
+    episode's end. picture: a function that returns the image of a state, uint8, for the render mode "rgb_array"; None
+    if states cannot be drawn. Raises PlanError for a render mode that is not supported.
     """
 
     def __init__(
@@ -148,14 +155,14 @@ class Functional(gymnasium.Env[Any, Any]):
 
 
 def _fitted(space: spaces.Space[Any], value: Any) -> Any:
-    """Convert an observation to its space's form: a dict for a Dict, an integer for a Discrete, else an array."""
+    """Return an observation in its space's form: a dict for a Dict, an integer for a Discrete, else an array."""
     if isinstance(space, spaces.Dict):
         return {key: _fitted(part, value[key]) for key, part in space.spaces.items()}
     return np.int64(value) if isinstance(space, spaces.Discrete) else np.asarray(value, space.dtype)
 
 
 def _plain(value: Any) -> Any:
-    """Convert the scalars in infos to Python numbers."""
+    """Return infos with all scalars converted to Python numbers."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     return value if np.ndim(value) else np.asarray(value).item()
@@ -168,15 +175,15 @@ LIMITS = ("max_timesteps", "max_steps_in_episode")  # the name in Craftax, and i
 
 
 def space_of(space: Any, dtype: Any = None) -> gymnasium.Space[Any]:
-    """Convert a gymnax space to a Gymnasium space. dtype: the dtype of the actual observations.
+    """Convert a gymnax space to a Gymnasium space. Raises SpaceError unless it is a Box or a Discrete.
 
-    Raises SpaceError unless the space is a Box or a Discrete.
+    dtype: the dtype of a Box, if the actual observations have a dtype other than the gymnax space's.
     """
     kind = type(space).__name__
     if kind == "Discrete":
         return spaces.Discrete(int(space.n))
     if kind != "Box":
-        raise SpaceError(f"{space} is of gymnax's kind {kind}; copies have rows of a Box or a Discrete only")
+        raise SpaceError(f"{space} is a gymnax {kind}; only Box and Discrete spaces are supported")
     dtype = np.dtype(dtype or space.dtype)  # some spaces are int32 and their observations float32
     low, high = (np.broadcast_to(np.asarray(bound), space.shape).astype(dtype) for bound in (space.low, space.high))
     return spaces.Box(low, high, space.shape, dtype.type)
@@ -198,10 +205,12 @@ def functions_of(env: Any) -> Compiled:
 
 
 def ends(env: Any, state: object, done: Any, params: Any) -> tuple[Any, Any]:
-    """Return (terminated, truncated) of a step. done: terminated or, before gymnax 1.0, ended in either way.
+    """Return (terminated, truncated) of a step.
 
-    In the second case, an end is a truncation if the episode would have continued without its time limit. The limit is
-    the parameter in ``LIMITS``; without one, every end is a termination.
+    done: whether the step terminated the episode, if the environment has the method ``is_truncated`` (since gymnax
+    1.0); otherwise, whether the episode ended for any reason. In the second case, an end is a truncation if the episode
+    would have continued without its time limit, the field of ``params`` named in ``LIMITS``; if there is no such field,
+    every end is a termination.
     """
     if hasattr(env, "is_truncated"):
         return done, env.is_truncated(state, params) & ~done

@@ -20,10 +20,10 @@ SIZE = 84  # height and width in pixels, as in DQN's preprocessing of Atari game
 class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper that converts RGB images, uint8 (height, width, 3), to grayscale, uint8 (size, size), and skips frames.
 
-    An action is repeated for ``frame_skip`` frames or until the episode ends. The reward is summed over them; the image
-    and the info are from the last one. sticky: the probability that the first frame repeats the previous action, drawn
-    from the generator that ``reset(seed)`` seeds. If observations are not such images, closes the environment and
-    raises SpaceError.
+    An action is repeated for ``frame_skip`` frames or until the episode ends. The reward is the sum over these frames;
+    the image and the info are from the last frame. sticky: the probability that the first frame repeats the previous
+    action instead; the generator that ``reset(seed)`` seeds decides. If the observations are not RGB images, closes the
+    environment and raises SpaceError.
     """
 
     def __init__(self, env: GymnasiumEnv, frame_skip: int = 4, size: int = SIZE, sticky: float = 0.0) -> None:
@@ -31,7 +31,7 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not is_picture(env.observation_space):
             env.close()  # a process can have only one of some emulators
             raise SpaceError(
-                f"gray pictures are made of RGB ones, uint8 (height, width, 3), and these are {env.observation_space}; "
+                f"expected observations that are RGB images, uint8 (height, width, 3), got {env.observation_space}; "
                 "use the raw environment"
             )
         self._frame_skip, self._size, self._sticky = frame_skip, size, sticky

@@ -1,4 +1,4 @@
-"""Wrappers for environments that keep state across seeded resets: they recreate the environment instead."""
+"""Wrappers that recreate an environment at seeded resets, for environments whose own resets leave state behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["Recreated", "recreated_parallel"]
 class _Recreated:
     """A wrapper that recreates its environment with ``env_creator`` at each seeded reset after the first reset.
 
-    draws: whether a reset without a seed draws one from the generator that the last seed started.
+    draws: whether a reset without a seed passes on a seed drawn from the environment's ``np_random``. Such a reset does
+    not recreate the environment.
     """
 
     env: Any
@@ -39,6 +40,6 @@ class Recreated(_Recreated, gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def recreated_parallel(env_creator: Callable[[], Any]) -> Any:
-    """Return a Recreated wrapper of an environment with PettingZoo's parallel interface."""
+    """Create an environment with PettingZoo's parallel interface, and return it in a wrapper like ``Recreated``."""
     wrapper = importlib.import_module("pettingzoo.utils").BaseParallelWrapper
     return type("Recreated", (_Recreated, wrapper), {})(env_creator)

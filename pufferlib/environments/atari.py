@@ -12,7 +12,10 @@ from pufferlib.util.annotations import GymnasiumEnv
 
 
 def _games(folder: Path) -> Iterator[str]:
-    """Yield the names of the games whose ROMs are in the package's folder: breakout.bin is Breakout."""
+    """Yield both names of each game whose ROM is in the package's folder.
+
+    For example, breakout.bin yields "ALE/Breakout-v5" and "atari/Breakout-v5".
+    """
     for rom in (folder / "roms").glob("*.bin"):
         game = "".join(word.capitalize() for word in rom.stem.split("_"))
         yield from (f"ALE/{game}-v5", f"atari/{game}-v5")
@@ -36,9 +39,9 @@ FAMILY = Family(
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a game: "ALE/…" unchanged, "atari/…" with grayscale images, uint8 (84, 84), one per four frames.
 
-    As for DQN, "atari/…" starts with up to 30 no-ops, takes the maximum of the last two frames, and has no sticky
-    actions; "max_episode_steps" counts emulator frames, four per action. Stacking frames, clipping rewards and ending
-    episodes when a life is lost are left to the learner: see atari.toml.
+    As for DQN, an "atari/…" episode starts with up to 30 no-ops, an image is the pixelwise maximum of the last two
+    frames, and there are no sticky actions; "max_episode_steps" counts emulator frames, four per action. Stacking
+    frames, clipping rewards and ending episodes when a life is lost are left to the learner: see atari.toml.
     Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518 (2015).
     """
     if name.startswith("ALE/"):

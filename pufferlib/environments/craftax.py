@@ -31,7 +31,7 @@ PIXELS = 16  # a cell's height and width in an image; a size for which Craftax h
 
 @functools.cache
 def _parts(name: str) -> tuple[Any, Compiled]:
-    """Return the Craftax environment of this name and its functions; all its copies share both."""
+    """Return the Craftax environment with this name and its compiled functions. Calls with the same name share both."""
     _game(name)
     env = load("craftax.craftax_env").make_craftax_env_from_name(name, auto_reset=False)
     return env, functions_of(env)
@@ -39,13 +39,13 @@ def _parts(name: str) -> tuple[Any, Compiled]:
 
 @functools.cache
 def _picture(name: str) -> Function:
-    """Return a function that draws a state of the named game, uint8; it is compiled on its first call."""
+    """Return a function that draws a state of the named game as a uint8 image. JAX compiles it on its first call."""
     draw = load("jax").jit(load(f"{_game(name)}.renderer").make_craftax_pixel_renderer(PIXELS))
     return lambda state: draw(state).astype("uint8")
 
 
 def _game(name: str) -> str:
-    """Patch a game's package to write its cache file atomically; return the package's name."""
+    """Patch a game's package so that it writes its cache file atomically; return the package's name."""
     package = f"craftax.craftax{'_classic' if 'Classic' in name else ''}"
     constants: Any = load(f"{package}.constants")
     constants.save_compressed_pickle = functools.partial(_keep, load("craftax.environment_base.util"))
@@ -64,8 +64,8 @@ def _keep(util: ModuleType, file: str, data: object) -> None:
 def env_creator(name: str = FAMILY.examples[0].name, render_mode: str | None = None, **kwargs: object) -> Functional:
     """Make a world. render_mode: "rgb_array" or None. kwargs: fields of Craftax's ``EnvParams``.
 
-    One of these fields is ``max_timesteps``, after which an episode is truncated. Infos are returned at an episode's
-    end: for each achievement, 100 if it was unlocked, else 0.
+    One of these fields is ``max_timesteps``, the number of steps after which an episode is truncated. Infos are
+    returned only at an episode's end; they hold, for each achievement, 100 if it was unlocked and 0 otherwise.
     """
     game = member(FAMILY, name)
     env, functions = _parts(game)

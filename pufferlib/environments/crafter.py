@@ -22,9 +22,9 @@ FAMILY = Family(
 
 
 class Crafter(gymnasium.Env[Any, Any]):
-    """A Gymnasium environment for Crafter, with observations uint8 (64, 64, 3).
+    """A Gymnasium environment for Crafter, with observations uint8 (64, 64, 3) by default.
 
-    ``reset`` seeds it, and episodes are truncated at the time limit.
+    ``reset(seed)`` seeds the world. Episodes are truncated at the time limit.
     """
 
     metadata = {"render_modes": ["rgb_array"]}
@@ -57,5 +57,5 @@ class Crafter(gymnasium.Env[Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Crafter:
-    """Make "crafter/reward", which rewards first achievements and health changes, or "crafter/noreward"."""
+    """Make "crafter/reward", which rewards new achievements and changes in health, or "crafter/noreward"."""
     return Crafter(reward=member(FAMILY, name) == "reward", **kwargs)

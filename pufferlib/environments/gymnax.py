@@ -14,7 +14,7 @@ NAMES = (
     *(f"{task}-bsuite" for task in ("Catch", "DeepSea", "DiscountingChain", "SimpleBandit", "UmbrellaChain")),
     *("BernoulliBandit-misc", "FourRooms-misc", "FrozenLake-misc", "MetaMaze-misc", "PointRobot-misc", "Pong-misc"),
     *("Reacher-misc", "Swimmer-misc"),
-)  # MNISTBandit downloads its digits; MemoryChain and GaussianBandit leave their spaces
+)  # MNISTBandit downloads its digits; MemoryChain and GaussianBandit return values outside their spaces
 FAMILY = Family(
     names=("gymnax/*",),
     description="classic control, bsuite, MinAtar and others, in JAX",
@@ -31,7 +31,10 @@ FAMILY = Family(
 
 @shared
 def _parts(name: str, items: tuple[tuple[str, Any], ...] = ()) -> tuple[Any, Any, Compiled]:
-    """Return a gymnax environment, its parameters and its functions, shared by all calls with equal arguments."""
+    """Return a gymnax environment, its default parameters and its compiled functions.
+
+    items: arguments of the environment's class, as pairs. Calls with equal arguments share the result.
+    """
     env, params = load("gymnax").make(name, **dict(items))
     return env, params, functions_of(env)
 
@@ -39,8 +42,8 @@ def _parts(name: str, items: tuple[tuple[str, Any], ...] = ()) -> tuple[Any, Any
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Functional:
     """Make a single copy of an environment; ``pufferlib.adapters.gymnax`` steps many copies in one call.
 
-    kwargs: fields of the environment's parameters, such as ``max_steps_in_episode``, after which an episode is
-    truncated, and arguments of its class.
+    kwargs: arguments of the environment's class, or fields of its parameters, such as ``max_steps_in_episode``, the
+    number of steps after which an episode is truncated.
     """
     game = member(FAMILY, name)
     fields = {field.name for field in dataclasses.fields(_parts(game)[1])}

@@ -30,7 +30,7 @@ FAMILY = Family(
 
 
 class Repeatable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that removes "action" from a reset's infos, where the package returns a random one."""
+    """A wrapper that removes "action" from the infos of resets, because the package draws its value at random."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)

@@ -31,10 +31,10 @@ FAMILY = Family(
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Functional:
     """Make an environment. kwargs: arguments of its class in Jumanji, such as ``time_limit``.
 
-    Observations are a Dict. Its "action_mask", if Jumanji provides one, is int8, with an element for each choice. If
-    the mask covers combinations of several numbers, an action is a single number, the index of the combination as in
-    NumPy's ``unravel_index``. The reward is the sum over all agents; if there are several, ``infos["rewards"]`` has the
-    reward of each.
+    An observation is a dict. Its "action_mask", if Jumanji provides one, is 1-D int8, with one element per choice. If
+    Jumanji's mask has an element for each combination of several numbers, an action is a single number: the index of
+    the combination, as in NumPy's ``unravel_index``. The reward is the sum over all agents; if there are several
+    agents, ``infos["rewards"]`` has the reward of each.
     """
     functions, observed, acted = _parts(member(FAMILY, name), tuple(sorted(kwargs.items())))
     return Functional(functions, *copy.deepcopy((observed, acted)))
@@ -42,7 +42,10 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Functi
 
 @shared
 def _parts(name: str, items: tuple[tuple[str, object], ...]) -> tuple[Compiled, spaces.Space[Any], spaces.Space[Any]]:
-    """Return an environment's functions and its two spaces; calls with equal arguments share them."""
+    """Return an environment's compiled functions, observation space and action space.
+
+    Calls with equal arguments share the result.
+    """
     jumanji, specs, jnp = load("jumanji"), load("jumanji.specs"), load("jax.numpy")
     env = jumanji.make(name, **dict(items))
     observed = specs.jumanji_specs_to_gym_spaces(env.observation_spec)

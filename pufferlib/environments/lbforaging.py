@@ -1,4 +1,4 @@
-"""Level-based foraging: agents in a Tuple space, with Gymnasium's interface."""
+"""Level-based foraging: several agents in one Gymnasium environment, whose Tuple spaces have an element for each."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ FAMILY = Family(
 
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that seeds a task's goals at each seeded reset; Meta-World has a separate method for that."""
+    """A wrapper whose seeded resets also seed the choice of goals, for which Meta-World has a separate method."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
@@ -30,6 +30,6 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 def env_creator(name: str = FAMILY.examples[0].name, *, seed: int = 0, **kwargs: object) -> GymnasiumEnv:
     """Make an environment with fifty possible goals.
 
-    seed: determines these goals; by default all environments have the same ones.
+    seed: determines these goals; by default, all environments have the same goals.
     """
     return Seeded(from_gymnasium(FAMILY, name, seed=seed, **kwargs))

@@ -24,7 +24,7 @@ FAMILY = Family(
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper that clears a game's last action at seeded resets.
 
-    Otherwise MinAtar may start a game by repeating an action of the previous one, whatever the seed.
+    Otherwise MinAtar may start a game by repeating the last action of the previous game, whatever the seed.
     """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

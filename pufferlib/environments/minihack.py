@@ -18,8 +18,8 @@ FAMILY = Family(
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a MiniHack task that is repeatable for a given seed.
 
-    Observations are MiniHack's default Dict: "glyphs", "chars", "colors" and "specials" for the map, each (21, 79),
-    and, with the suffix "_crop", for the nine by nine cells around the agent; "blstats" and "message".
+    Observations are MiniHack's default Dict: "glyphs", "chars", "colors" and "specials", each (21, 79), for the map;
+    the same four with the suffix "_crop", each (9, 9), for the cells around the agent; "blstats"; and "message".
     "observation_keys" selects among these and NetHack's other keys.
     """
     return Seeded(from_gymnasium(FAMILY, name, **kwargs))

@@ -43,11 +43,11 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a NetHack task that is repeatable for a given seed, except NetHackChallenge, which refuses seeds.
 
-    "NetHack…" observations have all of NLE's default keys. "nethack/…" observations are a Dict of the map, as int16
-    "glyphs", uint8 "chars" and uint8 "colors", each (21, 79), and of int64 "blstats" (27,) and uint8 "message" (256,):
-    a twentieth of the bytes. They lack the descriptions of the map's contents, the inventory, "specials" and the
-    terminal; "observation_keys" selects other keys by name. Of these five, NLE's agent (nle/agent) reads "glyphs" and
-    "blstats", and MiniHack's agents receive all five.
+    "NetHack…" observations have all of NLE's default keys. "nethack/…" observations have five keys: "glyphs" (int16),
+    "chars" and "colors" (uint8), each (21, 79), for the map; "blstats", int64 (27,); and "message", uint8 (256,). They
+    take a twentieth of the bytes, because they lack the descriptions of the map's contents, the inventory, "specials"
+    and the terminal. "observation_keys" selects other keys by name. Of the five, NLE's agent (nle/agent) reads "glyphs"
+    and "blstats"; MiniHack's agents receive all.
     """
     if name.startswith("nethack/"):
         name, kwargs = name.replace("nethack/", "NetHack", 1), {"observation_keys": KEYS, **kwargs}

@@ -43,8 +43,9 @@ class Kitchen:
     ``shaping`` times the package's reward for that cook's steps towards a soup (dishes fetched, pots filled). All
     episodes of a kitchen start the same way, and nothing is random. An episode is truncated after ``horizon`` steps.
 
-    A cook's infos have "sparse_r", "shaped_r" and "events" if there are any; the last step's infos also have
-    "ep_sparse_r" and "ep_shaped_r", the sums over that cook's episode, which ``shaping`` does not scale.
+    A cook's infos have "sparse_r" and "shaped_r", the package's two rewards for that cook, unless they are zero, and
+    "events" if there are any. The last step's infos also have "ep_sparse_r" and "ep_shaped_r", the sums of these
+    rewards over the episode. ``shaping`` does not scale the rewards in infos.
     """
 
     metadata = {"name": "overcooked", "render_modes": ["ansi"]}

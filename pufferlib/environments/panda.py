@@ -23,8 +23,8 @@ FAMILY = Family(
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a task whose observations are Dicts of the arm's and objects' state, the goal, and the goal achieved so far.
 
-    PyBullet keeps contacts through a reset, and even when it restores a state. The environment is therefore recreated
-    for each seed; otherwise an episode would depend on earlier ones.
+    PyBullet keeps contacts through a reset, and even when it restores a state. Each seeded reset therefore recreates
+    the environment; otherwise an episode would depend on earlier ones.
 
     PandaFlip cannot be made if the package lacks its texture, as panda-gym 3.0.7 does.
     """

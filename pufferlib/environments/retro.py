@@ -1,7 +1,7 @@
 """Console games in stable-retro's emulator: "stable-retro/…" unchanged, "retro/…" with the usual preprocessing.
 
-The package contains one game, Airstriker, and the memory address of the score for some thousand others. To import their
-ROMs, run ``python -m stable_retro.import FOLDER``.
+The package contains one game, Airstriker, and the memory address of the score for about a thousand others. To import
+the ROMs of those games, run ``python -m stable_retro.import FOLDER``.
 
 A process can hold only one emulator, so there must be as many workers as environments: ``backend="pool",
 num_workers=num_envs``, or "multiprocessing". "serial" supports one environment; a second raises PlanError.
@@ -54,14 +54,15 @@ def env_creator(
     """Make a game: "stable-retro/…" unchanged, "retro/…" with grayscale images, uint8 (84, 84), one per four frames.
 
     In "retro/…", the first of the four frames repeats the previous action with a probability of 1/4, because games
-    are deterministic and always start the same way. This and the default limit follow the package's
-    ``examples/ppo.py``, whose settings retro.toml has.
+    are deterministic and always start the same way. This probability and the default limit follow the package's
+    ``examples/ppo.py``; retro.toml contains the settings of that example.
 
     max_episode_steps: counted in actions; by default, 4,500 in "retro/…" and no limit in "stable-retro/…".
     kwargs: arguments of ``stable_retro.make``; members of its enumerations may be given by name, such as
     ``use_restricted_actions="DISCRETE"``. By default actions are MultiBinary, with a bit for each button.
-    Raises RegistryError if the ROM is missing; PlanError if the process already has an emulator, and for unknown names
-    of members; SpaceError for "retro/…" with ``obs_type="RAM"``, which only "stable-retro/…" supports.
+    Raises RegistryError if the ROM is missing; PlanError for an unknown member, and if the process already has an
+    emulator or was forked from a process that had one; SpaceError for "retro/…" with ``obs_type="RAM"``, which only
+    "stable-retro/…" supports.
     """
     retro = importlib.import_module("stable_retro")
     for argument, enumeration in ENUMERATIONS.items():
@@ -78,14 +79,15 @@ def env_creator(
         if "rom" not in str(error).lower():
             raise
         raise RegistryError(
-            f'"{name}": {error}; `python -m stable_retro.import FOLDER` brings the ROMs that you have'
+            f'"{name}": {error}; `python -m stable_retro.import FOLDER` imports the ROMs that you have'
         ) from error
     except RuntimeError as error:
         if "multiple emulator" not in str(error):
             raise
         raise PlanError(
-            f'"{name}": a process can hold one emulator, and this one has it, or was forked from one that had; use '
-            'backend="pool" (or "multiprocessing") with num_workers=num_envs, and close other such environments before'
+            f'"{name}": a process can hold only one emulator, and this process has one or was forked from one that '
+            'had; use backend="pool" (or "multiprocessing") with num_workers=num_envs, and first close other such '
+            "environments"
         ) from error
     env = Played(env)
     if kind == "retro":

@@ -1,4 +1,4 @@
-"""RWARE, robots in a warehouse: agents in a Tuple space, with Gymnasium's interface."""
+"""RWARE, robots in a warehouse: one Gymnasium environment, whose Tuple spaces have an element for each robot."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Quest(gymnasium.Env[Any, Any]):
 
     An observation is a Dict of the game's text ("text"), the commands that the game accepts, one per line ("commands"),
     and their "action_mask". An action is the number of a command. There are at most MAX_COMMANDS; if the game has more,
-    the last ones cannot be chosen. A number without a command plays "look". The reward is the increase of the score.
+    the last ones cannot be chosen. A number without a command plays "look". The reward is the increase in the score.
 
     num_rooms, num_objects, quest_length: the size of the game, which is generated from game_seed and is the same in all
     episodes. max_episode_steps: the step at which an episode is truncated.
@@ -87,7 +87,7 @@ class Quest(gymnasium.Env[Any, Any]):
 def _plain(text: str | None) -> str:
     """Remove all characters except newlines and printable ASCII, and cut the text to MAX_LENGTH.
 
-    Its space contains no other texts.
+    The observation space contains only such texts.
     """
     return "".join(character for character in text or "" if character == "\n" or " " <= character <= "~")[:MAX_LENGTH]
 

@@ -34,13 +34,13 @@ MOST = 12.5  # bound of a turn, in degrees, or of a movement, per frame
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a scenario: "Vizdoom…" unchanged, "doom/…" with images, uint8 (60, 80, 3), one per four frames.
 
-    Doom draws these at twice the size, and each pixel is the mean of four. Continuous turns and movements lie within
-    ±12.5; ViZDoom does not bound them. The reward is the sum over the four frames. A scenario's sounds, maps and
-    notifications are only in "Vizdoom…".
+    Doom draws these images at twice the size, and each pixel is the mean of four. Continuous turns and movements are
+    bounded to ±12.5; ViZDoom does not bound them. The reward is the sum over the four frames. A scenario's sounds, maps
+    and notifications are available only in "Vizdoom…".
 
-    game_variables: whether observations are a Dict of the image, "screen", and the scenario's numbers, "gamevariables",
-    float32, such as health and ammunition. kwargs: arguments of ViZDoom; "frame_skip" and "screen_resolution" change
-    the number of frames and the image's size.
+    game_variables: in "doom/…", whether an observation is a dict of "screen", the image, and "gamevariables", float32:
+    the scenario's numbers, such as health and ammunition. It has no effect in a scenario without such numbers. kwargs:
+    arguments of ViZDoom; "frame_skip" and "screen_resolution" change the number of frames and the image's size.
     """
     # Otherwise all instances in a folder share a settings file there, and start with what others left in it.
     kwargs = {"doom_config_path": os.devnull, **kwargs}
@@ -55,7 +55,8 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Gymnas
 
 
 def _recreated(name: str, **kwargs: object) -> GymnasiumEnv:
-    # In 3 of some 650 trials a second seed started a different episode: one picture of a hundred differed in 60 pixels.
+    # Without this, a second seed started a different episode in 3 of about 650 trials: one image of a hundred differed,
+    # in 60 pixels.
     return Recreated(functools.partial(from_gymnasium, FAMILY, name, **kwargs))
 
 

@@ -1,4 +1,4 @@
-"""Check actions: their shape, dtype and values. Discrete values must lie in their space, numbers must be finite."""
+"""Checks of actions: their shape, dtype and values. Discrete values must be in their space, numbers must be finite."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MOST_PRINTED = 8  # the most elements of an action that an error prints
 class ActionValues:
     """A check of the values of actions. space: the space of one action: Discrete, MultiDiscrete, MultiBinary or Box.
 
-    A discrete value must lie in its space; a number must be finite, also after a cast to the space's dtype. A float Box
-    accepts finite values beyond its bounds, an integer Box any value of its dtype.
+    A discrete value must be in its space. A value of a float Box must be finite, also after a cast to the space's
+    dtype, but may exceed the bounds. A value of an integer Box must fit the space's dtype, and may exceed the bounds.
     """
 
     check: Any  # the compiled ``fit``, a ``_native.pack.ValueCheck``; None if not available
@@ -113,22 +113,22 @@ class ActionValues:
 def checked_actions(
     actions: object, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
 ) -> list[Array]:
-    """Return the actions as one array (environments, agents_per_env, …) for each of ``values``.
+    """Return the actions as one array for each component of the action space, (len(env_ids), agents_per_env, …).
 
-    values: the checks of each component of the action space. env_ids: the environments that the actions are for, in the
-    same order. Raises ActionError for a wrong shape, dtype or value.
+    values: the checks of the components, one each. env_ids: the environments that the actions are for, in the order of
+    the actions. Raises ActionError for a wrong shape, dtype or value.
     """
     num_envs, spaces = len(env_ids), [column.space for column in values]
     if isinstance(actions, Mapping) or (
         isinstance(actions, (list, tuple)) and isinstance(next(iter(actions), None), Mapping)
     ):
-        raise ActionError("actions are arrays of rows, not dicts; vec.action_layout.flatten(action) makes a row of one")
+        raise ActionError("actions are arrays of rows, not dicts; vec.action_layout.flatten(action) converts a dict")
     if len(spaces) == 1:
         parts: Sequence[object] = (actions,)
     elif isinstance(actions, (tuple, list)) and len(actions) == len(spaces):
         parts = actions
     else:
-        raise ActionError(f"actions for {list(spaces)} come as a tuple of {len(spaces)} arrays, one for each")
+        raise ActionError(f"actions for {list(spaces)} must be a tuple of {len(spaces)} arrays, one for each space")
     checked = []
     for part, space in zip(parts, spaces, strict=True):
         try:
@@ -156,7 +156,11 @@ def unreadable_error(name: str, error: Exception) -> ActionError:
 def shape_error(
     name: str, shape: Sequence[int], expected: Sequence[int], agents_per_env: int, num_envs: int, columns: str = ""
 ) -> ActionError:
-    """Return the error for rows of the wrong shape. name: the argument's name. columns: what a row holds, as text."""
+    """Return the error for rows of the wrong shape.
+
+    name: the argument's name. expected: the correct shape. columns: text at the end of the message about what a row
+    holds.
+    """
     return ActionError(
         f"{name} have shape {tuple(shape)}, expected {tuple(expected)}: {agents_per_env} row(s) for each of "
         f"{num_envs} environments{columns}"

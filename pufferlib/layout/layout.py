@@ -50,7 +50,7 @@ SMALL_NBYTES = 4096  # up to this size, zeroing a whole row is faster than zeroi
 
 @dataclass(frozen=True)
 class Leaf:
-    """An array of a nested space, as stored in a row in native byte order."""
+    """One array of a nested space, as it is stored in a row, in native byte order."""
 
     path: Path  # keys and indices, from the whole space down
     dtype: np.dtype[Any]  # in the row
@@ -123,15 +123,15 @@ class _Base:
 
         whose: the prefix of warnings, such as "agent 'a': ".
 
-        Raises SpaceError, whose message contains the path, the expected and the actual value. Observations that can
-        still be stored only cause a warning, once for each kind: values outside a Box or Text, shapes that differ only
-        by axes of length 1, and dtypes that are cast.
+        Raises SpaceError if the sample does not fit the space; the message contains the path, the expected and the
+        actual value. A dtype that can be cast only causes a warning. In observations, so do values outside a Box or
+        Text and shapes that differ only by axes of length 1. Each kind of warning is issued once per layout.
         """
         self._strict.whose = whose
         self._write_natural(sample)
 
     def _write_natural(self, sample: Any) -> list[Array]:
-        """Check a sample fully; return its leaves, each in the dtype of its space."""
+        """Check a sample fully, and return its leaves as arrays, each in the dtype of its own space."""
         views: list[Array] = [np.zeros(stored.shape, stored.leaf.dtype) for stored in self._stored]
         self._strict(sample, views)
         return views
@@ -143,11 +143,11 @@ class _Base:
         pack: Callable[[Any, Any], Any],
         unpack: Callable[[Any, Any], Any],
     ) -> None:
-        """Register a class of spaces, and its subclasses, whose samples all layouts store as samples of another space.
+        """Register a class of spaces, so that layouts can store its samples as samples of another space.
 
-        space_type: the class, or its dotted name if importing it is too expensive. leaves(space) returns the space that
-        stores it; pack(space, sample) converts a sample to one of that space, and unpack(space, stored) converts it
-        back:
+        space_type: the class, which includes its subclasses, or its dotted name if importing it is too expensive.
+        leaves(space) returns the other space; pack(space, sample) converts a sample to a sample of the other space, and
+        unpack(space, stored) converts it back:
 
             Layout.register(Word, lambda space: Text(space.longest), lambda _, word: word.text, lambda _, s: Word(s))
 
@@ -195,15 +195,15 @@ def _restore(kind: Any, space: Space[Any], bounds: dict[str, Any], codecs: dict[
 class Layout(_Base):
     """The layout of one space's observations in flat rows; created by ``observation_layout``.
 
-    A row of a Box, Discrete, MultiDiscrete or MultiBinary, or of a user's space of numeric arrays of one shape, is the
-    unchanged sample. A row of any other space is 1-D. If all leaves have the same dtype, that is the row's dtype.
-    Otherwise the row is uint8, laid out like a C struct: each leaf starts at a multiple of its itemsize, the row is
-    padded to a multiple of the largest itemsize, and padding is zero. The byte order is native.
+    For a Box, Discrete, MultiDiscrete or MultiBinary, and for a custom space whose samples are numeric arrays of a
+    fixed shape, the row is the unchanged sample. For any other space, a row is 1-D. If all leaves have the same dtype,
+    that is the row's dtype. Otherwise the row is uint8, laid out like a C struct: each leaf starts at a multiple of its
+    itemsize, the row is padded to a multiple of the largest itemsize, and padding is zero. The byte order is native.
 
-    Text, Sequence, Graph and OneOf are padded with zeros. Text and Sequence are stored as ``{"data", "length"}``, text
-    as code points; Graph as ``{"nodes": {"data", "length"}, "edges": {"data", "length"}, "edge_links"}``, where an edge
-    length of -1 stands for None; OneOf as ``{"index", "options"}``, where options is a tuple in which all but the
-    chosen option are zero.
+    Text, Sequence, Graph and OneOf are padded with zeros. A Text is stored as ``{"data", "length"}``, with code points
+    as data; a Sequence as ``{"data", "length"}``; a Graph as ``{"nodes": {"data", "length"}, "edges": {"data",
+    "length"}, "edge_links"}``, where the edges' length is -1 if the edges are None; a OneOf as ``{"index",
+    "options"}``, where options is a tuple in which all options except the chosen one are zero.
     """
 
     shape: tuple[int, ...]  # of one flat row
@@ -211,7 +211,7 @@ class Layout(_Base):
     nbytes: int  # of one flat row
     pack_into: Callable[[Any, Views], None]
     # pack_into(sample, views): write a sample into all bytes of a row, through its ``views``. Fastest if the same
-    # rows are packed repeatedly, with views made once. Raises SpaceError; the row's content is then undefined.
+    # rows are packed repeatedly, with views made once. If it raises SpaceError, the row's content is undefined.
     packer: Any  # the compiled pack_into, a ``_native.pack.Packer``; None without the compiled path
 
     def __init__(self, space: Space[Any], **bounds: Any) -> None:
@@ -296,7 +296,7 @@ class Layout(_Base):
             self.pack_into(sample, self.views(row))
 
     def flatten(self, sample: Any) -> Any:
-        """Return a new row that holds a sample, a NumPy scalar for a Discrete space.
+        """Return a sample as a new row; for a Discrete space, the row is a NumPy scalar.
 
         Raises SpaceError if the sample does not fit the space.
         """
@@ -311,11 +311,11 @@ class Layout(_Base):
         """Return views that share the rows' memory, nested like the space.
 
         rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape): one row, a batch, a rollout.
-        Dicts and tuples hold arrays of shape (..., \\*leaf.shape), padded where the length varies. Rows whose leaves
-        share a dtype may have been cast to another one; rows of bytes must still be bytes. If the space is one leaf,
-        rows are returned unchanged and unchecked. Otherwise raises SpaceError for rows of another length, for rows of
-        bytes that have been cast, and if a view is impossible because torch lacks the dtype or the rows are not
-        contiguous or not aligned.
+        The dicts and tuples that are returned hold arrays of shape (..., \\*leaf.shape), padded where the length
+        varies. Rows whose leaves share a dtype may have been cast to another dtype; rows of bytes, which hold leaves of
+        several dtypes, may not. If the space is one leaf, rows are returned unchanged and unchecked. Otherwise raises
+        SpaceError for rows of another length, for rows of bytes that have been cast, and if a view is impossible
+        because torch lacks the dtype or the rows are not contiguous or not aligned.
         """
         return rows if self.is_leaf else nest(self._tree, self._slices(rows))
 
@@ -333,7 +333,10 @@ class Layout(_Base):
         return read(self._tree, views, sampled)
 
     def _slices(self, rows: Any) -> list[Any]:
-        """Return a view of each leaf in the rows. Raises SpaceError for rows of another length, and like ``slices``."""
+        """Return a view of each leaf in the rows.
+
+        Raises SpaceError for rows of another length, and in the cases in which ``slices`` does.
+        """
         if tuple(rows.shape[-1:]) != self.shape:
             raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
         return slices(rows, self._cuts, self._mixed)
@@ -342,11 +345,12 @@ class Layout(_Base):
 class ActionLayout(_Base):
     """The layout of one space's actions in flat rows; created by ``action_layout``.
 
-    A row of a Box, Discrete, MultiDiscrete or MultiBinary is the unchanged action. In any other space, the discrete
-    leaves become one MultiDiscrete (int64, zero-based) and the Box leaves one float32 Box. If there are both,
-    ``flat_space`` is the Tuple of the two, and a flat row is a pair of arrays. Text is stored as indices into its
-    sorted charset, and leaves of variable length are padded, as in ``Layout``. A leaf's offset is relative to its
-    component, which its dtype identifies.
+    For a Box, Discrete, MultiDiscrete or MultiBinary, and for a custom space whose samples are numeric arrays of a
+    fixed shape, the row is the unchanged action. For any other space, the discrete leaves become one MultiDiscrete
+    (int64, zero-based) and the Box leaves one float32 Box. If there are both, ``flat_space`` is the Tuple of the two,
+    and a flat row is a pair of arrays. Text is stored as indices into its sorted charset, and leaves of variable length
+    are padded, as in ``Layout``. A leaf's offset is relative to the component that contains it, which the leaf's dtype
+    identifies.
     """
 
     components: tuple[Space[Any], ...]  # the flat space of each array in a row: one, or MultiDiscrete and Box
@@ -427,9 +431,10 @@ class ActionLayout(_Base):
     decode = unpack
 
     def unpack_checked(self, row: Any, whose: str = "") -> Any:
-        """Check the values of a row, or of anything that ``np.asarray`` converts to a row, and unpack it.
+        """Check a row's values and return its action.
 
-        Raises SpaceError like ``unpack`` and ActionError like ``refuse``. whose: as in ``refuse``.
+        row: a flat row, or anything that ``np.asarray`` converts to one. whose: as in ``refuse``. Raises the errors of
+        ``unpack`` and ``refuse``.
         """
         checks = self._checks
         action = NotImplemented if checks is None else self.unpacker.unpack_fit(row, checks)
@@ -473,7 +478,9 @@ class ActionLayout(_Base):
         return discrete if isinstance(self.components[0], spaces.MultiDiscrete) else box
 
     def unflatten(self, rows: Any) -> Any:
-        """Return views of flat rows, nested like the space: zero-based int64 and unclipped float32, padded.
+        """Return views of flat rows, nested like the space.
+
+        Discrete values are zero-based int64, Box values are unclipped float32, and variable-length parts are padded.
 
         rows: a NumPy array or torch tensor of shape (..., \\*shape), where shape is the flat space's, or a pair of
         these. If the space is one leaf, rows are returned unchanged and unchecked. Otherwise raises SpaceError for rows
@@ -494,7 +501,7 @@ class ActionLayout(_Base):
 
 
 def _below(index: int, path: Any) -> Any:
-    """Prepend the index of a Tuple's element to a path from ``bounds``."""
+    """Return a path from ``bounds`` with the index of a Tuple's element in front."""
     if isinstance(path, tuple):
         return (index, *path)
     return f"{index}.{path}" if path != name_of(()) else str(index)

@@ -40,7 +40,7 @@ Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
 
 class _WholeAction(tuple[Any, ...]):
-    """The empty path of a whole action; its class lets messages distinguish it from that of an observation."""
+    """The empty path of a whole action. Messages recognize it by its class, since an observation's is also empty."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class _Nest:
 
     @property
     def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
-        """Each child's key, the child, and the dimensions that this node adds before the child's."""
+        """A tuple (key, child, dimensions) per child; this node adds the dimensions in front of the child's own."""
         raise NotImplementedError
 
     @cached_property
@@ -80,7 +80,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Record(_Nest):
-    """A Dict, with keys in Gymnasium's order, or, if keys is None, a Tuple."""
+    """A Dict or, if ``keys`` is None, a Tuple. Keys are in Gymnasium's order."""
 
     keys: tuple[Any, ...] | None
     children: tuple[Node, ...]
@@ -107,9 +107,10 @@ class Text(_Nest):
 
 @dataclass(frozen=True)
 class Items(_Nest):
-    """Up to max_length elements of one kind, and their number; a length of -1 stands for None.
+    """Up to ``max_length`` elements of one kind, and their number; a length of -1 stands for None.
 
-    stacked: whether a sample is a batch of elements, as in Gymnasium, rather than a tuple of them.
+    stacked: whether a sample is one batch of all elements, as from a Gymnasium Sequence with ``stack=True``, rather
+    than a tuple of elements.
     """
 
     element: Node
@@ -128,7 +129,7 @@ class Items(_Nest):
 class Graph(_Nest):
     """A graph's nodes, its edges, and the pair of nodes that each edge links.
 
-    clamp: when reading, replace links to missing nodes with links to the last node.
+    clamp: whether links to missing nodes are read as links to the last node.
     """
 
     nodes: Items
@@ -192,7 +193,7 @@ def register(
     """Register a class of spaces; see ``Layout.register``. Raises SpaceError for Gymnasium's own classes."""
     name = space_type if isinstance(space_type, str) else f"{space_type.__module__}.{space_type.__qualname__}"
     if name.startswith("gymnasium.spaces."):
-        raise SpaceError(f"{name} is gymnasium's own and has its layout; register a subclass of it instead")
+        raise SpaceError(f"{name} is gymnasium's own and already has a layout; register a subclass of it instead")
     registry[space_type] = Codec(leaves, pack, unpack)
 
 
@@ -220,16 +221,16 @@ class Bounds:
                 raise SpaceError(f"{prefix}expected a dict such as {{'max_length': 5}}, got {limits!r}")
             for name, value in limits.items():
                 if name not in self.everywhere:
-                    raise SpaceError(f"{prefix}{name!r} is no bound; the bounds are {', '.join(self.everywhere)}")
+                    raise SpaceError(f"{prefix}{name!r} is not a bound; the bounds are {', '.join(self.everywhere)}")
                 is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
                 if not ((is_integer and value >= 0) or value is None):
                     raise SpaceError(f"{prefix}{name}={value!r}; expected a whole number, 0 or more")
 
     def find(self, path: Path, kind: str, name: str, default: int | None = None) -> int:
-        """Return the bound ``name`` for the space at a path: the path's, else the default, else the general one.
+        """Return the bound ``name`` of the space at a path: that for the path, else the default, else the general one.
 
-        kind: the space's class, for the error. default: the bound that the space itself defines. Raises SpaceError if
-        there is no bound.
+        kind: the name of the space's class, for the error. default: the bound that the space itself defines, if any.
+        Raises SpaceError if there is no bound.
         """
         for key, limits in self.by_path.items():
             if key in (path, name_of(path), ".".join(map(str, path))) and limits.get(name) is not None:
@@ -251,9 +252,9 @@ class Bounds:
 def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()) -> Node:
     """Return the tree of a space.
 
-    actions: whether to store text as indices into its charset, and give every leaf a space that contains its valid
-    values. path: the path to the space from the root of the tree. Raises SpaceError, whose message contains the path,
-    for a space that cannot be stored in rows.
+    actions: whether the tree is for actions. It then stores text as indices into its charset, and each leaf's space
+    contains only valid values. path: the path to the space from the root of the tree. Raises SpaceError, whose message
+    contains the path, for a space that cannot be stored in rows.
     """
 
     def below(child: Any, *keys: Any) -> Node:
@@ -346,7 +347,10 @@ def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
 
 
 class Stored(NamedTuple):
-    """A leaf as stored, with ``leading`` dimensions before the leaf's; a ``padded`` leaf may contain padding zeros."""
+    """A leaf as it is stored in a row.
+
+    leading: the dimensions in front of the leaf's own. padded: whether some of its elements may be padding zeros.
+    """
 
     leaf: Fixed
     leading: Shape

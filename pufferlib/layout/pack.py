@@ -1,4 +1,4 @@
-"""Write the leaves of samples into the views of rows."""
+"""Writers, which copy the leaves of samples into the views of rows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of fi
 
 
 class Writer:
-    """A careful writer, which writes every sample that fits, and raises errors that explain why others do not.
+    """A careful writer: it writes every sample that fits its space, and raises errors that explain why others do not.
 
-    ``compile_writer`` makes a fast one. strict: whether to also check values, and raise SpaceError for those outside
+    ``compile_writer`` makes a fast writer. strict: whether to also check values, and raise SpaceError for those outside
     their space. lenient: whether to only warn about values outside a Box or Text, which can still be stored (rounding
     errors often move observations out of their bounds), and about shapes that differ only by axes of length 1.
     """
@@ -80,11 +80,11 @@ class Writer:
             self.write(node.inner, node.codec.pack(node.space, sample), views)
 
     def fit(self, leaf: Fixed, sample: Any, count: int | None = None) -> Array:
-        """Return a sample (or ``count`` stacked samples) as an array of the leaf's dtype and shape.
+        """Return a sample as an array of the leaf's dtype and shape, or ``count`` stacked samples as (count, *shape).
 
         The dtype is cast if NumPy's same_kind rule allows it, or if the numbers are Python integers; integers must fit
         the new dtype. If lenient, a shape that differs only by axes of length 1 is reshaped. Raises SpaceError for all
-        other samples.
+        other samples and, if strict, for values outside the space, as the class describes.
         """
         shape = leaf.shape if count is None else (count, *leaf.shape)
         try:
@@ -142,7 +142,7 @@ class Writer:
         self.warn("range", f"{message}; it is passed on as it is")
 
     def warn(self, kind: str, message: str) -> None:
-        """Issue a warning, once per kind for all leaves of a layout."""
+        """Issue a warning, unless one of this kind has already been issued for the layout."""
         if kind not in self.warned:
             self.warned.add(kind)
             warnings.warn(f"{self.whose}{message}", stacklevel=2)
@@ -186,9 +186,9 @@ class Writer:
         length[...] = count
 
     def write_alike(self, element: Node, sample: Any, data: Views, count: int) -> bool:
-        """Write all elements at once if they are arrays of the leaf's shape and dtype; return whether this was done.
+        """Write all elements at once if each is an array of exactly the element's shape and dtype.
 
-        Strict writers check each element instead.
+        Returns whether they were written. A strict writer never writes them at once, because it has to check each.
         """
         if not isinstance(element, Fixed) or self.strict or not count:
             return False
@@ -264,7 +264,7 @@ class Writer:
 def fills(actual: tuple[int, ...], shape: tuple[int, ...], count: int | None = None) -> bool:
     """Return whether two shapes are equal or differ only by axes of length 1.
 
-    count: the required length of an additional first axis of ``actual``, if it has one.
+    count: if given, ``actual`` must have an additional first axis, of this length.
     """
     if count is not None:
         if actual[:1] != (count,):
@@ -304,7 +304,7 @@ def _require_room(path: Path, what: str, size: int, units: str, most: int, bound
 
 
 def describe(sample: Any) -> str:
-    """Describe a sample briefly, for error messages."""
+    """Return a brief description of a sample, for error messages."""
     try:
         if hasattr(sample, "dtype") and hasattr(sample, "shape"):
             return f"{sample.dtype} of shape {tuple(sample.shape)}"
@@ -355,7 +355,7 @@ def stack_length(node: Node, sample: Any) -> int:
 
 
 def parts(node: Record, views: Sequence[Any]) -> list[Sequence[Any]]:
-    """Group the views of a node's leaves by child."""
+    """Return the views of a node's leaves, grouped by child."""
     result, start = [], 0
     for child in node.children:
         result.append(views[start : start + child.num_leaves])
@@ -364,7 +364,7 @@ def parts(node: Record, views: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], None]:
-    """Compile a tree's fast writer: straight-line code that is equivalent to the careful writer.
+    """Return a tree's fast writer, ``pack_into(sample, views)``: straight-line code, equivalent to the careful writer.
 
     Walking the tree would take six times as long (a Dict of 12 leaves: 15 µs against 2.4 µs). All checks come first
     (all shapes in one comparison, all dtypes in another), and unusual samples go to the careful writer. num_clears: the

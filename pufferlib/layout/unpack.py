@@ -1,4 +1,4 @@
-"""Convert rows to views of their leaves, views to samples, and flat actions to an environment's actions."""
+"""Conversions of rows to views of their leaves, of views to samples, and of flat actions to environments' actions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Finish = Callable[[Fixed, Array], Any]
 
 
 def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
-    """Return a copy of the sample in the views of a node's leaves.
+    """Return a copy of the sample that the views of a node's leaves hold.
 
     finish: a function of (leaf, view) that converts a view of one value, or of a batch of values, to the type of the
     leaf's samples. Raises SpaceError for a stored length, index or character out of range.
@@ -107,7 +107,7 @@ def _read_graph(node: Graph, views: Sequence[Any], finish: Finish) -> Any:
 
 
 def nest(node: Node, views: Sequence[Any]) -> Any:
-    """Nest the views of a node's leaves like the space, with variable-length parts in padded form."""
+    """Return the views of a node's leaves, nested like the space; variable-length parts stay padded."""
     if isinstance(node, Fixed):
         return views[0]
     values, start = {}, 0
@@ -166,12 +166,12 @@ def sampled(leaf: Fixed, view: Any) -> Any:
 
 
 def acted(leaf: Fixed, view: Any) -> Any:
-    """Copy a leaf of an action like ``sampled``, except that a Discrete becomes the int that environments expect."""
+    """Return a copy like ``sampled``, except that a single Discrete value becomes the int that environments expect."""
     return int(view) if isinstance(leaf.space, spaces.Discrete) and view.ndim == 0 else sampled(leaf, view)
 
 
 class ActionPart:
-    """A leaf of a flat action: its slice of a component, and the conversion back to its dtype.
+    """A leaf of a flat action: its slice of a component, and the conversion back to the leaf's dtype.
 
     Raises SpaceError for an integer Box whose bounds exceed 2**24, because float32 cannot hold all its values.
     """
@@ -214,10 +214,11 @@ class ActionPart:
 
 
 def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
-    """Return a compiled ``unpack(discrete, box)``, which returns the action in a row's components.
+    """Return a compiled function ``unpack(discrete, box)``, which converts the components of a row to an action.
 
-    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack it. ``unpack`` is
-    compiled because, like the writer, it runs at every step. The action's leaves may be views of one new array.
+    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. A component that rows lack is None. The
+    action's leaves may be views of one new array. ``unpack`` is compiled because, like the writer, it runs at every
+    step.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
     scope.update(START=start, FLOAT32=np.float32)

@@ -12,9 +12,9 @@ state: the state that the policy returned with these agents' previous rows, a tu
     then always None.
 action_mask: bool (rows, num_options), the allowed options; None if the environment has no masks. The caller applies it
     to the outputs, so a policy may ignore it.
-outputs: for Discrete, MultiDiscrete and MultiBinary spaces, logits, (rows, num_options), the options of all parts one
-    after another; for Box spaces, (mean, std), each (rows, num_aims), where -1 to 1 spans the bounds; for spaces with
-    both, (logits, mean, std).
+outputs: for Discrete, MultiDiscrete and MultiBinary spaces, logits, (rows, num_options), with the options of all parts
+    one after another; for Box spaces, (mean, std), each (rows, num_aims), with one column per number, where -1 to 1
+    spans the bounds; for spaces with both, (logits, mean, std).
 values: the expected discounted returns, (rows,) float32.
 
 A policy that depends on the agents' indices in their environment has an attribute ``num_places``, the number of
@@ -30,10 +30,11 @@ A policy with a state may define ``unroll``, which computes the results of succe
     unroll(observations, state, starts, action_mask) -> outputs, values
 
 observations: (steps, rows, *layout.shape). action_mask: bool (steps, rows, num_options), or None. state: the state
-    before the first step. starts: bool (steps, rows), True where an episode begins, with the state of
-    ``initial_state``. The results have steps * rows rows.
+    before the first step. starts: bool (steps, rows), True where an episode begins; the state there is replaced by that
+    of ``initial_state``. The results have steps * rows rows.
 
-``Decisions`` (distributions.py) counts the options, and converts outputs to a distribution and its samples to actions.
+``Decisions`` (distributions.py) counts the options, converts outputs to a distribution, and converts samples to
+actions.
 ``save_policy`` saves a policy to a file; ``load_policy`` loads it as a player of a raw environment.
 """
 

@@ -1,8 +1,8 @@
 """The parts of an action space, and the distribution of actions that a policy's outputs define.
 
-An action is two tensors: ``discrete_actions``, int64 (rows, len(nvec)), one per discrete part, and
-``continuous_actions``, float32 (rows, num_aims), for the continuous parts, where -1 to 1 spans a part's bounds. Either
-may have no columns.
+Actions are a pair of tensors: ``discrete_actions``, int64 (rows, len(nvec)), with one column per discrete part, and
+``continuous_actions``, float32 (rows, num_aims), with one column per continuous part, where -1 to 1 spans the part's
+bounds. Either may have no columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Decisions:
         self.num_options = sum(self.nvec)
         self.num_aims = sum(math.prod(part.shape) for part in parts if isinstance(part, Box))
         if not self.nvec and not self.num_aims:
-            raise SpaceError(f"no policy for {action_space}; Discrete, MultiDiscrete, MultiBinary and Box have one")
+            raise SpaceError(f"no policy for {action_space}; use Discrete, MultiDiscrete, MultiBinary or Box parts")
 
     @property
     def num_outputs(self) -> int:
@@ -86,7 +86,7 @@ class Decisions:
 
     @renamed_arguments(choices="discrete_actions", aims="continuous_actions")
     def actions(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Any:
-        """Convert actions to the form that ``VecEnv.send`` takes: an array, or for a Tuple space an array per part."""
+        """Convert actions to the form that ``VecEnv.send`` takes: an array or, for a Tuple space, a tuple of arrays."""
         discrete_actions, continuous_actions = discrete_actions.cpu(), continuous_actions.cpu()
         if isinstance(self.space, Tuple):
             return tuple(_flat_actions(part, discrete_actions, continuous_actions) for part in self.space)
@@ -94,7 +94,7 @@ class Decisions:
 
 
 class Distribution:
-    """A distribution of independent parts: categorical for discrete parts, normal for continuous ones."""
+    """A distribution of actions whose parts are independent: categorical if discrete, normal if continuous."""
 
     def __init__(self, logits: Sequence[Tensor], mean: Tensor, std: Tensor) -> None:
         self.log_probs = [part.log_softmax(1) for part in logits]  # each (rows, n)
@@ -120,7 +120,7 @@ class Distribution:
 
     @renamed_arguments(choices="discrete_actions", aims="continuous_actions")
     def log_prob(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Tensor:
-        """Return the log-probability of actions, (rows,): the sum over their parts."""
+        """Return the log-probability of each row's action, (rows,): the sum over its parts."""
         terms = [
             part.gather(1, chosen.unsqueeze(1)).squeeze(1)
             for part, chosen in zip(self.log_probs, discrete_actions.unbind(1), strict=True)

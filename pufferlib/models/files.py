@@ -1,4 +1,4 @@
-"""Save and load policies: their weights, and the arguments of policy and environment, but no code."""
+"""Policy files: they hold a policy's weights and the arguments of policy and environment, but no code."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Origin:
         for name in ("policy_kwargs", "env_kwargs", "wrap_kwargs"):
             object.__setattr__(self, name, dict(getattr(self, name)))
         if not is_plain(self.policy_kwargs):
-            raise PlanError(f"policy_kwargs={self.policy_kwargs!r} can't be kept; use numbers, texts, lists and dicts")
+            raise PlanError(f"cannot save policy_kwargs={self.policy_kwargs!r}; use numbers, strings, lists and dicts")
         if not is_plain([self.env_kwargs, self.wrap_kwargs]):
             for name, value in (("env", None), ("env_kwargs", {}), ("wrap_kwargs", {})):
                 object.__setattr__(self, name, value)
@@ -107,8 +107,8 @@ def misfit(description: str, error: Exception) -> CheckpointError:
     description: the beginning of the message, such as "policy.pt holds a policy".
     """
     return CheckpointError(
-        f"{description} for other observations or actions, or of a pufferlib whose networks were made otherwise, as "
-        f"those for images among other leaves were; train it again: {error}"
+        f"{description} for other observations or actions, or one from a version of pufferlib with different networks, "
+        f"such as those for images among other leaves; train it again: {error}"
     )
 
 
@@ -129,22 +129,22 @@ def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = 
     """Read a policy file, or the one in a run's folder. Raises CheckpointError if it is missing, incomplete or invalid.
 
     A file contains no code but may refer to some, because environment and policy may be given as module:name. As the
-    caller will import and call that code, CheckpointError is also raised unless the code belongs to pufferlib, is in
-    the current folder, or ``trust`` is True. env: an environment that the caller uses instead of the file's; the name
-    in the file is then not checked.
+    caller will import and call that code, CheckpointError is also raised unless the code belongs to pufferlib or is in
+    the current folder, or ``trust`` is True. env: an environment that the caller uses instead of the file's; the
+    environment's name in the file is then not checked.
     """
     if Path(path).is_dir():
         path = Path(path) / POLICY_FILE
         if not path.is_file():
             raise CheckpointError(
-                f"the folder {path.parent} has no {POLICY_FILE}: it is no run's, or that has learnt nothing"
+                f"the folder {path.parent} has no {POLICY_FILE}: not a run's folder, or its run has learnt nothing"
             )
     content = read_checkpoint(path, POLICY, POLICY_FILE)
     try:
         origin = Origin(**{name: content[name] for name in Origin.__dataclass_fields__})
         saved = SavedPolicy(os.fspath(path), origin, dict(content["weights"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{path} holds no whole {POLICY} ({error!r}); train it again") from error
+        raise CheckpointError(f"{path} does not hold a complete {POLICY} ({error!r}); train it again") from error
     named = [origin.policy, origin.policy_kwargs, origin.env if env is None else None, origin.env_kwargs]
     require_trust(path, named, trust)
     return saved
@@ -160,7 +160,7 @@ def require_trust(path: str | os.PathLike[str], named: Any, trust: bool) -> None
         if ":" in name and not _is_local(module):
             raise CheckpointError(
                 f"{path} names code that is not in the current folder, {name}; if you know where the file comes from, "
-                "pass trust=True (--trust), or the environment itself where it is that"
+                "pass trust=True (--trust) or, if the code is the environment's, pass the environment itself"
             )
 
 
@@ -203,10 +203,11 @@ def load_policy(
 ) -> Player:
     """Load the policy in a file, or in a run's folder, as a Player.
 
-    env: a raw environment like the one in training, which the caller has to close; or a callable or name that creates
-    one. By default, the file's environment is created. greedy, seed: as for ``BatchPlayer``. trust: as for
-    ``read_policy``. Raises CheckpointError for an invalid file, for weights that do not fit env, and if neither the
-    caller nor the file provides an environment; also raises the errors of ``Actor`` and of creating the environment.
+    env: a raw environment like the one in training, or a callable or name that creates one; by default, the file's
+    environment is created. The Player closes an environment that was created here; the caller has to close one that was
+    passed. greedy, seed: as for ``BatchPlayer``. trust: as for ``read_policy``. Raises CheckpointError for an invalid
+    file, for weights that do not fit env, and if neither the caller nor the file provides an environment; also raises
+    the errors of ``Actor`` and of creating the environment.
     """
     saved = read_policy(path, env=env, trust=trust)
     origin = saved.origin
@@ -247,15 +248,15 @@ def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[
     except Exception as error:  # damaged files make torch raise any exception
         reason = str(error).partition("\n")[0]
         if "mmap" in reason:  # torch's message for truncated files and those that it did not write
-            reason = f"torch did not write it, or not to its end; those are called {name}"
+            reason = f"torch did not write it, or wrote only a part; such files are called {name}"
         if "weights only" in reason.lower():  # torch would explain how to run such code
-            reason = "there is code in it, which is not run"
-        raise CheckpointError(f"{path} holds no {kind}, or not all of one ({reason}); train it again") from error
+            reason = "it contains code, which is not run"
+        raise CheckpointError(f"{path} does not hold a complete {kind} ({reason}); train it again") from error
     if not isinstance(content, dict) or content.get("format") != kind:
-        raise CheckpointError(f"{path} is no {kind}; those are called {name}")
+        raise CheckpointError(f"{path} is not a {kind}; such files are called {name}")
     if content.get("version") != VERSION:
         raise CheckpointError(
-            f"{path} has version {content.get('version')} of the format, as pufferlib {content.get('pufferlib')} "
-            f"writes it; pufferlib {__version__} reads version {VERSION}: install the other one"
+            f"{path} has version {content.get('version')} of the format, which pufferlib {content.get('pufferlib')} "
+            f"wrote; pufferlib {__version__} reads version {VERSION}: install pufferlib {content.get('pufferlib')}"
         )
     return content

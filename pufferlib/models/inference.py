@@ -26,9 +26,9 @@ __all__ = ["Actor", "BatchPlayer", "Player"]
 class Actor:
     """A policy that applies action masks and returns distributions of actions.
 
-    policy, kwargs: as for ``make_policy``. layout, action_space: the layout of the environments' observations, and
-    their action space. frame_stack: the number of frames that ``FrameStack`` joins in each row that the policy gets.
-    seen_layout: the layout of these rows. Raises the errors of ``make_policy``, ``FrameStack`` and
+    policy, kwargs: as for ``make_policy``. layout: the layout of the environments' observations. action_space: their
+    flat action space. frame_stack: the number of observations that ``FrameStack`` joins into one row for the policy.
+    seen_layout: the layout of the joined rows. Raises the errors of ``make_policy``, ``FrameStack`` and
     ``action_mask_reader``.
     """
 
@@ -64,8 +64,8 @@ class Actor:
         """Raise SpaceError if the policy depends on agents' indices and was made for another number of agents."""
         if self._num_places is not None and self._num_places != agents_per_env:
             raise SpaceError(
-                f"the policy goes by the places of {self._num_places} agents, and these environments have "
-                f"{agents_per_env}; play it where there are as many"
+                f"the policy depends on the indices of {self._num_places} agents per environment, but these "
+                f"environments have {agents_per_env}; use environments with {self._num_places}"
             )
 
     def initial_state(self, num_rows: int) -> State | None:
@@ -102,8 +102,9 @@ class Actor:
         mask: Tensor | None = None,
         agent_ids: Tensor | None = None,
     ) -> tuple[Outputs, Tensor, State | None]:
-        """Return the policy's (outputs, values, state); if ``precision`` is set, compute in it and return float32.
+        """Return the policy's (outputs, values, state).
 
+        If ``precision`` is set, the policy computes in that dtype, and the results are converted to float32.
         observations, state, agent_ids: as for ``__call__``. mask: the result of ``self.mask(observations)``. Raises
         SpaceError if the policy's first result is invalid.
         """
@@ -137,10 +138,11 @@ class Actor:
             raise SpaceError(f"{name} returned values {wrong}; they have to be {(num_rows,)}: values.squeeze(1)")
 
     def unroll(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Distribution, Tensor]:
-        """Return the distribution and values that successive calls would return for many steps, with steps * rows rows.
+        """Return the distribution and the values for many steps, equal to those of successive calls.
 
-        observations: (steps, rows, *seen_layout.shape). state: the state before the first step. starts: bool (steps,
-        rows), True where an episode begins, which resets the state. Only for policies with a state.
+        Both have steps * rows rows. Only for policies with a state. observations: (steps, rows, *seen_layout.shape).
+        state: the state before the first step. starts: bool (steps, rows), True where an episode begins, which resets
+        the state.
         """
         mask = self.mask(observations.flatten(0, 1))
         at_once = getattr(self.policy, "unroll", None)
@@ -165,7 +167,10 @@ class Actor:
         return (tuple(joined) if isinstance(outputs, tuple) else joined[0]), values
 
     def _computed(self, network: Callable[..., Any], observations: Tensor, *others: Any) -> Any:
-        """Call a network and return its results; if ``self.precision`` is set, compute in it and return float32."""
+        """Call a network and return its results.
+
+        If ``self.precision`` is set, the network computes in that dtype, and the results are converted to float32.
+        """
         if self.precision is None:
             return network(observations, *others)
         with torch.autocast(observations.device.type, self.precision):
@@ -185,11 +190,11 @@ def _shape(value: Any) -> Any:
 
 
 class BatchPlayer:
-    """A player of a VecEnv, which returns a policy's flat actions for batches with rows of any of the agents.
+    """A policy that plays a VecEnv: it returns flat actions for batches, whose rows may be those of any agents.
 
-    actor: the policy. num_agents: the number of agents, each of whose frames and state are stored from batch to batch.
-    greedy: whether to take the most likely actions instead of sampling. seed: the seed for sampling; by default, a
-    random one.
+    actor: the policy. num_agents: the number of agents in the VecEnv; the frames and the state of each agent are stored
+    from batch to batch. greedy: whether to take the most likely actions instead of sampling. seed: the seed for
+    sampling; by default, a random one.
     """
 
     def __init__(
@@ -201,7 +206,7 @@ class BatchPlayer:
         greedy: bool = False,
         seed: int | None = None,
     ) -> None:
-        """Prepare to play num_agents agents. agents_per_env: the number per environment; by default, num_agents.
+        """Prepare to play ``num_agents`` agents, ``agents_per_env`` in each environment; by default, all in one.
 
         Raises SpaceError if the policy depends on agents' indices and was made for another number of agents.
         """
@@ -239,7 +244,7 @@ class BatchPlayer:
 
 
 class Player:
-    """A player of one raw environment, which returns a policy's raw actions for raw observations.
+    """A policy that plays one raw environment: it returns raw actions for raw observations.
 
     ::
 
@@ -251,7 +256,7 @@ class Player:
                 over = terminated or truncated
             player.reset()
 
-    actor: the policy. For a PettingZoo parallel environment, observations, infos and actions are dicts by agent.
+    For a PettingZoo parallel environment, observations, infos and actions are dicts keyed by agent. actor: the policy.
     greedy, seed: as for ``BatchPlayer``.
     """
 
@@ -272,17 +277,17 @@ class Player:
         """Return the action for an observation; with several agents, a dict of actions for a dict of observations.
 
         infos: the infos returned with the observations, needed if they contain action masks. A policy that was trained
-        with the environment's state reads the state from an agent's info["state"] if you put it there, else it reads
-        zeros; the actors of "central" policies do not use it. Raises SpaceError for an observation that does not fit
-        the environment's space. With several agents, raises CallError if observations are not a dict or come from more
-        agents than the environment has.
+        with the environment's state reads it from the agent's info["state"], where you have to put it; without it, the
+        policy reads zeros. The actor of a "central" policy does not use the state. Raises SpaceError for an observation
+        that does not fit the environment's space. With several agents, raises CallError if observations are not a dict
+        or come from more agents than the environment has.
         """
         if self._alone:
             return self._act({None: observations}, {None: infos})[None]
         if not isinstance(observations, Mapping):
             raise CallError(f"there are several agents; pass a dict of their observations, not {observations!r:.80}")
         if len(observations) > self._rows.num_agents:
-            raise CallError(f"there are {self._rows.num_agents} agents at most, not {len(observations)}")
+            raise CallError(f"there are at most {self._rows.num_agents} agents, got {len(observations)} observations")
         return self._act(observations, infos or {})
 
     def reset(self) -> None:

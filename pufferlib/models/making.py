@@ -1,4 +1,4 @@
-"""Create policies by name, and read action masks from observations."""
+"""Functions that create policies by name, and that read action masks from observations."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def make_policy(
 
     policy: "default" (a CNN if observations are images or contain some, else an MLP), "mlp", "cnn", "nature" (a CNN
         whose actor and critic share an encoder), "lstm", "central" (its critic sees the leaf "state"), "separate" (one
-        policy per agent type, chosen by the leaf "agent_type"; its arguments are ``policy``, a name or a list of names,
-        one per type, and the arguments of these policies), "teams" (one policy per team; its argument ``places`` maps a
-        team's name to the indices of its agents in an environment), the name of your class as "module:Class", or the
-        class itself.
+        policy per agent type, chosen by the leaf "agent_type"; its argument ``policy`` is one name for all types or a
+        list with a name for each, and its other arguments are passed to these policies), "teams" (one policy per team;
+        its argument ``places`` maps a team's name to the indices of its agents in an environment), the name of your
+        class as "module:Class", or the class itself.
     kwargs: further arguments of the policy; "default" accepts the arguments of both CNN and MLP, and ignores those that
-        only the class that was not chosen has.
+        the chosen class lacks.
 
     Raises PlanError for an unknown name or argument and if the result is not a torch.nn.Module, RegistryError if a
     "module:Class" does not exist, SpaceError for spaces that the policy does not support.
@@ -120,9 +120,9 @@ def make_policy(
 def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> None:
     """Raise PlanError if ``make_policy(name, …, **kwargs)`` would create a different kind of policy from this one.
 
-    Compares the names of the classes and, if the policy stores its layout and action space, the names and shapes of the
-    weights; policies from ``make_policy`` and the classes of this package store both. Also raises the errors of
-    ``make_policy``.
+    Compares the names of the classes. If the policy stores its layout and action space, as policies from
+    ``make_policy`` and instances of this package's classes do, also compares the names and shapes of the weights, and
+    raises the errors of ``make_policy``.
     """
     factories: Any = (CNN, MLP) if name == "default" else (_class_of(name),)
     classes = [_MADE_BY.get(factory, factory) for factory in factories]
@@ -132,7 +132,7 @@ def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> 
         if not class_names & {kind.__qualname__ for kind in classes}:
             raise PlanError(
                 f"a {type(policy).__name__} is not what policy={name!r} makes, "
-                f"{' or '.join(kind.__name__ for kind in classes)}; pass the Origin that it was made by"
+                f"{' or '.join(kind.__name__ for kind in classes)}; pass the Origin from which it was made"
             )
     spaces = _made_for(policy)
     if spaces is not None:
@@ -153,7 +153,7 @@ def require_shapes(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]
             raise PlanError(
                 f"weight {name!r} is {'missing' if actual is None else f'of shape {actual}'}, and {source} "
                 f"{'none' if wanted_shape is None else f'one of shape {wanted_shape}'}; "
-                "pass the Origin that the policy was made by"
+                "pass the Origin from which the policy was made"
             )
 
 
@@ -200,7 +200,7 @@ def action_mask_reader(layout: Layout, action_space: gymnasium.Space[Any]) -> Ca
     size = sum(math.prod(leaf.shape) for leaf in layout.leaves if leaf.path[0] == ACTION_MASK)
     if size != expected:
         raise SpaceError(
-            f'the observation\'s "action_mask" has {size} elements, but {action_space} has {expected} options, in all '
-            "its choices; a mask has one element for each"
+            f'the observation\'s "action_mask" has {size} elements, but {action_space} has {expected} options in '
+            "total; a mask has one element for each"
         )
     return lambda rows: layout.unflatten(rows)[ACTION_MASK].flatten(1) != 0

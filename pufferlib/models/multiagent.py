@@ -1,8 +1,8 @@
 """Multi-agent policies: a critic that sees the environment's state, and separate policies per agent type or team.
 
 ``Central`` and ``Separate`` read the leaves that ``wrap(state=True)`` and ``wrap(agent_type=True)`` add to
-observations, so they are trained, saved and played like any other policy. ``Teams`` uses the agents' indices, for
-environments whose rows cannot have extra leaves, such as kernels.
+observations, so they are trained, saved and played like any other policy. ``Teams`` uses the agents' indices instead,
+for environments, such as kernels, whose rows cannot have extra leaves.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Central(ActorCritic):
     """An actor-critic whose critic sees the whole observation, and whose actor sees all of it except the part "state".
 
     The critic thus learns from information that agents do not have, while each agent still acts on its own observation.
-    Both have two tanh layers, as in ``MLP``, which also explains the arguments. Raises SpaceError if there is no
-    "state" at the top of the observation.
+    Both have two tanh layers. hidden_size, normalize: as for ``MLP``. Raises SpaceError if there is no "state" at the
+    top of the observation.
 
     Source: Lowe et al., arXiv:1706.02275; with PPO, Yu et al., arXiv:2103.01955.
     """
@@ -66,11 +66,13 @@ class Columns(nn.Module):
 
 
 class Separate(nn.Module):
-    """A set of policies, one per agent type; the leaf "agent_type" decides which one plays a row and is trained on it.
+    """A set of policies, one per agent type.
+
+    A row's leaf "agent_type" decides which policy plays the row and is trained on it. Rows of absent agents, which are
+    zeros, go to the first policy. On a GPU, each call synchronizes once, to count the rows of each type.
 
     policies: one per type, in the order in which ``wrap(agent_type=True)`` numbers the types, all for the same layout
-    and actions. Rows of absent agents, which are zeros, go to the first policy. On a GPU, each call synchronizes once,
-    to count the rows of each type.
+    and actions.
     """
 
     def __init__(self, observation_layout: Layout, policies: Sequence[nn.Module]) -> None:
@@ -121,10 +123,10 @@ class Teams(nn.Module):
         if listed != list(range(len(listed))) or set(places) != set(policies) or not all(places.values()):
             team_places = ", ".join(f"{name}: {list(indices)}" for name, indices in places.items())
             raise PlanError(
-                f"teams of {team_places}: each place from 0 on has to belong to one team, and each team needs some"
+                f"teams {team_places}: each index from 0 on has to belong to exactly one team, and each team needs one"
             )
         if any(hasattr(policy, "initial_state") for policy in policies.values()):
-            raise PlanError("a team's policy cannot have a memory; use one without")
+            raise PlanError("a team's policy cannot have a state; use one that is not recurrent")
         self.num_places = len(listed)
         # With a prefix, because a team may have a name that a module may not have, such as "train".
         self.policies = nn.ModuleDict({f"team_{name}".replace(".", "_"): policy for name, policy in policies.items()})
@@ -171,7 +173,7 @@ def separate(observation_layout: Layout, policies: Sequence[nn.Module]) -> Separ
     for number, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise SpaceError(
-                f"policies of separate types need states of the same shape, for rows of all types are kept together; "
+                f"policies of separate types need states of the same shape, because all rows are stored together; "
                 f"that of type 0 has {_shapes_text(shapes[0])}, that of type {number} has {_shapes_text(shape)}"
             )
     kind = Separate if shapes[0] is None else RecurrentSeparate

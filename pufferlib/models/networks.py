@@ -22,10 +22,12 @@ State = tuple[Tensor, ...]
 
 
 class ActorCritic(nn.Module):
-    """An actor and a critic that share no weights, because with large returns the critic's gradients would dominate.
+    """An actor and a critic that share no weights.
+
+    In shared weights, the critic's gradients would dominate if returns are large.
 
     read: a function that converts observations to features. network: a function of (num_outputs, gain) that creates the
-    actor or the critic, a module that converts features to outputs.
+    actor or the critic, a module that converts features to outputs; gain is the scale of the output layer's weights.
     """
 
     def __init__(
@@ -70,8 +72,8 @@ class MLP(ActorCritic):
 class CNN(ActorCritic):
     """An MLP for observations that contain images, which first pass through three convolutions.
 
-    hidden_size: the size of each layer after these. channels: the number of channels of each convolution. normalize: as
-    for ``Features``, for the numbers that are not images. Raises SpaceError if there are no images.
+    hidden_size: the size of each layer after the convolutions. channels: the number of channels of each convolution.
+    normalize: as for ``Features``, for the numbers that are not images. Raises SpaceError if there are no images.
     """
 
     def __init__(
@@ -214,8 +216,8 @@ def image_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> 
 class Perceptron(nn.Sequential):
     """A sequence of linear and tanh layers with the same results as ``nn.Sequential``, but without a call per layer.
 
-    For the few rows of a batch, calling five modules took almost half of the time (26 µs in all; 15 µs without the
-    calls). Layers with hooks and layers of other types are still called.
+    For the few rows of a batch, the calls of five modules would take almost half of the time (26 µs with them, 15 µs
+    without). Layers with hooks and layers of other types are still called.
     """
 
     def forward(self, features: Tensor) -> Tensor:
@@ -249,9 +251,9 @@ def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float)
 
 
 class Sight(nn.Module):
-    """An encoder of the tensors that ``Images`` returns: convolutions per image size, then the numbers, unchanged.
+    """An encoder of the tensors that ``Images`` returns: it convolves the images of each size and appends the numbers.
 
-    shapes: the shapes of the images, each (channels, height, width).
+    shapes: the shapes of the images, each (channels, height, width). channels: as for ``CNN``.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], channels: tuple[int, int, int]) -> None:

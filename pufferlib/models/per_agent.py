@@ -87,7 +87,7 @@ def stacked_layout(layout: Layout, num_frames: int) -> Layout:
     Raises PlanError if num_frames is less than 1.
     """
     if num_frames < 1:
-        raise PlanError(f"frame_stack={num_frames} keeps no frame; use 1 for none but the newest, 4 for the last four")
+        raise PlanError(f"frame_stack={num_frames} keeps no frame; use 1 for only the newest, 4 for the last four")
     if num_frames == 1:
         return layout
     if not _is_box(layout):

@@ -38,8 +38,8 @@ def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
     images = list(_images(layout))
     if not images:
         raise SpaceError(
-            f"{layout.space} holds no images: uint8, with their channels last, first or left out, and of "
-            f'{SMALLEST_IMAGE} pixels at least; use the policy "mlp"'
+            f"{layout.space} holds no images, uint8 with channels last, first or left out, and at least "
+            f'{SMALLEST_IMAGE} pixels high and wide; use the policy "mlp"'
         )
     return images[0][1] if layout.is_leaf else Images(layout, normalize)
 
@@ -76,12 +76,12 @@ class Frames:
         images = observations.unsqueeze(1) if self.flat else observations
         images = images.permute(0, 3, 1, 2) if self.channels_last else images
         # In memory the channels come last, because convolutions then take a sixth less time. The division is in place,
-        # because the pages of a second tensor took 14 ms for 128 images, as long as a convolution.
+        # because allocating a second tensor took 14 ms for 128 images, as long as a convolution.
         return images.to(torch.float32, memory_format=torch.channels_last).div_(self.most)
 
 
 class Images(nn.Module):
-    """A reader that converts a layout's image leaves to images, and its other leaves to numbers.
+    """A reader that converts a layout's image leaves to float32 images, and its other leaves to numbers.
 
     Images of the same height and width are joined into one with more channels, like a stack of frames. normalize: as
     for ``Features``, for the numbers. shapes: the shapes of the joined images, each (channels, height, width).
@@ -112,9 +112,10 @@ class Images(nn.Module):
 class Features(nn.Module):
     """A reader that converts rows of any layout to (rows, size) float32.
 
-    Discrete and MultiDiscrete leaves become one-hot vectors, other leaves numbers: unchanged for Boxes within -1 to 1,
-    else on a logarithmic scale. normalize: whether to standardize leaves other than Discrete, MultiDiscrete and
-    MultiBinary by running statistics instead; see ``observe``. without: the paths of leaves to leave out.
+    Discrete and MultiDiscrete leaves become one-hot vectors. Other leaves become numbers: the values of Boxes within -1
+    to 1 are unchanged, and all other values are converted to a logarithmic scale. normalize: whether to standardize
+    leaves other than Discrete, MultiDiscrete and MultiBinary by running statistics instead; see ``observe``. without:
+    the paths of leaves to leave out.
     """
 
     def __init__(self, layout: Layout, normalize: bool = False, without: Collection[Path] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Normalize observations to mean 0 and standard deviation 1, with statistics that are part of the policy's weights.
+"""Normalization of observations to mean 0 and standard deviation 1, by statistics that are part of a policy's weights.
 
 The statistics are saved with the policy, and only ``observe`` changes them. A trainer calls it between rollouts,
 because a policy must normalize an observation in the same way when it plays a rollout and when it learns from it.
@@ -58,7 +58,7 @@ class RunningNorm(nn.Module):
 
 @torch.no_grad()
 def observe(policy: nn.Module, observations: Tensor) -> None:
-    """Update all running statistics of a policy with these flat rows; do nothing if it has none."""
+    """Update all running statistics of a policy with flat rows of observations; do nothing if it has no statistics."""
     norms = [module for module in policy.modules() if isinstance(module, RunningNorm)]
     if not norms or not len(observations):
         return

@@ -26,20 +26,21 @@ class Coordinator:
             Evaluator(coordinator, pool, min_episodes=1000)(table)
 
     Each idle worker gets the next task. If a task is lost with its worker, a warning is issued, a new worker replaces
-    the lost one, and the task is run again. A policy's weights are sent to a worker once, a learner's once per version.
+    the lost one, and the task is run again. A frozen policy's weights are sent to each worker at most once; a learner's
+    weights, at most once per version.
 
     pool: the pool of the tasks' policies. env, make_kwargs: arguments of ``pufferlib.make`` in each worker. num_actors:
         the number of Ray actors; with 0, this process is the only worker, and Ray is not needed.
-    max_retries: how often a task may be lost before WorkerError is raised.
+    max_retries: how often a lost task is run again; if it is then lost once more, WorkerError is raised.
     task_timeout: the time in seconds after which a task counts as lost, since a hanging task never ends; by default, no
-        limit. The task's actor is then killed; without actors, the thread in which the task runs is abandoned.
+        limit. The actor of such a task is killed; without actors, the thread in which the task runs is abandoned.
     torch_threads: the number of torch's threads during a task; with the same number, a task has the same result on all
         machines of the same kind.
     address, resources, placement: arguments of the backend "ray", for the actors. start_timeout: the time in seconds
         within which the first actor must have created its environments.
 
-    Raises PlanError for invalid counts and times, and the errors of ``pufferlib.make`` and of Ray. Environments that
-    actors cannot create raise in ``run``.
+    Raises PlanError for invalid counts and times, and the errors of ``pufferlib.make`` and of Ray. If actors cannot
+    create their environments, ``run`` raises the error.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class Coordinator:
     ) -> None:
         if num_actors < 0 or max_retries < 0 or torch_threads < 1 or start_timeout <= 0:
             raise PlanError(
-                f"{num_actors=}, {max_retries=}: 0 at least; {torch_threads=}: 1; {start_timeout=}: more than 0"
+                f"{num_actors=}, {max_retries=}: use at least 0; {torch_threads=}: at least 1; {start_timeout=}: more "
+                "than 0"
             )
         timeout_s = checked_seconds("task_timeout", task_timeout)
         self.pool = pool
@@ -92,7 +94,7 @@ class Coordinator:
         """
         self._require_open()
         if self._running:
-            raise CallError("another run of this coordinator is not over; finish or close it first")
+            raise CallError("another run of this coordinator has not ended; finish or close it first")
         self._running = True
         try:
             yield from self._run(enumerate(tasks))

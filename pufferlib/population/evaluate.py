@@ -1,4 +1,4 @@
-"""Evaluator: fills the cells of a payoff table by playing episodes in VecEnvs, where they may finish in any order."""
+"""Evaluator: fills the cells of a payoff table by playing episodes in VecEnvs; episodes may finish in any order."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["Evaluator", "Lot", "play_lots"]
 
 Array = np.ndarray[Any, Any]
 
-FILL = 4  # episodes of a task per environment, as environments that finish early wait at the end of each task
+FILL = 4  # episodes per environment in a task: several, as environments that finish early wait for the task's end
 ROUND_TASKS = 8  # planned together from the intervals, although one may be enough
 
 
 class Lot(NamedTuple):
-    """A number of episodes of one cell that are counted together. batch_id: an id that is unique in the cell."""
+    """A number of episodes of one cell that are counted together. batch_id: an id that is unique within the cell."""
 
     matchup: Matchup
     batch_id: str
@@ -44,9 +44,10 @@ class Evaluator:
     First, each cell gets ``min_episodes``. Then, if ``half_width`` is passed, the cell with the widest confidence
     interval gets more, until no cell with fewer than ``max_episodes`` has an interval whose half width exceeds
     ``half_width``.
+
     The episodes to count are chosen when they start, and each of them is awaited: stopping after a number of finished
-    episodes would favour short ones. Blocks of adjacent environments play the same cell, so that each policy has
-    adjacent rows in a batch, and little has to be gathered.
+    episodes would favour short ones. Blocks of adjacent environments play the same cell, so that the rows of each
+    policy are mostly adjacent in a batch, and few have to be gathered.
 
     vec: a VecEnv, which each call resets; or a coordinator with the same pool, whose workers play a few cells at a
         time. With a coordinator, the results depend on ``seed`` and the table, but not on the number of workers or
@@ -74,11 +75,14 @@ class Evaluator:
         seed: int | None = None,
     ) -> None:
         if min_episodes < 1 or task_episodes < 1 or (max_episodes or min_episodes) < min_episodes:
-            raise PlanError(f"{min_episodes=}, {max_episodes=}, {task_episodes=}: at least 1, and in this order")
+            raise PlanError(
+                f"{min_episodes=}, {max_episodes=}, {task_episodes=}: use at least 1, and max_episodes of at least "
+                "min_episodes"
+            )
         if half_width is not None and max_episodes is None:
-            raise PlanError("half_width needs max_episodes, for a cell may never be so sure")
+            raise PlanError("half_width needs max_episodes, because a cell's interval may never become that narrow")
         if isinstance(vec, Coordinator) and vec.pool is not pool:
-            raise PlanError("the coordinator's workers play the policies of another pool; give both the same one")
+            raise PlanError("the coordinator's workers play the policies of another pool; pass the same pool to both")
         self._vec, self._pool, self._seats, self._greedy = vec, pool, seats, greedy
         self._min, self._max, self._half_width = min_episodes, max_episodes or min_episodes, half_width
         self._confidence = confidence
@@ -151,7 +155,7 @@ class Evaluator:
             pass
 
     def _next(self, table: PayoffTable, planned: Counter[Matchup], weights: Array | None) -> Lot | None:
-        """Plan episodes for the cell that needs them most, or return None if no cell does."""
+        """Plan and return episodes of the cell that needs them most; return None if no cell needs any."""
         lot = self._next_few(table, planned)
         if lot is not None or self._half_width is None:
             return lot
@@ -168,7 +172,7 @@ class Evaluator:
         return self._plan(table, planned, cell, self._max - int(counts[cell]))
 
     def _next_few(self, table: PayoffTable, planned: Counter[Matchup]) -> Lot | None:
-        """Plan episodes for the first cell that has fewer than the minimum, or return None if there is none."""
+        """Plan and return episodes of the first cell with fewer than the minimum; return None if no cell has fewer."""
         counts = table.counts + _by_cell(table, planned)
         # A single episode has no interval.
         fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))
@@ -262,7 +266,7 @@ class _Schedule:
         self._by_block: dict[int, _OpenLot | None] = {}  # by block of environments
 
     def is_over(self) -> bool:
-        """Return whether no lot is open and no other lot is needed; open the next one if it is needed."""
+        """Return whether the evaluation is over. If no lot is open but one is needed, open it and return False."""
         if not self._num_open and (lot := self._open()) is not None:
             self._retries.append(lot)
         return not self._num_open

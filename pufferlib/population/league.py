@@ -65,7 +65,10 @@ class Setup:
 
 
 def exact_oracle(setup: Setup, max_nodes: int = MAX_NODES) -> Oracle:
-    """Return an oracle that computes best responses. Raises PlanError if the league has no game or a too large one."""
+    """Return an oracle that computes best responses.
+
+    Raises PlanError if the league has no game, or a game whose tree has more than ``max_nodes`` nodes.
+    """
     if setup.settings.game is None:
         raise PlanError(f'oracle="exact" needs a game, and env={setup.settings.env!r} is none; name another oracle')
     return ExactOracle(setup.settings.game, setup.pool, max_nodes=max_nodes)
@@ -81,9 +84,9 @@ class League:
                 print(iteration.number, iteration.nash_conv)
 
     An iteration is yielded once all of it is on disk. Whatever ends the program, ``League.resume(folder)`` continues
-    with the same results as without the interruption if the oracle and the payoffs are deterministic: the exact oracle
-    and its payoffs always are, and payoffs sampled on the backends serial and multiprocessing are if the environments
-    are.
+    the league. The results are the same as without the interruption if the oracle and the payoffs are deterministic.
+    The exact oracle and its payoffs always are; payoffs that are sampled with the backend "serial" or "multiprocessing"
+    are deterministic if the environments are.
 
     settings, folder, pool, table, seats: the league's settings, folder, policies, payoffs and seats. rows: the lines of
     metrics.jsonl, one dict per iteration. state: the content of state.json, or None for a new league. trust: see
@@ -120,12 +123,12 @@ class League:
     def begin(cls, settings: Settings, folder: str | os.PathLike[str]) -> League:
         """Create the folder of a new league, and return the league.
 
-        Raises CallError if the folder contains a league with a complete iteration, PlanError if the path is a file's or
-        leads through a file, and the errors of ``Settings.check``.
+        Raises CallError if the folder contains a league with a complete iteration, PlanError if the path is a file or
+        leads through one, and the errors of ``Settings.check``.
         """
         folder = Path(folder)
         if (folder / STATE).exists():
-            raise CallError(f"{folder} holds a league already; --resume {folder} goes on with it")
+            raise CallError(f"{folder} already holds a league; --resume {folder} continues it")
         settings.check()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +166,7 @@ class League:
                 if state["format"] != FORMAT:
                     raise ValueError(f"its format is {state['format']!r}")
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise CheckpointError(f"{folder / STATE} is none of a league ({error!r})") from error
+                raise CheckpointError(f"{folder / STATE} is not a league's state ({error!r})") from error
         return cls(folder, settings, state, trust=trust)
 
     @property
@@ -235,7 +238,7 @@ class League:
         return self._coordinator
 
     def who(self) -> str | None:
-        """Describe the workers, what they compute, and how many tasks each has completed since it was started.
+        """Return a text on the workers, what they compute, and how many tasks each has completed since its start.
 
         Returns None for a league without workers.
         """
@@ -259,7 +262,7 @@ class League:
         part of that iteration; PlanError if the oracle cannot compute what the settings require.
         """
         if self._is_running:
-            raise CallError(f"an iteration was broken off here; League.resume({str(self.folder)!r}) goes on")
+            raise CallError(f"an iteration was interrupted; League.resume({str(self.folder)!r}) continues the league")
         settings, oracle = self.settings, self.oracle()
         measure = getattr(oracle, "nash_conv", None)
         evaluate: Evaluate | None = self._evaluate
@@ -410,10 +413,10 @@ def _seats(settings: Settings, vec: pufferlib.VecEnv) -> tuple[Seat, ...]:
         for seat, pattern in patterns:
             if fnmatchcase(agent, pattern):
                 return seat
-        raise PlanError(f"agent {agent} sits nowhere; [seats] has {dict(settings.seats)}: name it, or a pattern of it")
+        raise PlanError(f"agent {agent} has no seat; [seats] is {dict(settings.seats)}: add its name or a pattern")
 
     by_name = {seat.name: seat for seat in seats_of(vec, role)}
     empty = [seat for seat in settings.seats if seat not in by_name]
     if empty:
-        raise PlanError(f"nobody sits on {', '.join(empty)}; the agents are {', '.join(vec.agent_names)}")
+        raise PlanError(f"no agent has the seat {', '.join(empty)}; the agents are {', '.join(vec.agent_names)}")
     return tuple(by_name.values())

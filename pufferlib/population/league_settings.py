@@ -107,7 +107,7 @@ class Settings:
     def __post_init__(self) -> None:
         if (self.game is None) == (self.env is None):
             fields = "neither game nor env" if self.game is None else f"game={self.game!r} and env={self.env!r}"
-            raise PlanError(f'a league has {fields}; say one of them, such as game = "kuhn_poker"')
+            raise PlanError(f'a league has {fields}; set one of them, such as game = "kuhn_poker"')
         if self.game is not None and self.seats:
             raise PlanError(f"[seats] has {dict(self.seats)}, but a game's players are its seats; leave it out")
         for seat, agents in self.seats.items():
@@ -126,7 +126,7 @@ class Settings:
             hint = "module:function names one of your own"
             raise PlanError(f"oracle={self.oracle!r} is none; {meant(self.oracle, ORACLES)}; {hint}")
         if self.seed < 0:
-            raise PlanError(f"seed={self.seed} seeds nothing; use 0 or more")
+            raise PlanError(f"seed={self.seed} is negative; use 0 or more")
         if self.stop == Stop():
             raise PlanError("nothing would end this league; [stop] takes nash_conv, iterations, policies and seconds")
         for name, value in asdict(self.stop).items():
@@ -153,20 +153,22 @@ class Settings:
         if workers.task_timeout is not None and not 0 < workers.task_timeout < math.inf:
             raise PlanError(f"[workers] has task_timeout={workers.task_timeout}; use seconds above 0, or leave it out")
         if workers.address is not None and not workers.actors:
-            raise PlanError(f"[workers] has address={workers.address!r} and no actors of Ray; say actors = 2, or more")
+            raise PlanError(f"[workers] has address={workers.address!r} but no Ray actors; set actors = 2, or more")
         evaluation = self.evaluation
         if self.oracle == "exact" and evaluation.payoffs == "exact":
             raise PlanError(
-                '[workers] has nothing to do where all is computed; leave it out, or use payoffs = "sampled"'
+                "[workers] has no tasks if the exact oracle also computes the payoffs; leave it out, or use "
+                'payoffs = "sampled"'
             )
         if evaluation.backend == "ray":
             raise PlanError(
-                '[evaluation] has backend="ray", within each of the [workers]; use another one, or no workers'
+                '[evaluation] has backend="ray", which would run within each of the [workers]; use another backend, '
+                "or no workers"
             )
         if evaluation.batch_size not in (None, evaluation.num_envs):
             raise PlanError(
-                f"[evaluation] has batch_size={evaluation.batch_size}, whose order would hang on who of the [workers] "
-                "plays; leave it out"
+                f"[evaluation] has batch_size={evaluation.batch_size}, which would make results depend on which of the "
+                "[workers] plays; leave it out"
             )
 
     @classmethod
@@ -197,7 +199,7 @@ class Settings:
         return replace(self, stop=replace(self.stop, **values))
 
     def with_actors(self, actors: int | None) -> Settings:
-        """Return a copy with another number of actors, which does not affect results; None leaves it unchanged.
+        """Return a copy with another number of actors, which does not affect results; None leaves the number unchanged.
 
         Raises PlanError if the league has no workers, or for a number below 0.
         """

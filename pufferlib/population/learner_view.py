@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 class LearnerView:
-    """A view of a VecEnv, with only the rows in which one learner acts or its episode ends; a router plays all others.
+    """A view of a VecEnv with only one learner's rows; a router plays all other rows.
 
     ::
 
@@ -31,8 +31,9 @@ class LearnerView:
             batch = view.recv()     # the learner's rows, from one up to vec.agents_per_batch
             view.send(actions)      # one per row
 
-    The reward in an agent's row is the undiscounted sum of its rewards since its previous row, including any received
-    while others acted. An agent's first row of an episode has the mask False, even if the agent could not act when the
+    The view has the rows of the learner's agents in which the agent can act or its episode ends. The reward in such a
+    row is the undiscounted sum of the agent's rewards since its previous row in the view, including any received while
+    others acted. An agent's first row of an episode has the mask False, even if the agent could not act when the
     episode began. All attributes that are not defined here are the VecEnv's. learner: the learner's id in the router's
     pool.
     """
@@ -54,9 +55,9 @@ class LearnerView:
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the learner's rows in the next batch that has any, waiting up to ``timeout`` seconds.
 
-        By default, there is no limit. The router answers batches without such rows; their infos are added to those of
-        the returned batch. Raises RecvTimeout if no such row has arrived in time; PlanError if none can arrive, because
-        the matchmaker does not seat the learner. After either error, recv may be called again.
+        By default, there is no limit. The router acts on batches without rows of the learner; their infos are added to
+        those of the returned batch. Raises RecvTimeout if no row of the learner has arrived in time; PlanError if none
+        can arrive, because the matchmaker does not seat the learner. After either error, recv may be called again.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         num_batches = 0
@@ -90,8 +91,8 @@ class LearnerView:
         seated = None if self._router.plays(self._learner) else policies_of(self._router.matchmaker)
         if seated is not None and self._learner not in seated:
             raise PlanError(
-                f"no row of learner {self._learner} can come: it plays in no environment, and the matchmaker seats the "
-                f"policies {sorted(seated)}; add it to the matchups, or pass another learner"
+                f"no row of learner {self._learner} can arrive: it plays in no environment, and the matchmaker seats "
+                f"the policies {sorted(seated)}; add it to the matchups, or pass another learner"
             )
         if deadline is not None and time.monotonic() >= deadline:
             raise self._timeout_error(num_batches, timeout)
@@ -99,7 +100,7 @@ class LearnerView:
     def _timeout_error(self, num_batches: int, timeout: float | None) -> RecvTimeout:
         return RecvTimeout(
             f"no row of learner {self._learner} came within {timeout} s, in {num_batches} batches of others' rows; "
-            "none can come while the matchmaker does not seat it; call recv again to wait on"
+            "none can come while the matchmaker does not seat it; call recv again to keep waiting"
         )
 
     def send(self, actions: Any) -> None:

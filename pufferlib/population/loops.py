@@ -113,10 +113,10 @@ def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure
 
 
 def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
-    """Return the targets of a seat in PSRO with rectified Nash, one for each policy in the result of ``rectified``.
+    """Return a seat's targets in PSRO with rectified Nash: one mixture for each policy in the result of ``rectified``.
 
-    In each target, the opponents have the probabilities that ``rectified`` returns for the policy. payoffs: (2, n_0,
-    n_1). Raises PlanError unless the payoffs are finite and sum to a constant.
+    In each, the other seat's policies have the probabilities that ``rectified`` returns for the policy. payoffs: (2,
+    n_0, n_1). Raises PlanError unless the payoffs are finite and sum to a constant.
     """
     weights_by_policy = rectified(payoffs, mixture.marginals, seat)
     other = 1 - seat

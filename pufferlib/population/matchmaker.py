@@ -23,7 +23,7 @@ class Matchmaker(Protocol):
         """Return a matchup for the episode that begins in each of these environments."""
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
-        """Receive the result of an episode that has ended, before the environment's next one is assigned.
+        """Receive the result of an episode that has ended, before the environment's next episode is assigned.
 
         returns: (num_seats,) float64, each summed over the seat's agents; None if the episode does not count because a
         failure or the user's reset cut it off.
@@ -42,7 +42,7 @@ class Fixed(Matchmaker):
     def __init__(self, matchups: Sequence[Matchup]) -> None:
         self._matchups = [tuple(matchup) for matchup in matchups]
         if not self._matchups:
-            raise PlanError("a table of no matchups has none to assign")
+            raise PlanError("matchups is empty; pass at least one matchup")
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         return [self._matchups[env_id % len(self._matchups)] for env_id in env_ids]
@@ -77,8 +77,8 @@ def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None =
     """Return a matchmaker for population-based training that draws a different policy for each seat, uniformly.
 
     policies: the ids of the policies, each of which can play any seat. num_seats: the number of seats of an
-    environment. If there are fewer policies than seats, a policy may play against itself, and the result does not show
-    which policy is better. Raises PlanError if there are no policies.
+    environment. If there are fewer policies than seats, a policy may play in several seats; a matchup of one policy in
+    all seats does not show which policy is better. Raises PlanError if there are no policies.
     """
     shape = (len(policies),) * num_seats
     joint = np.ones(shape)
@@ -90,13 +90,16 @@ def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None =
 
 
 def hard(win_rates: Array) -> Array:
-    """Return (1 - x)² for win rates x, which favours opponents to which the learner loses. See ``Prioritized``."""
+    """Return the weights (1 - x)² for win rates x. They favour opponents to which the learner loses.
+
+    See ``Prioritized``.
+    """
     weights: Array = (1 - win_rates) ** 2
     return weights
 
 
 def even(win_rates: Array) -> Array:
-    """Return x (1 - x) for win rates x, which favours opponents of equal strength. See ``Prioritized``."""
+    """Return the weights x (1 - x) for win rates x. They favour opponents of equal strength. See ``Prioritized``."""
     weights: Array = win_rates * (1 - win_rates)
     return weights
 
@@ -168,18 +171,19 @@ class Prioritized(Matchmaker):
 
 
 class Capped(Matchmaker):
-    """A matchmaker that limits how many of another one's matchups run at once, as each policy costs a forward pass.
+    """A matchmaker that limits how many different matchups of another matchmaker run at once.
 
-    maker: the other matchmaker. most: the limit. Each matchup drawn from the other matchmaker is due for ``episodes``
-    episodes, in any environments. Once all of these have begun and no environment plays the matchup any more, the next
-    one is drawn. In the meantime, environments play the other matchups; episodes beyond those due count when a matchup
-    is drawn again, so that in the long run the length of episodes does not affect how often each matchup is played.
-    Raises PlanError if episodes is below 1, or most below 2, which would leave environments without a matchup to begin.
+    The limit saves time, because each policy in a batch costs a forward pass. maker: the other matchmaker. most: the
+    limit. Each matchup drawn from the other matchmaker is due for ``episodes`` episodes, in any environments. Once all
+    of these have begun and no environment plays the matchup any more, a new matchup is drawn. In the meantime,
+    environments play the other matchups; if a matchup is played more often than is due, the surplus counts when it is
+    drawn again, so that in the long run the length of episodes does not affect how often each matchup is played. Raises
+    PlanError if episodes is below 1, or most below 2, which would leave environments without a matchup to begin.
     """
 
     def __init__(self, maker: Matchmaker, most: int, episodes: int) -> None:
         if most < 2 or episodes < 1:
-            raise PlanError(f"most={most} has to be 2 at least, episodes={episodes} 1")
+            raise PlanError(f"most={most} has to be at least 2, and episodes={episodes} at least 1")
         self._maker, self._most, self._episodes = maker, most, episodes
         self._remaining: Counter[Matchup] = Counter()  # episodes that are due; below 0 if more were played
         self._open: deque[Matchup] = deque()  # with episodes remaining, the next one first

@@ -38,14 +38,17 @@ class Mixture:
         if shapes != tuple((size,) for size in sizes):
             raise PlanError(f"populations of {sizes} policies need marginals of these lengths, not of shapes {shapes}")
         if self.joint is not None and self.joint.shape != sizes:
-            raise PlanError(f"populations of {sizes} policies have no joint distribution of shape {self.joint.shape}")
+            raise PlanError(f"populations of {sizes} policies need a joint of this shape, not of {self.joint.shape}")
         for values in (*self.marginals, *(() if self.joint is None else (self.joint,))):
             if not values.size or values.min() < 0 or abs(values.sum() - 1) > TOLERANCE:
-                raise PlanError(f"{values} are no probabilities: they are at least 0, and their sum is 1")
+                raise PlanError(f"{values} are not probabilities, which are at least 0 and sum to 1")
 
     @classmethod
     def of_joint(cls, populations: Sequence[Sequence[int]], joint: Array) -> Mixture:
-        """Return the mixture with a joint distribution over combinations, (n_0, n_1, …). Raises like ``Mixture``."""
+        """Return the mixture with a joint distribution over combinations of policies, (n_0, n_1, …).
+
+        Raises the errors of ``Mixture``.
+        """
         seats = range(joint.ndim)
         marginals = [joint.sum(tuple(other for other in seats if other != seat)) for seat in seats]
         return cls(tuple(map(tuple, populations)), tuple(marginals), joint)

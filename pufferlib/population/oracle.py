@@ -31,7 +31,7 @@ class Oracle(Protocol):
         """Create a seat's first policy and return its id."""
 
     def respond(self, seat: int, mixture: Mixture) -> int:
-        """Create a policy for a seat, as good as possible against the other seats of a mixture; return its id."""
+        """Create a policy for a seat that plays as well as possible against a mixture's other seats; return its id."""
 
 
 class ImprovingOracle(Protocol):
@@ -50,7 +50,10 @@ class ImprovingOracle(Protocol):
 
 
 def respond_all(oracle: Oracle, requests: Sequence[tuple[int, Mixture]]) -> list[int]:
-    """Create a response to each (seat, mixture), in one call if the oracle has ``respond_all``; return their ids."""
+    """Create a response to each (seat, mixture), and return the responses' ids, in the order of the requests.
+
+    If the oracle has a method ``respond_all``, makes one call for all requests.
+    """
     batch_method = getattr(oracle, "respond_all", None)
     if batch_method is not None:
         return list(batch_method(requests))
@@ -58,7 +61,10 @@ def respond_all(oracle: Oracle, requests: Sequence[tuple[int, Mixture]]) -> list
 
 
 def improve_all(oracle: ImprovingOracle, requests: Sequence[tuple[int, int, Mixture]]) -> None:
-    """Improve the learner of each (seat, learner, mixture), in one call if the oracle has ``improve_all``."""
+    """Improve the learner of each (seat, learner, mixture).
+
+    If the oracle has a method ``improve_all``, makes one call for all requests.
+    """
     batch_method = getattr(oracle, "improve_all", None)
     if batch_method is not None:
         batch_method(requests)
@@ -87,7 +93,7 @@ class ExactOracle(Oracle, ImprovingOracle):
         self, game: str | Game, pool: PolicyPool | None = None, *, rate: float = 1.0, max_nodes: int = MAX_NODES
     ) -> None:
         if not 0 < rate <= 1:
-            raise PlanError(f"rate={rate} mixes in no response; use a number above 0, at most 1")
+            raise PlanError(f"rate={rate} is out of range; use a number above 0 and at most 1")
         self._game = load_game(game) if isinstance(game, str) else game
         self.form = SequenceForm(self._game, max_nodes=max_nodes)
         self.pool = PolicyPool() if pool is None else pool
@@ -122,11 +128,11 @@ class ExactOracle(Oracle, ImprovingOracle):
         table.fill(self.form.payoffs(populations), self.form.wins(populations))
 
     def nash_conv(self, mixture: Mixture) -> float:
-        """Return the sum of what each player could gain by deviating, alone, from a mixture to a best response."""
+        """Return a mixture's NashConv, the sum of what each player could gain by deviating alone to a best response."""
         return self.form.nash_conv(self.plans(mixture))
 
     def plans(self, mixture: Mixture) -> list[Array]:
-        """Return a plan per player, equivalent to drawing the player's policy from its marginal in each episode."""
+        """Return a plan per player, equivalent to drawing a policy from the player's marginal in each episode."""
         return [
             sum((share * self._plan(seat, policy) for policy, share in mixture.support(seat).items()), np.zeros(1))
             for seat in range(self.form.num_players)

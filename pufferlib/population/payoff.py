@@ -24,7 +24,7 @@ FORMAT = "pufferlib payoff table 2"
 
 
 class PayoffTable:
-    """A table with a cell for each combination of policies: the mean and variance of returns, the number of episodes.
+    """A table of the returns of episodes, with a cell for each combination of policies, one policy per seat.
 
     populations: policy ids, one list per seat; ``add`` extends them, and new cells are empty. means: (num_seats, n_0,
     n_1, …) float64, NaN in empty cells. counts: (n_0, n_1, …) int64, the numbers of episodes. wins: (num_seats,
@@ -58,7 +58,7 @@ class PayoffTable:
     def add(self, seat: int, policy: int) -> None:
         """Add a policy to a seat's population. Raises PlanError if the population already contains it."""
         if policy in self._index[seat]:
-            raise PlanError(f"policy {policy} is in the population of seat {seat} already")
+            raise PlanError(f"policy {policy} is already in the population of seat {seat}")
         self._index[seat][policy] = len(self.populations[seat])
         self.populations[seat].append(policy)
         padding = [(0, int(axis == seat)) for axis in range(self.num_seats)]
@@ -69,14 +69,14 @@ class PayoffTable:
         self.exact = np.pad(self.exact, padding)
 
     def replace(self, seat: int, policy: int, other: int) -> None:
-        """Replace a policy with another, such as a learner with its frozen copy; its cells keep their values.
+        """Replace a policy with another, such as a learner with its frozen copy. The cells keep their values.
 
         Raises PlanError if ``policy`` is not in the seat's population, or ``other`` already is.
         """
         if policy not in self._index[seat]:
             raise PlanError(f"policy {policy} is not in the population of seat {seat}")
         if other in self._index[seat]:
-            raise PlanError(f"policy {other} is in the population of seat {seat} already")
+            raise PlanError(f"policy {other} is already in the population of seat {seat}")
         self._index[seat][other] = index = self._index[seat].pop(policy)
         self.populations[seat][index] = other
 
@@ -99,14 +99,17 @@ class PayoffTable:
         try:
             return tuple(index[policy] for index, policy in zip(self._index, matchup, strict=True))
         except (KeyError, ValueError):
-            raise PlanError(f"matchup {matchup} is none of the populations {self.populations}") from None
+            raise PlanError(f"matchup {matchup} is not in the populations {self.populations}") from None
 
     def matchup(self, cell: Sequence[int]) -> Matchup:
         """Return the policies of a cell."""
         return tuple(ids[index] for ids, index in zip(self.populations, cell, strict=True))
 
     def missing(self, min_episodes: int = 1) -> list[Matchup]:
-        """Return the matchups whose cells are not exact and have fewer than ``min_episodes``, in the table's order."""
+        """Return the matchups whose cells are not exact and have fewer than ``min_episodes`` episodes.
+
+        They are in the table's order.
+        """
         return [self.matchup(cell) for cell in np.argwhere(~self.exact & (self.counts < min_episodes)).tolist()]
 
     def update(self, matchup: Matchup, batch_id: str, returns: Any) -> bool:
@@ -155,7 +158,7 @@ class PayoffTable:
     def variances(self) -> Array:
         """Return the variances of returns, (num_seats, n_0, n_1, …).
 
-        They are 0 in exact cells, and NaN in others with fewer than two episodes.
+        They are 0 in exact cells, and NaN in other cells with fewer than two episodes.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             sampled = np.where(self.counts > 1, self._squares / (self.counts - 1), np.nan)
@@ -164,8 +167,8 @@ class PayoffTable:
     def half_widths(self, confidence: float = 0.95) -> Array:
         """Return half the width of the means' confidence intervals, (n_0, n_1, …), for each cell's least certain seat.
 
-        confidence: the confidence level; the intervals assume that means are normally distributed. The result is
-        0 in exact cells, and infinite in others with fewer than two episodes.
+        confidence: the confidence level; the intervals assume that means are normally distributed. The result is 0 in
+        exact cells, and infinite in other cells with fewer than two episodes.
         """
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         widths = z * np.sqrt(self.variances() / np.maximum(self.counts, 1)).max(0)
@@ -187,7 +190,7 @@ class PayoffTable:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PayoffTable:
-        """Read a table that ``save`` wrote. Raises CheckpointError if the file is missing, damaged or no table."""
+        """Read a table that ``save`` wrote. Raises CheckpointError if the file is missing, damaged or not a table."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 header = json.loads(str(arrays["told"]))
@@ -206,7 +209,7 @@ class PayoffTable:
 
 
 def pairwise_wins(returns: Array) -> Array:
-    """Compare seats' returns: 1 if the seat got more than the other seat, 0.5 if it got the same, else 0.
+    """Return 1 where a seat's return is higher than another seat's, 0.5 where both are equal, and 0 where it is lower.
 
     returns: (episodes, num_seats). The result is (episodes, seat, other seat).
     """

@@ -55,7 +55,9 @@ def population_based_training(
     """
     count = max(1, min(round(share * len(settings)), len(settings) // 2))
     if not 0 < share <= 0.5 or len(settings) < 2:
-        raise PlanError(f"share={share} of {len(settings)} learners: two at least, and at most half of them")
+        raise PlanError(
+            f"share={share} of {len(settings)} learners: use at least two learners, and a share of at most 0.5"
+        )
     rng = np.random.default_rng(seed)
     members = [Member(learner, dict(values)) for learner, values in settings.items()]
     while True:

@@ -38,9 +38,9 @@ def pipeline_psro(
     over the frozen levels.
 
     oracle: the oracle that trains the learners; a ``RemoteOracle`` trains all levels in parallel, with the same
-    results. table, solver, evaluate, measure: as for ``psro``, but evaluate is required, and the solver's name sets no
-    targets. The table's populations must have the same size, and their policies must be frozen. If payoffs are sampled,
-    min_gain should exceed their sampling noise.
+    results. table, solver, evaluate, measure: as for ``psro``, but evaluate is required, and a solver's name does not
+    select targets. The table's populations must have the same size, and their policies must be frozen. If payoffs are
+    sampled, min_gain should exceed their sampling noise.
 
     Raises PlanError for populations of different sizes, counts below 1, a negative min_gain, or an unknown solver name.
     Source: McAleer, Lanier, Fox & Baldi, "Pipeline PSRO: a scalable approach for finding approximate Nash equilibria in

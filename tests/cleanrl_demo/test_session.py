@@ -398,10 +398,10 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
     content = (folder / "checkpoint.pt").read_bytes()
     for damaged in (b"", content[: len(content) // 2]):
         (folder / "checkpoint.pt").write_bytes(damaged)
-        with pytest.raises(CheckpointError, match="holds no pufferlib checkpoint, or not all of one"):
+        with pytest.raises(CheckpointError, match="does not hold a complete pufferlib checkpoint"):
             ppo.resume(folder)
     (folder / "checkpoint.pt").write_bytes((folder / "policy.pt").read_bytes())
-    with pytest.raises(CheckpointError, match="is no pufferlib checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a pufferlib checkpoint"):
         ppo.resume(folder)
     settings = dict(SMALL, env_kwargs={"tool": max}, runs=str(tmp_path / "tool"))
     folder = ppo.train(ppo.Config(**settings), Alone).run_folder

@@ -128,7 +128,7 @@ def test_a_misspelt_choice_of_buttons_is_not_taken_for_all(monkeypatch) -> None:
         (
             FileNotFoundError("No romfiles found for game: Game"),
             RegistryError,
-            "No romfiles found for game: Game; `python -m stable_retro.import FOLDER` brings",
+            "No romfiles found for game: Game; `python -m stable_retro.import FOLDER` imports",
         ),
     ],
 )

@@ -41,7 +41,7 @@ GRAPH = Graph(FLOATS, Discrete(3))
         (Dict({"k": GRAPH}), {"max_nodes": 3}, "k: nothing bounds this Graph; pass max_edges=…"),
         (FLOATS, {"max_length": -1}, "max_length=-1; expected a whole number, 0 or more"),
         (FLOATS, {"max_nodes": 2.5}, "max_nodes=2.5; expected a whole number, 0 or more"),
-        (FLOATS, {"bounds": {"k": {"max_len": 3}}}, "bounds['k']: 'max_len' is no bound; the bounds are max_length"),
+        (FLOATS, {"bounds": {"k": {"max_len": 3}}}, "bounds['k']: 'max_len' is not a bound; the bounds are max_length"),
         (FLOATS, {"bounds": {"k": 3}}, "bounds['k']: expected a dict such as {'max_length': 5}, got 3"),
         (Box(-1, 1, (3,), np.longdouble), {}, "the observation: longdouble differs from machine to machine"),
         (Dict({"k": Box(-1, 1, (3,), np.longdouble)}), {}, "k: longdouble differs from machine to machine"),

@@ -211,7 +211,7 @@ def test_images_among_other_leaves_pass_convolutions(space: Any, num_channels: l
 def test_a_policy_from_before_images_were_seen_says_so(space: Any, tmp_path: Any) -> None:
     layout = observation_layout(space)
     save_policy(tmp_path / "policy.pt", MLP(layout, spaces.Discrete(2)), Origin("default"))
-    with pytest.raises(CheckpointError, match="a pufferlib whose networks were made otherwise.*train it again"):
+    with pytest.raises(CheckpointError, match="a version of pufferlib with different networks.*train it again"):
         read_policy(tmp_path / "policy.pt").actor(layout, spaces.Discrete(2))
 
 
@@ -585,7 +585,7 @@ def test_what_is_no_policys_file_is_refused(tmp_path: Any) -> None:
     path = tmp_path / "policy.pt"
     with pytest.raises(CheckpointError, match="there is no file"):
         load_policy(path)
-    with pytest.raises(CheckpointError, match=r"the folder .* has no policy.pt: it is not a run's, or the run sa"):
+    with pytest.raises(CheckpointError, match=r"the folder .* has no policy.pt: not a run's folder, or its run"):
         load_policy(tmp_path)
     save_policy(path, MLP(FLAT, spaces.Discrete(2)), Origin("mlp", {}, "CartPole-v1"))
     for location in (path, tmp_path):
@@ -594,21 +594,21 @@ def test_what_is_no_policys_file_is_refused(tmp_path: Any) -> None:
     content = path.read_bytes()
     for damaged in (b"", b"text", content[:100], content[: len(content) // 2], content[:-30]):
         path.write_bytes(damaged)
-        with pytest.raises(CheckpointError, match="holds no pufferlib policy, or not all of one"):
+        with pytest.raises(CheckpointError, match="does not hold a complete pufferlib policy"):
             load_policy(path)
     torch.save({"weights": {}}, path)
-    with pytest.raises(CheckpointError, match="is no pufferlib policy; those are called policy.pt"):
+    with pytest.raises(CheckpointError, match="is not a pufferlib policy; such files are called policy.pt"):
         load_policy(path)
     torch.save({"format": "pufferlib policy", "version": 9, "pufferlib": "7.0"}, path)
-    with pytest.raises(CheckpointError, match=r"has version 9 of the format, as pufferlib 7\.0 writes it"):
+    with pytest.raises(CheckpointError, match=r"has version 9 of the format, which pufferlib 7\.0 wrote"):
         load_policy(path)
     torch.save({"format": pufferlib.PufferEnv}, path)  # no code comes out of it
-    with pytest.raises(CheckpointError, match="there is code in it, which is not run"):
+    with pytest.raises(CheckpointError, match="it contains code, which is not run"):
         load_policy(path)
 
 
 def test_what_a_file_cannot_hold_is_refused_or_asked_for_again(tmp_path: Any) -> None:
-    with pytest.raises(pufferlib.PlanError, match="policy_kwargs=.* can't be kept"):
+    with pytest.raises(pufferlib.PlanError, match="cannot save policy_kwargs="):
         Origin(policy_kwargs={"encoder": nn.Identity()})
     origin = Origin("mlp", {}, "test_models:Nested", {}, {"bounds": {"x": {3}}})
     assert (origin.env, origin.wrap_kwargs) == (None, {})
@@ -797,7 +797,7 @@ def test_a_file_with_a_part_missing_or_of_a_wrong_type_is_refused(missing: str, 
         if wrong.get(missing) == 3 and missing == "policy":
             continue  # a policy's name that is none is refused where it is made
         torch.save(wrong, path)
-        with pytest.raises(CheckpointError, match="holds no whole pufferlib policy"):
+        with pytest.raises(CheckpointError, match="does not hold a complete pufferlib policy"):
             load_policy(path)
 
 

@@ -94,7 +94,7 @@ def test_killed_wherever_files_change_it_comes_to_the_same(tmp_path: Path, monke
 def test_half_an_iteration_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     league = League.begin(KUHN, tmp_path)
     assert killed_at(monkeypatch, 12, lambda: league)
-    with pytest.raises(CallError, match=r"broken off here; League.resume\(.*\) goes on"):
+    with pytest.raises(CallError, match=r"interrupted; League.resume\(.*\) continues"):
         play(league)
 
 
@@ -203,8 +203,8 @@ def test_teams_sit_where_settings_say(tmp_path: Path) -> None:
         with pytest.raises(PlanError, match='oracle="exact" needs a game, and env='):
             next(iter(league))
     for wrong, message in (
-        ({"first": ["player_0"]}, "agent player_1 sits nowhere"),
-        ({**seats, "third": ["nobody"]}, "nobody sits on third; the agents are player_0, player_1"),
+        ({"first": ["player_0"]}, "agent player_1 has no seat"),
+        ({**seats, "third": ["nobody"]}, "no agent has the seat third; the agents are player_0, player_1"),
     ):
         with League.begin(Settings(**env, seats=wrong), tmp_path / "league") as league:
             with pytest.raises(PlanError, match=message):
@@ -214,8 +214,8 @@ def test_teams_sit_where_settings_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("", 'a league has neither game nor env; say one of them, such as game = "kuhn_poker"'),
-        ('game = "a"\nenv = "b"', "a league has game='a' and env='b'; say one"),
+        ("", 'a league has neither game nor env; set one of them, such as game = "kuhn_poker"'),
+        ('game = "a"\nenv = "b"', "a league has game='a' and env='b'; set one"),
         ('gane = "kuhn_poker"', "league.toml has gane, which is no setting; did you mean game?"),
         ('game = "kuhn_poker"\nsolver = "alpharank"', "solver='alpharank' is none; did you mean alpha_rank?"),
         ('game = "kuhn_poker"\noracle = "exakt"', "oracle='exakt' is none; did you mean exact?; module:function names"),
@@ -234,13 +234,13 @@ def test_teams_sit_where_settings_say(tmp_path: Path) -> None:
         ('env = "ocean/bandid"\n[stop]\niterations = 1', "bandid"),
         ('game = "kuhn_poker"\n[seats]\na = ["b"]', "a game's players are its seats"),
         ('env = "a:b"\n[seats]\na = "b"', "seat a has 'b'; it takes a list"),
-        ('game = "kuhn_poker"\nseed = -1', "seed=-1 seeds nothing"),
+        ('game = "kuhn_poker"\nseed = -1', "seed=-1 is negative"),
         ("game =", "is no TOML"),
         (WORKERS.replace("=2", "=-1"), "[workers] has actors=-1; use 0 or more"),
-        (f"{WORKERS}\n[evaluation]\npayoffs = 'exact'", "[workers] has nothing to do where all is computed"),
-        (f"{WORKERS}\n[evaluation]\nbackend = 'ray'", "use another one, or no workers"),
+        (f"{WORKERS}\n[evaluation]\npayoffs = 'exact'", "[workers] has no tasks if the exact oracle also"),
+        (f"{WORKERS}\n[evaluation]\nbackend = 'ray'", "use another backend, or no workers"),
         (f"{WORKERS}\n[evaluation]\nbatch_size = 3", "leave it out"),
-        (WORKERS.replace("actors=2", "address='a:1'"), "no actors of Ray; say actors = 2"),
+        (WORKERS.replace("actors=2", "address='a:1'"), "no Ray actors; set actors = 2"),
         (WORKERS.replace("actors=2", "task_timeout=0"), "use seconds above 0"),
         (WORKERS.replace("actors=2", "task_timeout=nan"), "use seconds above 0"),
         (WORKERS.replace("actors", "actor"), "did you mean actors?"),
@@ -255,7 +255,7 @@ def test_mistakes_are_raised_before_there_is_a_folder(tmp_path: Path, text: str,
 
 def test_folders_that_are_no_leagues_are_refused(tmp_path: Path) -> None:
     play(League.begin(KUHN, tmp_path / "all" / "kuhn"))
-    with pytest.raises(CallError, match="--resume .*kuhn goes on with it"):
+    with pytest.raises(CallError, match="--resume .*kuhn continues it"):
         League.begin(KUHN, tmp_path / "all" / "kuhn")
     with pytest.raises(PlanError, match="leagues are in it, such as .*kuhn"):
         League.resume(tmp_path / "all")

@@ -111,7 +111,7 @@ def test_mistakes_are_named_with_what_to_type(folder: Path, capsys: pytest.Captu
         ("league show nowhere", 1, "nowhere is no league: there is no such folder; `puffer league run` makes one"),
         ("league play", 1, "needs a league's folder, and who plays"),
         ("league run kuhn.toml --iterations 1", 0, "The end: iteration 1 was to be the last"),
-        ("league run kuhn.toml", 1, "holds a league already; --resume leagues/kuhn goes on with it"),
+        ("league run kuhn.toml", 1, "already holds a league; --resume leagues/kuhn continues it"),
         ("league show leagues", 1, "leagues are in it, such as leagues/kuhn"),
         ("league play leagues/kuhn 0", 1, "1 play, but there are 2 seats: player_0, player_1; name one for each"),
         ("league play leagues/kuhn 1 0", 1, "1 plays player_1, and not player_0, who has 0, 2, first, last and mix"),

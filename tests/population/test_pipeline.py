@@ -116,7 +116,7 @@ def test_what_cannot_be_is_refused() -> None:
     for wrong, says in (({}, "no common levels"), ({"num_levels": 0}, "num_levels=0"), ({"patience": 0}, "patience=0")):
         with pytest.raises(PlanError, match=says):
             next(pipeline_psro(exact, table, solvers.uniform, evaluate=exact.evaluate, **wrong))  # type: ignore[arg-type]
-    with pytest.raises(PlanError, match="in the population of seat 1 already"):
+    with pytest.raises(PlanError, match="already in the population of seat 1"):
         table.replace(1, table.populations[1][0], table.populations[1][1])
     with pytest.raises(PlanError, match="is not in the population"):
         table.replace(1, 99, 98)

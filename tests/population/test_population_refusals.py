@@ -81,7 +81,7 @@ def test_a_learner_that_nobody_seats_is_named(vec: Any, maker: Any, timeout: flo
     view = LearnerView(vec, Router(pool, vec, maker()), learner)
     vec.async_reset()
     for _ in range(2):  # nor the second time
-        with pytest.raises(PlanError, match=rf"no row of learner {learner} can come.*seats the policies \[0, 1\]"):
+        with pytest.raises(PlanError, match=rf"no row of learner {learner} can arrive.*seats the policies \[0, 1\]"):
             view.recv(timeout)
 
 

@@ -39,13 +39,15 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self, game: str | Game = "leduc_poker", observation: str | None = None, render_mode: str | None = None
     ) -> None:
         if render_mode not in (None, "ansi"):
-            raise PlanError(f'render_mode={render_mode!r}: a game has words alone, which are "ansi"')
+            raise PlanError(f'render_mode={render_mode!r} is not supported; use "ansi" or None')
         self.render_mode = render_mode
         self.game: Any = load_game(game) if isinstance(game, str) else game
         tensor = tensor_of(self.game)
         observation = observation or ("index" if tensor is None else "tensor")
         if observation not in ("tensor", "index") or (observation == "tensor" and tensor is None):
-            raise PlanError(f'observation={observation!r} is not "index", or the game has no tensors')
+            raise PlanError(
+                f'observation={observation!r} is not available; use "index" or, if the game has tensors, "tensor"'
+            )
         self._tensor = tensor if observation == "tensor" else None
         self.possible_agents = [f"player_{number}" for number in range(self.game.num_players())]
         num_actions = self.game.num_distinct_actions()
@@ -131,5 +133,5 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
 @lru_cache(maxsize=8)
 def _form_of(name: str) -> SequenceForm:
-    """Return a game's sequence form, cached per process: computing Leduc poker's takes 50 ms."""
+    """Return a game's sequence form, cached per process, because computing that of Leduc poker takes 50 ms."""
     return SequenceForm(load_game(name))

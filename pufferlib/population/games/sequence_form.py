@@ -28,13 +28,13 @@ NOT_LEGAL = -1
 MAX_NODES = 1_000_000  # of a tree: up to half a minute and some hundred megabytes
 PROBES = 64
 # The estimate from one random line of play is unbiased, so by Markov's inequality it exceeds the true size by this
-# factor in at most one line in four; a tree is refused if more than half of the probes exceed the limit by it.
+# factor in at most one line in four; a tree is refused if more than half of the probes exceed the limit by this factor.
 MARGIN = 4
 
 
 @dataclass
 class _Level:
-    """The information states that a player reaches after the same number of own actions."""
+    """The information states that a player reaches after the same number of the player's own actions."""
 
     states: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)  # the sequence that leads to each
@@ -53,7 +53,7 @@ class SequenceForm:
 
     def __init__(self, game: Game, *, max_nodes: int = MAX_NODES) -> None:
         if max_nodes < 1:
-            raise PlanError(f"max_nodes={max_nodes} is no number of nodes; use 1 or more")
+            raise PlanError(f"max_nodes={max_nodes} is too small; use 1 or more")
         self._max_nodes, self._num_nodes = max_nodes, 0
         _require_small(game, max_nodes)
         self.num_players, self.num_actions = game.num_players(), game.num_distinct_actions()
@@ -100,7 +100,9 @@ class SequenceForm:
         number = self.index.get((player, information_state))
         if number is not None:
             if self._parents[number] != parent:
-                raise PlanError(f"player {player} forgets what it played: {information_state!r} is reached in two ways")
+                raise PlanError(
+                    f"player {player} forgets its own earlier actions: different ones lead to {information_state!r}"
+                )
             return self._rows[number]
         self.index[player, information_state] = number = len(self._rows)
         row = [NOT_LEGAL] * self.num_actions
@@ -135,7 +137,10 @@ class SequenceForm:
         return plan
 
     def table(self, player: int, plan: Array) -> Array:
-        """Return a table that plays a player's plan; it is uniform in states that are unreached or other players'."""
+        """Return a table that plays a player's plan.
+
+        It is uniform in the player's states that the plan does not reach, and in other players' states.
+        """
         table = self.uniform()
         for states, parents, sequences in self._arrays[player]:
             reached = plan[parents] > 0
@@ -163,10 +168,10 @@ class SequenceForm:
         return self._sums(self._weighted_returns, plans)
 
     def wins(self, plans: Sequence[Array]) -> Array:
-        """Return the probability that the first of two players gets more, for all pairs and combinations of plans.
+        """Return the probability that one player gets more than another, for all pairs and all combinations of plans.
 
-        A draw counts as half. The shape is (num_players, num_players, n_0, n_1, …). plans: see ``payoffs``, which has
-        the same limit of 8 players.
+        A draw counts as half. The shape is (num_players, num_players, n_0, n_1, …); the first index is that of the
+        player who gets more. plans: as for ``payoffs``, which has the same limit of 8 players.
         """
         first, second = np.triu_indices(self.num_players, 1)
         wins_by_pair = pairwise_wins(self._returns.T)[:, first, second].T * self._chances  # (pairs, leaves)
@@ -192,7 +197,7 @@ class SequenceForm:
     def best_response(self, player: int, plans: Sequence[Array]) -> tuple[float, Array]:
         """Return a player's highest payoff against the others' plans, and a pure plan that achieves it.
 
-        Ties go to the first action. plans: one plan per player; this player's is ignored.
+        Of equally good actions, the plan has the first. plans: one plan per player; this player's is ignored.
         """
         reach = self._weighted_returns[player]
         for other, plan in enumerate(plans):
@@ -214,9 +219,10 @@ class SequenceForm:
         return float(values[ROOT]), plan
 
     def nash_conv(self, plans: Sequence[Array]) -> float:
-        """Return the sum of what each player could gain, alone, by a best response; it is 0 only in Nash equilibria.
+        """Return NashConv, the sum of what each player could gain by deviating alone to a best response.
 
-        Equals OpenSpiel's ``nash_conv``; OpenSpiel's ``exploitability`` is this divided by the number of players.
+        It is 0 only in Nash equilibria. It equals OpenSpiel's ``nash_conv``; OpenSpiel's ``exploitability`` is this
+        divided by the number of players.
         """
         best = sum(self.best_response(player, plans)[0] for player in range(self.num_players))
         return best - float(self.values(plans).sum())
@@ -232,9 +238,9 @@ def _require_small(game: Game, max_nodes: int) -> None:
 
 
 def _probe(game: Game, rng: random.Random, limit: int) -> int:
-    """Estimate the number of nodes in a tree from one random line of play, as if all lines branched in the same way.
+    """Return an estimate of the number of nodes in a tree, from one random line of play.
 
-    Stops as soon as the estimate exceeds ``limit``.
+    It assumes that all lines branch in the same way. Stops as soon as the estimate exceeds ``limit``.
     """
     state = game.new_initial_state()
     nodes = width = 1

@@ -19,7 +19,7 @@ class Tabular(nn.Module):
     """A policy that plays with fixed probabilities in ``GameEnv(game, observation="index")``.
 
     Its only weights are ``table``, float64 (num_states, num_actions): the probabilities of the actions in each
-    information state, as in a table of ``SequenceForm``, uniform over all actions at first.
+    information state, as in a table of ``SequenceForm``. At first, they are uniform over all actions.
     """
 
     table: Tensor

@@ -37,9 +37,9 @@ class Game(Protocol):
 def load_game(name: str) -> Game:
     """Return a game by its name: "kuhn_poker" or "leduc_poker", both for two players, or any OpenSpiel game.
 
-    Simultaneous games are converted to turn-based ones with hidden moves. Raises RegistryError for an unknown name,
-    with a similar name if there is one. Without OpenSpiel, raises MissingExtra for all names except these two and
-    similar ones.
+    Simultaneous games are converted to turn-based ones with hidden moves. Raises RegistryError for an unknown name; the
+    message suggests a similar name if there is one. If OpenSpiel is not installed, a name that is not similar to the
+    two raises MissingExtra instead.
     """
     for game_class in (KuhnPoker, LeducPoker):
         if name == game_class.name:
@@ -50,7 +50,7 @@ def load_game(name: str) -> Game:
         matches = near(name, (KuhnPoker.name, LeducPoker.name))
         if matches:
             raise RegistryError(f"there is no game {name!r}; did you mean {matches[0]}?") from error
-        raise MissingExtra(f'{name} is a game of OpenSpiel\'s: pip install "pufferlib[games]"') from error
+        raise MissingExtra(f'the game {name} needs OpenSpiel: pip install "pufferlib[games]"') from error
     try:
         game = pyspiel.load_game(name)
     except pyspiel.SpielError as error:
