@@ -31,7 +31,10 @@ class Estimate(NamedTuple):
 
 
 class PlayedEpisodes(NamedTuple):
-    """The result of ``play``. matchups: the matchup of each episode. returns: each seat's, (episodes, num_seats)."""
+    """The result of ``play``, with episodes in the order in which they ended.
+
+    matchups: each episode's matchup. returns: each seat's return in each episode, (episodes, num_seats).
+    """
 
     matchups: list[Matchup]
     returns: Array
@@ -41,9 +44,9 @@ class PlayedEpisodes(NamedTuple):
         return [_estimate(values, confidence) for values in self.returns.T]
 
     def win_rates(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return how often each seat gets more than another, averaged over the other seats; a draw counts as half.
+        """Return each seat's win rate: how often its return is higher than another seat's, averaged over those seats.
 
-        confidence: the level of the confidence intervals.
+        A draw counts as half a win. confidence: the level of the confidence intervals.
         """
         num_seats = self.returns.shape[1]
         wins = (pairwise_wins(self.returns).sum(2) - 0.5) / max(1, num_seats - 1)  # 0.5: a seat draws with itself
@@ -62,10 +65,11 @@ def play(
 ) -> PlayedEpisodes:
     """Play episodes, each with policies drawn from a mixture at its beginning.
 
-    The first ``num_episodes`` to begin are counted, and awaited: counting the first to end would favour short ones. An
-    episode that fails is played again by the same policies. vec: a VecEnv, which is reset. pool: the pool of the
-    mixture's policies. seats, greedy: see ``Router``. seed: the seed of the draws, the actions and the environments.
-    Raises PlanError if num_episodes is below 1, and the errors of ``Router`` and its ``act``.
+    The first ``num_episodes`` episodes to begin are counted, and ``play`` waits until they have ended: counting the
+    first episodes to end would favour short ones. An episode that fails is replaced by another of the same policies.
+    vec: a VecEnv, which is reset. pool: the pool of the mixture's policies. seats, greedy: see ``Router``. seed: the
+    seed of the draws, the actions and the environments. Raises PlanError if num_episodes is below 1, and the errors of
+    ``Router`` and its ``act``.
     """
     tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     while len(tally.returns) < num_episodes:
@@ -85,7 +89,7 @@ def watch(
     greedy: bool = False,
     seed: int | None = None,
 ) -> Iterator[str]:
-    """Play episodes in one environment; for each, yield the policies, the rendered steps and the returns as text.
+    """Play episodes in one environment; for each episode, yield texts: the policies, each rendered step, the returns.
 
     vec: a VecEnv of one environment with ``render_mode="ansi"``. Other arguments: see ``play``. Raises PlanError if the
     environment renders no text, and the errors of ``play``.
@@ -127,7 +131,7 @@ def _start(
 ) -> tuple[_Tally, Router]:
     """Reset a VecEnv; return a tally and a router for it. settings: the router's arguments. Raises like ``play``."""
     if num_episodes < 1:
-        raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
+        raise PlanError(f"num_episodes={num_episodes} leaves nothing to play; use 1 or more")
     tally_seed, router_seed, env_seed = np.random.SeedSequence(seed).generate_state(3).tolist()
     tally = _Tally(mixture, num_episodes, tally_seed)
     router = Router(pool, vec, tally, seed=router_seed, **settings)
@@ -138,8 +142,8 @@ def _start(
 class _Tally(Sampled):
     """A matchmaker that samples matchups from a mixture, and records the first ``num_episodes`` episodes to begin.
 
-    matchups, returns: the matchup and the returns of each recorded episode. Matchups whose episodes fail are played
-    again.
+    matchups, returns: the matchup and the returns of each recorded episode, in the order in which the episodes ended. A
+    matchup whose episode failed is assigned again.
     """
 
     def __init__(self, mixture: Mixture, num_episodes: int, seed: int) -> None:

@@ -81,11 +81,11 @@ def _maximin(matrix: Array) -> Array:
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
-    """Return how often each seat plays each policy if all seats always respond best to the others' play so far.
+    """Return how often each seat plays each policy, as shares, if every move is a best response to past play.
 
-    All seats move at once and begin with their first policies; ties go to the first policy. num_iterations: how often
-    they move. Raises PlanError for payoffs that are not finite or have the wrong shape, and unless num_iterations is an
-    integer of at least 1.
+    In each iteration, all seats move at once, and each plays a best response to the other seats' average play so far.
+    They begin with their first policies; ties go to the first policy. Raises PlanError for payoffs that are not finite
+    or have the wrong shape, and unless num_iterations is an integer of at least 1.
     Source: Brown, "Iterative solution of games by fictitious play", 1951.
     """
     payoffs = _checked(payoffs)
@@ -167,13 +167,13 @@ def alpha_rank(payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4
 def alpha_rank_joint(
     payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4, population_size: int = 50
 ) -> Array:
-    """Return the stationary distribution of an evolving population over all combinations of policies, (n_0, n_1, …).
+    """Return α-Rank's stationary distribution over all combinations of policies, (n_0, n_1, …).
 
-    In each step, a mutant challenges one seat's policy, and takes over with a probability that grows with its advantage
-    in payoff. alpha: the intensity of selection; by default infinite, so that better mutants take over with probability
-    1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2. population_size: the number of individuals,
-    used only if alpha is finite. Solves a dense system with one equation per combination: 0.1 s for 40 × 40. Raises
-    PlanError for invalid arguments.
+    In each step of an evolving population, a mutant challenges one seat's policy, and takes over with a probability
+    that grows with its advantage in payoff. alpha: the intensity of selection; by default infinite, so that better
+    mutants take over with probability 1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2.
+    population_size: the number of individuals, used only if alpha is finite. Solves a dense system with one equation
+    per combination, which takes 0.1 s for 40 × 40 policies. Raises PlanError for invalid arguments.
     Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for the limit Rowland et al., 2019.
     """
     payoffs = _checked(payoffs)
@@ -215,7 +215,7 @@ def _takeover(differences: Array, alpha: float | None, epsilon: float, populatio
 
 
 def rectified_nash(payoffs: Array) -> list[Array]:
-    """Return the result of ``lp_nash``; under this name, PSRO trains against the opponents from ``rectified``."""
+    """Return the same as ``lp_nash``; with this solver, PSRO trains against the opponents chosen by ``rectified``."""
     return lp_nash(payoffs)
 
 
@@ -231,7 +231,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solver_of(solver: str | Solver) -> Solver:
-    """Return the solver with a name from SOLVERS; return a function unchanged. Raises PlanError for an unknown name."""
+    """Return the solver with a name in SOLVERS; return a function unchanged. Raises PlanError for an unknown name."""
     if callable(solver):
         return solver
     if not isinstance(solver, str) or solver not in SOLVERS:
@@ -242,10 +242,10 @@ def solver_of(solver: str | Solver) -> Solver:
 def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int, Array]:
     """Return, for each policy that a seat plays, the probabilities of the opponents that its successor trains against.
 
-    Opponents against which the policy gets at least the value of the mixtures (in a symmetric game, those that it beats
-    or draws with) are weighted as in the mixture, all others by 0. This amplifies strengths and keeps the population
-    diverse. A policy without such opponents is omitted. Raises PlanError unless the payoffs are those of two seats, are
-    finite, and sum to a constant.
+    The keys are the policies' indices in the seat's population. Opponents against which the policy gets at least the
+    value of the mixtures (in a symmetric game, those that it beats or draws with) are weighted as in the mixture, all
+    others by 0. This amplifies strengths and keeps the population diverse. A policy without such opponents is omitted.
+    Raises PlanError unless the payoffs are those of two seats, are finite, and sum to a constant.
     Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.
     """
     matrix = _constant_sum(payoffs)
@@ -272,7 +272,7 @@ def expected(payoffs: Array, mixtures: Sequence[Array]) -> Array:
 
 
 def nash_conv(payoffs: Array, mixtures: Sequence[Array]) -> float:
-    """Return the sum of what each seat could gain by switching, alone, to its best policy in the population."""
+    """Return the sum, over all seats, of what a seat would gain if it alone switched to its best policy."""
     payoffs = _checked(payoffs)
     best = sum(_values(payoffs, mixtures, seat).max() for seat in range(len(mixtures)))
     return float(best - expected(payoffs, mixtures).sum())
