@@ -349,7 +349,7 @@ def _signature(state: State) -> Any:
 
 
 def _slice(rows: Array) -> Any:
-    """Return indices as a slice, for which indexing returns views, if they are ascending and contiguous; else a tensor."""
+    """Return ascending, contiguous indices as a slice, which indexes without copying; return others as a tensor."""
     first, last = int(rows[0]), int(rows[-1])
     # Rows of several groups may span as many indices without being in order.
     if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):

@@ -47,7 +47,7 @@ MISSING = object()  # stands for an argument that is not a Python literal, which
 
 
 class Origin(NamedTuple):
-    """The arguments of ``pufferlib.make`` for a recording's environments, and the software with which it was made.
+    """The arguments of ``pufferlib.make`` for a recording's environments, and the versions of the software in use.
 
     env: a name, or a list of names, one per environment; None if any environment has no name. env_args, env_kwargs,
     wrap_kwargs: in a recording loaded from a file, MISSING if they were not Python literals. seeds: the seed of each
@@ -85,7 +85,9 @@ class Failure(NamedTuple):
 class Tape:
     """One environment's part of a recording. Arrays have one entry per row."""
 
-    actions: tuple[Array, ...]  # each (rows, agents, …): the actions after each row; those after the last were not sent
+    actions: tuple[
+        Array, ...
+    ]  # each (rows, agents, …): the actions after each row; those after the last row were not sent
     hashes: Array  # (rows, agents, leaves) uint64
     rewards: Array  # (rows, agents) float32
     terminations: Array  # (rows, agents) bool
@@ -132,8 +134,8 @@ class Tape:
 class Recording:
     """The recorded trajectories of one or more environments; returned by ``record``. Treat it as read-only.
 
-    failure: the failure of an environment that raised an exception or ended its worker, if any; no tape continues
-    beyond its step.
+    failure: the failure of an environment that raised an exception or ended its worker, if any; every tape ends before
+    the failure's step.
     """
 
     origin: Origin  # how the environments were made
@@ -159,7 +161,7 @@ class Recording:
 
     @property
     def num_episodes(self) -> int:
-        """The number of episodes that ended; in a multi-agent environment, all agents share one episode."""
+        """The number of environments' episodes that ended; in a multi-agent environment, agents' do not count."""
         env_agent = ENV if any(episode.place == ENV for episode in self._episodes()) else None
         return sum(env_agent is None or episode.place == env_agent for episode in self._episodes())
 

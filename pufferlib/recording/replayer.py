@@ -56,7 +56,7 @@ class Replay:
 
     @property
     def shows_values(self) -> bool:
-        """Whether there is a difference, and the recording has the value itself rather than only a hash of it."""
+        """Whether there is a difference for which the recording has the value itself, not only a hash of it."""
         return self.difference is not None and self.difference.recorded != UNKNOWN
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def replay(
     wrap_kwargs: Mapping[str, Any] | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Replay:
-    """Replay the recorded seeds and actions, and return a report with the first difference.
+    """Replay the recorded seeds and actions, and return a report with the first difference, if any.
 
     recording: a Recording, or the path of its file.
     backend, num_workers, batch_size, context: as for ``pufferlib.make``. They may differ from those of the recording,
@@ -213,7 +213,7 @@ class _Replayer:
             return None if same else self._differs(env_id, step, None, ["error"], failure.text, now, crash)
         if crash is not None:
             if crash.env_id is None:
-                raise WorkerError(f"nothing is known of the rest: {crash.text}", env_id=env_id)
+                raise WorkerError(f"the remaining rows cannot be compared: {crash.text}", env_id=env_id)
             if crash.env_id != env_id:
                 self.lost = f"environment {env_id}, step {step:,}: environment {crash.env_id} {crash.text}"
                 return None

@@ -86,7 +86,7 @@ def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
 class UnpreemptedTimes(NamedTuple):
     """Step times, (num_envs, …), without the steps during which other programs used the core.
 
-    share: the share of steps left out. waited_s: the total time, in seconds, by which these exceeded their
+    share: the share of steps left out. waited_s: the total time, in seconds, by which the steps left out exceeded their
     environments' medians.
     """
 
@@ -155,7 +155,7 @@ def percentile(counts: Array, share: float) -> float:
 
 
 def share_of(part: float, total: float) -> float:
-    """Return part / total, limited to 0 to 1; NaN if part is NaN or total is not positive."""
+    """Return part / total, limited to the range from 0 to 1; NaN if part is NaN or total is not positive."""
     if not total > 0:
         return math.nan
     return min(1.0, max(0.0, part / total)) if not math.isnan(part) else math.nan

@@ -209,7 +209,7 @@ class _Play:
         exitcode = self._sandbox.exitcode
         self._read_stack()
         if exitcode is None:
-            how = "nobody knows how"
+            how = "for an unknown reason"
         elif exitcode < 0:
             how = f"by {signal.Signals(-exitcode).name}"
         else:

@@ -93,7 +93,9 @@ class Moment(NamedTuple):
 
 
 class Player:
-    """A player of an environment; its random actions depend only on ``start_actions(seed)``, spaces and action masks.
+    """A player of an environment, whose random actions depend only on a seed, the action spaces and the action masks.
+
+    ``start_actions`` sets the seed.
 
     before, after: called before and after each reset and step of the environment; after receives the method's name.
     """
@@ -294,9 +296,10 @@ Trace = list[Tick]
 
 
 def replay(player: Player, seed: int, num_steps: int, action_seed: int | None = None) -> Trace:
-    """Return a trace of num_steps entries: a seeded reset, then steps, with unseeded resets after episodes and halfway.
+    """Reset an environment with a seed, play it, and return a trace with ``num_steps`` entries, one per reset or step.
 
-    action_seed: the seed of the actions; by default, the same as ``seed``.
+    The environment is reset without a seed after each episode, and once halfway. action_seed: the seed of the actions;
+    by default, the same as ``seed``.
     """
     player.start_actions(seed if action_seed is None else action_seed)
     moment = player.reset(seed)

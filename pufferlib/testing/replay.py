@@ -57,7 +57,7 @@ def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds:
 
 
 def _explained(result: ReplayResult, sandbox: Sandbox) -> ReplayResult:
-    """Return the result of a process that has ended; if it did not finish, with the reason."""
+    """Return a process's result; if its replay neither finished nor reported an error, add the reason."""
     if result.stage == "finished" or result.error:
         return result
     if sandbox.exitcode is not None and sandbox.exitcode < 0:
