@@ -181,8 +181,9 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
 def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryError | None:
     """Return the error to raise for an environment that failed because a package is missing; None for other failures.
 
-    env: the environment's name or its creator. MissingExtra: the package is optional, and the message gives the command
-    that installs it. RegistryError: the module is unknown, so it may be misspelt or not on the module search path.
+    It is a MissingExtra, with the command that installs the package, if the package is optional. It is a RegistryError
+    if the module is unknown: its name may be misspelt, or it may not be on the module search path. error: the exception
+    with which the environment failed. env: the environment's name or its creator.
     """
     label = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     extra = _extra(env) if isinstance(env, str) else ""
@@ -266,7 +267,7 @@ class _Later:
 
 
 def _import(module_name: str, name: str) -> Any:
-    """Import the module in an environment's name. Raises RegistryError if the module does not exist."""
+    """Import and return the module in an environment's name. Raises RegistryError if the module does not exist."""
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:

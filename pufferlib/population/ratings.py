@@ -93,7 +93,7 @@ class Ratings:
 
 
 class Rated(Matchmaker):
-    """A matchmaker that forwards calls to another one, ``maker``, and updates ``ratings`` after each valid episode."""
+    """A matchmaker that forwards calls to another one, ``maker``, and updates ``ratings`` after episodes that count."""
 
     def __init__(self, maker: Matchmaker, ratings: Ratings) -> None:
         self.ratings = ratings

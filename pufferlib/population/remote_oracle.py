@@ -141,7 +141,10 @@ def _results(coordinator: Coordinator, requests: Sequence[Request], seeds: np.ra
 def _training_result(
     vec: VecEnv, pool: PolicyPool, *, member: Member, state: Any, train: TrainFunction, seed: int
 ) -> tuple[float, dict[str, Tensor], Any]:
-    """Train a member; return its score, and its learner's weights and state. state: the learner's last state."""
+    """Train a member; return its score, and its learner's new weights and state.
+
+    state: the state that was last published for the learner.
+    """
     pool.publish(member.learner, state=state)
     score = float(train(vec, pool, member, seed))
     return score, _weights(pool, member.learner), pool.state(member.learner)
@@ -170,7 +173,10 @@ def _improvement(
     make: OracleCreator,
     seed: int,
 ) -> tuple[dict[str, Tensor], Any]:
-    """Improve a learner with an oracle; return its weights and its state."""
+    """Improve a learner with an oracle; return the learner's new weights and state.
+
+    state: the state that was last published for the learner.
+    """
     pool.publish(learner, state=state)
     make(vec, pool, seed).improve(seat, learner, mixture)
     return _weights(pool, learner), pool.state(learner)

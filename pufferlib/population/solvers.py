@@ -41,12 +41,12 @@ SAME = 1e-10  # payoffs that differ by less count as equal
 
 
 def uniform(payoffs: Array) -> list[Array]:
-    """Return the uniform distribution, whatever the payoffs. With best responses, this is fictitious self-play."""
+    """Return the uniform distribution, whatever the payoffs. PSRO with this solver is fictitious self-play."""
     return [np.full(size, 1 / size) for size in np.shape(payoffs)[1:]]
 
 
 def last(payoffs: Array) -> list[Array]:
-    """Return probability 1 for the newest policy, whatever the payoffs. With best responses, this is self-play."""
+    """Return probability 1 for the newest policy, whatever the payoffs. PSRO with this solver is self-play."""
     return [np.eye(size)[-1] for size in np.shape(payoffs)[1:]]
 
 
@@ -142,7 +142,7 @@ def projected_replicator(
 
 
 def _project(point: Array, minimum: float) -> Array:
-    """Return the probabilities nearest to a point that are all at least ``minimum``.
+    """Return the distribution nearest to a point, among those whose probabilities are all at least ``minimum``.
 
     Source: Duchi et al., 2008, for the simplex.
     """
@@ -318,6 +318,6 @@ def _constant_sum(payoffs: Array) -> Array:
 
 
 def _normal(values: Array) -> Array:
-    """Set values that rounding made negative to 0, and normalize all of them to probabilities."""
+    """Return values as probabilities: set those that rounding made negative to 0, and normalize the sum to 1."""
     values = np.maximum(values, 0)
     return np.asarray(values / values.sum())

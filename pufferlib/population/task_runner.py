@@ -199,8 +199,8 @@ class TaskRunner:
 class LocalWorkers:
     """A coordinator's only worker, in this process.
 
-    timeout_s: the time limit of a task in seconds; each task then runs in its own thread. By default, there is no
-    limit, and tasks run in the calling thread.
+    timeout_s: the time limit of a task in seconds. With a limit, each task runs in its own thread. By default, there is
+    no limit, and tasks run in the calling thread.
     """
 
     def __init__(

@@ -161,7 +161,7 @@ class Recording:
 
     @property
     def num_episodes(self) -> int:
-        """The number of environments' episodes that ended; in a multi-agent environment, agents' do not count."""
+        """The number of episodes that ended; in a multi-agent environment, the agents' joint episodes are counted."""
         env_agent = ENV if any(episode.place == ENV for episode in self._episodes()) else None
         return sum(env_agent is None or episode.place == env_agent for episode in self._episodes())
 

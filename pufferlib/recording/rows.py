@@ -123,7 +123,7 @@ class Reader:
         ]
 
     def infos(self, batch: Batch) -> dict[int, list[dict[str, Any]]]:
-        """Group a batch's infos by environment."""
+        """Return a batch's infos, grouped by env id."""
         env_infos: dict[int, list[dict[str, Any]]] = {}
         infos: Sequence[dict[str, Any]] = batch.infos
         for info in infos:

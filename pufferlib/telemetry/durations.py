@@ -68,7 +68,10 @@ def times_of(sums: Array, histogram: Array | None = None) -> Times:
 
 
 def pooled(sums: Array) -> Array:
-    """Merge rows of sums, (rows, 4), whose columns are the last axis of ``times`` in timeline, into one, (1, 4)."""
+    """Return rows of sums merged into one row, (1, 4).
+
+    sums: (rows, 4), whose columns are the last axis of ``times`` in timeline.
+    """
     together = sums.sum(0, keepdims=True)
     together[0, MAX] = sums[:, MAX].max(initial=0.0)
     return np.asarray(together)

@@ -313,7 +313,7 @@ class Stats:
         return tuple(plans)
 
     def _best_workers(self, num_envs: int) -> int:
-        """Return how many workers, at least as many as now, keep all cores busy while some steps sleep."""
+        """Return how many workers keep all cores busy while some steps sleep; at least the current number."""
         needed = math.ceil(self.cores / max(self.load.cpu, self.cores / num_envs) - 0.25)  # rounds up above a quarter
         return max(self.num_workers if self.backend != "serial" else 1, min(num_envs, needed))
 

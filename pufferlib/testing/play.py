@@ -32,7 +32,7 @@ ADDED = {ACTION_MASK, AGENT_TYPE, STATE}  # keys that emulation adds next to "ob
 
 
 def ignore_call(call: str) -> None:
-    """Ignore the call: the default of ``noted``."""
+    """Do nothing; this is the default of ``noted``."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class _Delegate:
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Draw a sample that mask allows from a space; ignore a mask that is None or does not fit the space."""
+    """Sample a space, limited to what ``mask`` allows; ignore a mask that is None or does not fit the space."""
     if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):

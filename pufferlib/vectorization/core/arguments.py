@@ -66,7 +66,7 @@ def env_creators(
 
 
 def require_one_each(env: Sequence[object], num_envs: int | None) -> None:
-    """Raise PlanError unless a list has one item per environment. num_envs: None accepts any length except 0."""
+    """Raise PlanError unless ``env`` has one item per environment. num_envs: None accepts any length except 0."""
     if num_envs is not None and num_envs != len(env):
         raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
     if not env:
