@@ -78,7 +78,7 @@ class Router:
         indices = sorted(index for seat in self.seats for index in seat.places)
         if indices != list(range(vec.agents_per_env)):
             raise PlanError(
-                f"the seats have the places {indices}; each of 0 to {vec.agents_per_env - 1} needs one seat"
+                f"the seats have the places {indices}; each of 0 to {vec.agents_per_env - 1} must be in one seat"
             )
         self.pool, self.matchmaker = pool, matchmaker
         self._layout, self._action_space = vec.observation_layout, vec.single_action_space

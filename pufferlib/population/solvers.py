@@ -125,8 +125,8 @@ def projected_replicator(
     _require_count("num_iterations", num_iterations)
     if not 0 < dt < np.inf or not 0 <= gamma * max(payoffs.shape[1:]) <= 1:
         raise PlanError(
-            f"dt={dt}, gamma={gamma}: dt is above 0 and finite, gamma from 0 to 1/{max(payoffs.shape[1:])}, as each "
-            "policy is played that often at least"
+            f"dt={dt}, gamma={gamma}: dt must be above 0 and finite, gamma from 0 to 1/{max(payoffs.shape[1:])}, "
+            "because it is a lower bound of every policy's probability"
         )
     mixtures = uniform(payoffs) if start is None else [np.asarray(marginal, np.float64) for marginal in start]
     sums = [np.zeros_like(marginal) for marginal in mixtures]
@@ -291,7 +291,7 @@ def _values(payoffs: Array, mixtures: Sequence[Array], seat: int) -> Array:
 def _checked(payoffs: Array) -> Array:
     payoffs = np.asarray(payoffs, np.float64)
     if payoffs.ndim < 2 or len(payoffs) != payoffs.ndim - 1 or 0 in payoffs.shape:
-        raise PlanError(f"payoffs of shape {payoffs.shape} are not (num_seats, n_0, n_1, …), with a policy at least")
+        raise PlanError(f"payoffs of shape {payoffs.shape} are not (num_seats, n_0, n_1, …) with n_i at least 1")
     if not np.isfinite(payoffs).all():
         raise PlanError("some payoffs are not known yet, or not finite; PayoffTable.missing() names empty cells")
     return payoffs
@@ -306,13 +306,13 @@ def _constant_sum(payoffs: Array) -> Array:
     """Return the first seat's payoffs. Raises PlanError unless there are two seats, whose payoffs sum to a constant."""
     payoffs = _checked(payoffs)
     if len(payoffs) != 2:
-        raise PlanError(f"this solver is for two seats, not {len(payoffs)}; take alpha_rank or projected_replicator")
+        raise PlanError(f"this solver is for two seats, not {len(payoffs)}; use alpha_rank or projected_replicator")
     sums = payoffs.sum(0)
     if np.ptp(sums) > 1e-6 * max(1.0, np.abs(payoffs).max()):
         raise PlanError(
             f"the seats' payoffs sum to {sums.min():.4g} in one cell, to {sums.max():.4g} in another, but this solver "
-            "is for constant sums; take alpha_rank or projected_replicator, or where they are samples of such a game, "
-            "pass np.stack([payoffs[0], -payoffs[0]])"
+            "is for constant sums; use alpha_rank or projected_replicator or, if the payoffs are samples of a game "
+            "whose sum is 0, pass np.stack([payoffs[0], -payoffs[0]])"
         )
     return np.asarray(payoffs[0])
 

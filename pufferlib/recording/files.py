@@ -85,9 +85,7 @@ class Failure(NamedTuple):
 class Tape:
     """One environment's part of a recording. Arrays have one entry per row."""
 
-    actions: tuple[
-        Array, ...
-    ]  # each (rows, agents, …): the actions after each row; those after the last row were not sent
+    actions: tuple[Array, ...]  # each (rows, agents, …): the actions after each row; those after the last were not sent
     hashes: Array  # (rows, agents, leaves) uint64
     rewards: Array  # (rows, agents) float32
     terminations: Array  # (rows, agents) bool
@@ -299,7 +297,7 @@ def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
         writer = versions.get("pufferlib", "unknown") if isinstance(versions, dict) else "unknown"
         raise RecordingError(
             f"{path} has version {header.get('version')} of the format, as pufferlib {writer} writes it; pufferlib "
-            f"{__version__} reads up to {VERSION}: install the other one"
+            f"{__version__} reads up to {VERSION}; install that version of pufferlib"
         )
     return header
 

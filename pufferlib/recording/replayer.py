@@ -110,7 +110,7 @@ def replay(
     missing = [name for name in ARGUMENTS if arguments[name] is MISSING]
     if played is None or missing:
         names = " and ".join(f"{name}=" for name in (["env"] if played is None else []) + missing)
-        raise RecordingError(f"the recording cannot hold what it was made of; pass {names} as to record")
+        raise RecordingError(f"the recording cannot hold what it was made from; pass {names} as to record")
     several = isinstance(played, (list, tuple))
     plan = Plan.of(stored.num_envs, num_workers, batch_size)
     with make(
@@ -133,7 +133,7 @@ def replay(
             play(vec, reader, origin.seeds, replayer, after)
             difference = replayer.difference
             if difference is None and replayer.lost:
-                raise WorkerError(f"not all could be compared: {replayer.lost}; replay it with other counts")
+                raise WorkerError(f"not all rows could be compared: {replayer.lost}; replay with another num_workers")
     now = versions_of(played)
     versions = {name: (then, now.get(name, "none")) for name, then in origin.versions.items() if now.get(name) != then}
     workers = 1 if backend == "serial" else plan.num_workers

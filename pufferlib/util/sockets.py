@@ -159,7 +159,7 @@ def connect(address: Address, key: bytes) -> socket.socket:
         make_prompt(connected)
     except EOFError:
         connected.close()
-        raise ConnectionError(f"{address} ended the handshake; does it have another key, or another peer?") from None
+        raise ConnectionError(f"{address} ended the handshake; it may have another key, or too many peers") from None
     except BaseException:
         connected.close()
         raise
