@@ -225,7 +225,7 @@ def _explain_missing(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _FromGymnasium:
-    """A creator that makes a Gymnasium environment from its spec, because its id may not be registered in a worker."""
+    """A creator that makes a Gymnasium environment from its spec, because a worker may lack the registered id."""
 
     spec: Any  # gymnasium's EnvSpec
 

@@ -204,7 +204,10 @@ def alpha_rank_joint(
 
 
 def _takeover(differences: Array, alpha: float | None, epsilon: float, population_size: int) -> Array:
-    """Return the probability that a mutant takes over, for each difference between its payoff and the resident's."""
+    """Return the probability that a mutant takes over, for each of its payoff differences.
+
+    differences: the mutant's payoffs minus those of the policies that it challenges.
+    """
     if alpha is None:
         return np.where(np.abs(differences) < SAME, 0.5, np.where(differences > 0, 1 - epsilon, epsilon))
     exponents = alpha * np.where(np.abs(differences) < SAME, 1.0, differences)

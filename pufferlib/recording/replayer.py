@@ -141,7 +141,7 @@ def replay(
 
 
 def _spec_difference(recorded: RowSpec, now: RowSpec) -> Difference | None:
-    """Return the first difference between recording and replay in the number of agents and the spaces, if any."""
+    """Return the first difference in the number of agents or the spaces; None if recording and replay agree."""
     if recorded.agents_per_env != now.agents_per_env:
         return Difference(None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env))
     for agent_index in range(now.agents_per_env):

@@ -142,7 +142,7 @@ class Stats:
         agents_per_env: int = 1,
         cores: int,
     ) -> Stats:
-        """Compute the stats of a recording of this plan. cores: the number of CPU cores available to the workers."""
+        """Compute the stats of a period recorded with this plan. cores: how many CPU cores the workers may use."""
         times, histogram = recorded.times, recorded.histogram
         env_step, env_reset = times_of(times[:, STEP], histogram), times_of(times[:, RESET])
         step = scalars(times_of(pooled(times[:, STEP]), histogram.sum(0, keepdims=True)))

@@ -93,10 +93,9 @@ class Moment(NamedTuple):
 
 
 class Player:
-    """A player of an environment, whose random actions depend only on a seed, the action spaces and the action masks.
+    """A player of an environment with random actions.
 
-    ``start_actions`` sets the seed.
-
+    The actions depend only on the seed that is passed to ``start_actions``, the action spaces and the action masks.
     before, after: called before and after each reset and step of the environment; after receives the method's name.
     """
 

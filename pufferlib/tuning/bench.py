@@ -171,7 +171,7 @@ def overload() -> str:
 
 
 def machine() -> str:
-    """Describe this machine in one line: the processor, the CPUs that this process may use, the system, versions."""
+    """Describe this machine in one line: the processor, the CPUs that this process may use, the system and versions."""
     system = f"{platform.system()} {platform.release()}"
     python = f"Python {platform.python_version()}"
     versions = f"numpy {np.__version__}, gymnasium {gymnasium.__version__}, pufferlib {__version__}"
