@@ -297,7 +297,7 @@ def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
         writer = versions.get("pufferlib", "unknown") if isinstance(versions, dict) else "unknown"
         raise RecordingError(
             f"{path} has version {header.get('version')} of the format, as pufferlib {writer} writes it; pufferlib "
-            f"{__version__} reads up to {VERSION}; install that version of pufferlib"
+            f"{__version__} reads up to {VERSION}; install the version that wrote it"
         )
     return header
 
