@@ -2,13 +2,14 @@
 
     ocean/squared                            a file of the ``ocean`` package; adding a file adds a name
     tag/grid, tag/continuous, classic/cartpole
-                                             the reference of a kernel in ``cuda_ext``; adding both files adds a name
+                                             the reference environment of a kernel in ``cuda_ext``; adding a kernel and
+                                             its reference adds a name
     mpe/…, MiniGrid-…, atari/…               a family in ``pufferlib.environments``; adding a file adds a family
     my_game:Maze-v0                          any other Gymnasium id
     my_game:make_env                         your own callable, on the module search path
 
-``creator`` imports the module that a name stands for, but the packages of families and kernels are imported only when
-the creator is called, in the worker. One exception: if a family's ``listed`` does not return a name, ``find`` imports
+``creator`` imports the module that a name refers to, except that the packages of families and kernels are imported only
+when the creator is called, in the worker. If a family's ``listed`` does not return a name, however, ``find`` imports
 the family's package to look the name up.
 """
 
@@ -91,7 +92,7 @@ def names(members: bool = True) -> list[Entry]:
 def find(name: str) -> Entry:
     """Return the entry for a name, even if its package is not installed (see ``installed``).
 
-    Raises RegistryError for an unknown name, with similar names, and for the path of a Python file.
+    Raises RegistryError for an unknown name, with suggestions of similar names, and for the path of a Python file.
     """
     _refuse_file(name)
     entry = next(itertools.chain(_ocean(name), _kernels(name)), None)
@@ -180,8 +181,9 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
 def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryError | None:
     """Return the error to raise for an environment that failed because a package is missing; None for other failures.
 
-    env: the environment's name or its creator. MissingExtra: the package is optional, and the message gives the command
-    that installs it. RegistryError: the module is unknown, so it may be misspelt or not on the module search path.
+    It is a MissingExtra, with the command that installs the package, if the package is optional. It is a RegistryError
+    if the module is unknown: its name may be misspelt, or it may not be on the module search path. error: the exception
+    with which the environment failed. env: the environment's name or its creator.
     """
     label = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     extra = _extra(env) if isinstance(env, str) else ""
@@ -223,7 +225,7 @@ def _explain_missing(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _FromGymnasium:
-    """A creator that makes a Gymnasium environment from its spec, because a worker may not have registered its id."""
+    """A creator that makes a Gymnasium environment from its spec, because a worker may lack the registered id."""
 
     spec: Any  # gymnasium's EnvSpec
 
@@ -265,7 +267,7 @@ class _Later:
 
 
 def _import(module_name: str, name: str) -> Any:
-    """Import the module in an environment's name. Raises RegistryError if the module does not exist."""
+    """Import and return the module in an environment's name. Raises RegistryError if the module does not exist."""
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -404,7 +406,10 @@ def _described(file: Path, label: str) -> tuple[str, str]:
 
 @functools.cache
 def _read(file: Path, label: str, state: tuple[int, int] | None) -> tuple[str, str]:
-    """Do the work of ``_described``, cached by the file's state, so that repeated lookups parse each file once."""
+    """Return the result of ``_described``, cached so that a file is parsed only once until it changes.
+
+    state: the file's modification time and size, on which the cache depends; None if there is no file.
+    """
     class_name = "".join(part.capitalize() for part in file.stem.split("_"))
     try:
         docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"), file.name)) or ""

@@ -31,19 +31,23 @@ class Estimate(NamedTuple):
 
 
 class PlayedEpisodes(NamedTuple):
-    """The result of ``play``. matchups: the matchup of each episode. returns: each seat's, (episodes, num_seats)."""
+    """The result of ``play``.
+
+    matchups: the matchup of each episode. returns: each seat's return in each episode, (episodes, num_seats).
+    """
 
     matchups: list[Matchup]
     returns: Array
 
     def mean_returns(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return each seat's mean return. confidence: the level of the confidence intervals."""
+        """Return an Estimate of each seat's mean return. confidence: the level of the confidence intervals."""
         return [_estimate(values, confidence) for values in self.returns.T]
 
     def win_rates(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return how often each seat gets more than another, averaged over the other seats; a draw counts as half.
+        """Return an Estimate of each seat's win rate against the other seats.
 
-        confidence: the level of the confidence intervals.
+        In each episode, a seat wins against those with lower returns; a draw counts as half a win. The rate is averaged
+        over the other seats. confidence: the level of the confidence intervals.
         """
         num_seats = self.returns.shape[1]
         wins = (pairwise_wins(self.returns).sum(2) - 0.5) / max(1, num_seats - 1)  # 0.5: a seat draws with itself
@@ -62,10 +66,11 @@ def play(
 ) -> PlayedEpisodes:
     """Play episodes, each with policies drawn from a mixture at its beginning.
 
-    The first ``num_episodes`` to begin are counted, and awaited: counting the first to end would favour short ones. An
-    episode that fails is played again by the same policies. vec: a VecEnv, which is reset. pool: the pool of the
-    mixture's policies. seats, greedy: see ``Router``. seed: the seed of the draws, the actions and the environments.
-    Raises PlanError if num_episodes is below 1, and the errors of ``Router`` and its ``act``.
+    The first ``num_episodes`` episodes to begin are counted, and ``play`` waits until they have ended: counting the
+    first episodes to end would favour short ones. An episode that fails is replaced by another with the same matchup.
+    vec: a VecEnv, which is reset. pool: the pool of the mixture's policies. seats, greedy: see ``Router``. seed: the
+    seed of the draws, the actions and the environments. Raises PlanError if num_episodes is below 1, and the errors of
+    ``Router`` and its ``act``.
     """
     tally, router = _start(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     while len(tally.returns) < num_episodes:
@@ -85,7 +90,7 @@ def watch(
     greedy: bool = False,
     seed: int | None = None,
 ) -> Iterator[str]:
-    """Play episodes in one environment; for each, yield the policies, the rendered steps and the returns as text.
+    """Play episodes in one environment; for each episode, yield texts: the policies, each rendered step, the returns.
 
     vec: a VecEnv of one environment with ``render_mode="ansi"``. Other arguments: see ``play``. Raises PlanError if the
     environment renders no text, and the errors of ``play``.
@@ -125,9 +130,12 @@ def _current_matchup(router: Router) -> Matchup:
 def _start(
     vec: VecEnv, pool: PolicyPool, mixture: Mixture, num_episodes: int, seed: int | None, **settings: Any
 ) -> tuple[_Tally, Router]:
-    """Reset a VecEnv; return a tally and a router for it. settings: the router's arguments. Raises like ``play``."""
+    """Reset a VecEnv; return a tally and a router for it.
+
+    settings: further arguments of the router. Raises the errors of ``play``.
+    """
     if num_episodes < 1:
-        raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
+        raise PlanError(f"num_episodes={num_episodes} leaves nothing to play; use 1 or more")
     tally_seed, router_seed, env_seed = np.random.SeedSequence(seed).generate_state(3).tolist()
     tally = _Tally(mixture, num_episodes, tally_seed)
     router = Router(pool, vec, tally, seed=router_seed, **settings)
@@ -138,8 +146,8 @@ def _start(
 class _Tally(Sampled):
     """A matchmaker that samples matchups from a mixture, and records the first ``num_episodes`` episodes to begin.
 
-    matchups, returns: the matchup and the returns of each recorded episode. Matchups whose episodes fail are played
-    again.
+    matchups, returns: the matchup and the seats' returns of each recorded episode, in the order of their reports. A
+    matchup whose episode failed is assigned again.
     """
 
     def __init__(self, mixture: Mixture, num_episodes: int, seed: int) -> None:

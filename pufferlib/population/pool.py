@@ -1,4 +1,4 @@
-"""PolicyPool: frozen policies with permanent ids, and learners, of which frozen copies can be added."""
+"""PolicyPool: frozen policies with permanent ids, and learners, whose current weights can be frozen."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class LearnerRecord:
 class PolicyPool:
     """A collection of policies by id. A frozen policy keeps its id and its weights, and is never removed.
 
-    Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0 and one
-    current version of its weights, until it is dropped; ``freeze`` appends a frozen copy. Its weights either are an
-    actor's or change only when they are published.
+    Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0 and,
+    until it is dropped, one current version of its weights, of which ``freeze`` appends a frozen copy. A learner's
+    weights are either those of an actor, which may change at any time, or change only when new ones are published.
 
     folder: the folder to which each frozen policy is written when it is added, and from which ``open`` can read it; by
     default, policies are only in memory. Raises CallError if the folder already contains a pool.
@@ -80,7 +80,7 @@ class PolicyPool:
         self._contents: dict[str, Content] = {}  # by digest; read when first needed
         if self._folder is not None:
             if (self._folder / INDEX).exists():
-                raise CallError(f"{self._folder} holds a pool already; PolicyPool.open(folder) goes on with it")
+                raise CallError(f"{self._folder} already contains a pool; open it with PolicyPool.open(folder)")
             self._folder.mkdir(parents=True, exist_ok=True)
             self._write_index()
 
@@ -102,9 +102,9 @@ class PolicyPool:
     def open(cls, folder: str | os.PathLike[str], *, trust: bool = False, num: int | None = None) -> PolicyPool:
         """Open the pool in a folder, to read its policies and add others; learners are not stored there.
 
-        num: how many policies to keep; the ids of later ones will be assigned again. By default, all are kept. trust:
-        see ``read_policy``. Weights are read, and compared with their digests, when they are first needed. Raises
-        CheckpointError if the folder contains no valid pool, or fewer than ``num`` policies.
+        num: how many policies to keep; later ones are ignored, and their ids are given to policies that are added. By
+        default, all are kept. trust: see ``read_policy``. Weights are read, and compared with their digests, when they
+        are first needed. Raises CheckpointError if the folder contains no valid pool, or fewer than ``num`` policies.
         """
         pool = cls()
         pool._folder, pool._trust = Path(folder), trust
@@ -154,7 +154,7 @@ class PolicyPool:
         return self.add(self._content(learner)[1], record.origin, record.entry.seat)
 
     def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = ...) -> int:
-        """Set a learner's weights, if they are passed; increment and return its version.
+        """Set a learner's weights, if new ones are passed; increment the learner's version and return it.
 
         state: anything else that is needed to continue its training, such as an optimiser's state, or None; the pool
         takes ownership. If state is omitted, the previous one stays. Raises PlanError for an id that is not a
@@ -216,10 +216,11 @@ class PolicyPool:
         return copy.deepcopy(self._content(policy)[0])
 
     def actor(self, policy: int, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Return an actor for a policy: the one that was added as a learner, or a new one with a copy of the weights.
+        """Return an actor for a policy: for a learner that was added as an actor, that actor; otherwise a new one.
 
-        layout, action_space: a VecEnv's ``observation_layout`` and ``single_action_space``, which a new actor is made
-        for. Raises CheckpointError if the weights do not fit them.
+        A new actor has a copy of the policy's weights, in evaluation mode and without gradients. layout, action_space:
+        the ``observation_layout`` and ``single_action_space`` of the VecEnv for which a new actor is created. Raises
+        CheckpointError if the weights do not fit them.
         """
         actor = self._actor(policy)
         if actor is not None:
@@ -266,7 +267,10 @@ class PolicyPool:
         return weights
 
     def _matching_entry(self, origin: Origin, seat: str | None) -> Entry | None:
-        """Return the newest frozen policy with this origin and seat whose weights are in memory, or None."""
+        """Return the entry of the newest frozen policy with this origin and seat whose weights are in memory.
+
+        Returns None if there is none. Of the origin, only the arguments that determine the network are compared.
+        """
         recipe = (origin.policy, origin.policy_kwargs, origin.frame_stack)
         for entry in reversed(self._entries):
             if entry.seat == seat and entry.digest in self._contents:
@@ -283,7 +287,7 @@ class PolicyPool:
         return digest
 
     def _release(self, digest: str) -> None:
-        """Remove a policy's content from memory if no policy uses it any more."""
+        """Remove the content with this digest from memory if no policy uses it any more."""
         learner_entries = (record.entry for record in self._learners.values())
         if all(entry.digest != digest for entry in (*self._entries, *learner_entries)):
             self._contents.pop(digest, None)
@@ -291,9 +295,7 @@ class PolicyPool:
     def _read(self, digest: str) -> Content:
         if digest not in self._contents:
             if self._folder is None:
-                raise PlanError(
-                    "a policy that is not among the task's policies, whose weights came with it; name it there"
-                )
+                raise PlanError("this policy's weights did not come with the task; add its id to the task's policies")
             saved = read_policy(self._path(digest), trust=self._trust)
             weights = {name: value.clone() for name, value in saved.weights.items()}
             if digest_of(saved.origin, weights) != digest:

@@ -23,7 +23,7 @@ __all__ = ["Rated", "Rating", "Ratings", "Teams", "rate_table"]
 Array = np.ndarray[Any, Any]
 Teams = Sequence[Sequence[int]]  # the seats of each team
 
-EXACT_EPISODES = 1000  # for which a computed cell counts
+EXACT_EPISODES = 1000  # as which a computed cell counts
 MAX_STEPS, SMALL = 100, 1e-9  # of Newton's method, and the step size at which it stops
 
 
@@ -43,8 +43,8 @@ class Ratings:
     """A collection of ratings, which openskill's Plackett-Luce model updates after each episode.
 
     Later episodes have more weight. teams: for each team, the seats that win and lose together; teams may differ in
-    size. By default, each seat is a team. Teams with equal mean returns draw. A policy in several teams of an episode
-    is updated by the mean of its updates.
+    size. By default, each seat is a team. Teams with equal mean returns draw. If a policy has several seats in an
+    episode, its new rating is the mean of the new ratings computed for these seats.
     Raises MissingExtra if openskill is not installed.
     Source: Weng & Lin, "A Bayesian approximation method for online ranking", JMLR 12, 2011.
     """
@@ -63,7 +63,7 @@ class Ratings:
         teams = _checked(self._teams, len(matchup))
         values = np.asarray(returns, np.float64)
         if values.shape != (len(matchup),) or not np.isfinite(values).all():
-            raise PlanError(f"returns={returns!r} are no finite numbers, one for each seat of matchup {matchup}")
+            raise PlanError(f"returns={returns!r} must be finite numbers, one for each seat of matchup {matchup}")
         sides = [[matchup[seat] for seat in team] for team in teams]
         if len({tuple(sorted(side)) for side in sides}) == 1:  # this does not show who is better
             return
@@ -93,7 +93,7 @@ class Ratings:
 
 
 class Rated(Matchmaker):
-    """A matchmaker that forwards calls to another one, ``maker``, and updates ``ratings`` after each valid episode."""
+    """A matchmaker that forwards calls to another one, ``maker``, and updates ``ratings`` after episodes that count."""
 
     def __init__(self, maker: Matchmaker, ratings: Ratings) -> None:
         self.ratings = ratings
@@ -117,11 +117,12 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
 
     A table does not store the order of its episodes, so they cannot be rated one after another. Instead, the means are
     the most likely strengths given all cells, under the prior and the win probabilities of openskill's model; repeated
-    single updates would converge to them. The deviations are those of each policy's strength relative to the mean of
-    all strengths, from the curvature at the maximum. A computed cell counts as a thousand episodes, an empty one as
-    none.
-    teams: see ``Ratings``; a team's strength is the sum of its policies' strengths, and its win rate against another
-    team is the mean over pairs of their seats. With more than two teams, each pair counts as its share of an episode.
+    single updates would converge to them. Each deviation is that of a policy's strength relative to the mean of all
+    strengths, computed from the curvature of the log posterior at its maximum. A computed cell counts as a thousand
+    episodes, an empty one as none.
+    teams: see ``Ratings``. A team's strength is the sum of its policies' strengths. The win rate of one team against
+    another is the mean over all pairs of a seat of the first and a seat of the second. With n teams, each pair of teams
+    in an episode counts as 1/(n - 1) of an episode.
     Raises MissingExtra if openskill is not installed, PlanError if teams do not fit the table.
     Source: Bradley & Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
     """
@@ -164,11 +165,11 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
 
 
 def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array, list[int]]:
-    """Return (signs, win rates, counts, policies) of all comparisons of two teams in a cell.
+    """Return (signs, win rates, counts, policies) for all comparisons of two teams, in all cells that have win rates.
 
-    signs: (comparisons, policies), 1 for each of a policy's seats in the first team and -1 for each in the second. win
-    rates: the first team's, (comparisons,). counts: the numbers of episodes, divided among the comparisons of a cell,
-    (comparisons,). policies: the ids of all policies.
+    signs: (comparisons, policies), the number of the policy's seats in the first team minus that in the second. win
+    rates: those of the first team, (comparisons,). counts: the cell's number of episodes, divided by the number of
+    teams minus 1, (comparisons,). policies: the ids of all policies, sorted.
     """
     policies = sorted({policy for ids in table.populations for policy in ids})
     column = {policy: number for number, policy in enumerate(policies)}
@@ -193,14 +194,16 @@ def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array,
 
 
 def _checked(teams: Teams | None, num_seats: int) -> Teams:
-    """Return the teams; by default, one per seat.
+    """Return the teams; if they are None, one per seat.
 
     Raises PlanError unless there are two or more teams and each seat is in exactly one.
     """
     if teams is None:
         return [(seat,) for seat in range(num_seats)]
     if sorted(seat for team in teams for seat in team) != list(range(num_seats)) or len(teams) < 2 or not all(teams):
-        raise PlanError(f"teams={teams!r} do not part the seats 0 to {num_seats - 1}; each is in one of two or more")
+        raise PlanError(
+            f"teams={teams!r} must be two or more, with each of the seats 0 to {num_seats - 1} in exactly one team"
+        )
     return teams
 
 

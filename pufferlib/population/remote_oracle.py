@@ -1,4 +1,4 @@
-"""An oracle and a training function that run on a coordinator's workers, for several learners in parallel."""
+"""An oracle and a training function that run as tasks on a coordinator's workers, several learners in parallel."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TrainFunction = Callable[[VecEnv, PolicyPool, Member, int], float]
 class RemoteOracle(Oracle, ImprovingOracle):
     """An oracle that computes each of its answers as a task on a coordinator's workers.
 
-    coordinator: the coordinator, whose pool receives the policies. make: a function that is called on a worker with its
-    VecEnv, its copy of the pool and a seed, and returns an oracle that answers one request there: an Oracle for
+    coordinator: the coordinator, whose pool receives the policies. make: a function that is called on a worker with the
+    worker's VecEnv and copy of the pool, and a seed; it returns an oracle that answers one request there: an Oracle for
     ``psro``, an ImprovingOracle for ``pipeline_psro``. seed: the seed from which the tasks' seeds are derived.
 
-    The copy of the pool contains the policies of the mixture's populations. If all randomness comes from the seed,
-    answers do not depend on the worker. The oracle on the worker is discarded after its answer. Only the state that it
-    publishes for a learner, such as an optimiser's, survives: it is returned with the weights, and is in the copy of
-    the pool when the learner is improved again.
+    The copy of the pool has the weights of all policies of the mixture's populations and, in ``improve``, of the
+    learner. If all randomness comes from the seed, answers do not depend on the worker. The oracle on the worker is
+    discarded after its answer. The state that ``improve`` publishes for a learner there, such as an optimiser's, is
+    kept: it is returned with the weights, and is in the copy of the pool when the learner is improved again.
     """
 
     def __init__(self, coordinator: Coordinator, make: OracleCreator, *, seed: int | None = None) -> None:
@@ -91,11 +91,12 @@ class RemoteOracle(Oracle, ImprovingOracle):
 class RemoteTraining:
     """A callable that trains members for ``population_based_training``, a whole generation in parallel.
 
-    coordinator: the coordinator, whose pool holds the learners. train: a function that is called on a worker with its
-    VecEnv, its copy of the pool, a member and a seed; it trains the member's learner, publishes the new weights and
-    state in the copy, and returns the score. If all randomness comes from the seed, scores do not depend on the worker.
-    others: the ids of further policies, such as opponents; the copy contains them, and the generation's members as they
-    were before training. seed: the seed from which the tasks' seeds are derived.
+    coordinator: the coordinator, whose pool contains the learners. train: a function that is called on a worker with
+    the worker's VecEnv and copy of the pool, a member and a seed; it trains the member's learner, publishes the new
+    weights and state in the copy, and returns the score. If all randomness comes from the seed, scores do not depend on
+    the worker. others: the ids of further policies whose weights the copy needs, such as opponents; it also has the
+    weights of all members of the generation, as they were before training. seed: the seed from which the tasks' seeds
+    are derived.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ Request = tuple[str, Callable[..., Any], Sequence[int]]  # a task's name, its ca
 
 
 def _results(coordinator: Coordinator, requests: Sequence[Request], seeds: np.random.SeedSequence) -> list[Any]:
-    """Run each call as a task with its own seed, and return the results in order."""
+    """Run each request as a task with its own seed, and return the results in the order of the requests."""
     tasks = [
         Task(name, partial(call, seed=seed_of(sequence)), policies)
         for (name, call, policies), sequence in zip(requests, seeds.spawn(len(requests)), strict=True)
@@ -140,7 +141,10 @@ def _results(coordinator: Coordinator, requests: Sequence[Request], seeds: np.ra
 def _training_result(
     vec: VecEnv, pool: PolicyPool, *, member: Member, state: Any, train: TrainFunction, seed: int
 ) -> tuple[float, dict[str, Tensor], Any]:
-    """Train a member; return its score, and its learner's weights and state. state: the learner's last state."""
+    """Train a member; return its score, and its learner's new weights and state.
+
+    state: the state that was last published for the learner.
+    """
     pool.publish(member.learner, state=state)
     score = float(train(vec, pool, member, seed))
     return score, _weights(pool, member.learner), pool.state(member.learner)
@@ -169,7 +173,10 @@ def _improvement(
     make: OracleCreator,
     seed: int,
 ) -> tuple[dict[str, Tensor], Any]:
-    """Improve a learner with an oracle; return its weights and its state."""
+    """Improve a learner with an oracle; return the learner's new weights and state.
+
+    state: the state that was last published for the learner.
+    """
     pool.publish(learner, state=state)
     make(vec, pool, seed).improve(seat, learner, mixture)
     return _weights(pool, learner), pool.state(learner)

@@ -25,7 +25,7 @@ __all__ = ["Router"]
 
 Array = np.ndarray[Any, Any]
 
-FEWEST = 8  # policies in a stack: 4 were no faster than one after another, 16 were
+FEWEST = 8  # policies in a stack: stacks of 4 were no faster than one policy at a time, stacks of 16 were
 STACKS = 4  # in the cache: each set of policies that are in a batch together has its own stack
 WASTE = 2.0  # rows of a stack per needed row; above, computing one policy at a time is faster
 
@@ -38,7 +38,7 @@ class PolicyRows(NamedTuple):
 
 
 class Router:
-    """A router that plays all agents of a VecEnv, each with the policy of its seat in its environment's matchup.
+    """A router that plays all agents of a VecEnv, each with the policy that the matchup assigns to the agent's seat.
 
     ::
 
@@ -54,8 +54,8 @@ class Router:
 
     seats: the environments' seats; by default, one per agent. stack: whether to compute together policies that differ
     only in their weights. greedy: whether to take the most likely actions instead of sampling. seed: the seed for
-    sampling. Raises PlanError if an episode begins in the row in which the previous one ends
-    (``autoreset_mode="same_step"``) or if an agent is not in exactly one seat; without seats, also the errors of
+    sampling. Raises PlanError if the VecEnv has ``autoreset_mode="same_step"``, in which an episode begins in the row
+    in which the previous one ends, or if an agent is not in exactly one seat; without seats, also the errors of
     ``seats_of``.
     """
 
@@ -72,13 +72,13 @@ class Router:
     ) -> None:
         if vec.autoreset_mode == "same_step":
             raise PlanError(
-                'autoreset_mode="same_step" has an episode begin in the row in which another one ends; use "next_step"'
+                'autoreset_mode="same_step" begins an episode in the row in which the last one ends; use "next_step"'
             )
         self.seats = seats_of(vec) if seats is None else tuple(seats)
         indices = sorted(index for seat in self.seats for index in seat.places)
         if indices != list(range(vec.agents_per_env)):
             raise PlanError(
-                f"the seats have the places {indices}; each of 0 to {vec.agents_per_env - 1} needs one seat"
+                f"the seats have the places {indices}; each of 0 to {vec.agents_per_env - 1} must be in one seat"
             )
         self.pool, self.matchmaker = pool, matchmaker
         self._layout, self._action_space = vec.observation_layout, vec.single_action_space
@@ -147,7 +147,7 @@ class Router:
     # -------------------------------------------------------------------------------------------------- episodes
 
     def _follow(self, batch: Any, env_ids: Array, masks: Array) -> None:
-        """Add rewards to the returns; where episodes begin, report the previous ones and assign matchups."""
+        """Report previous episodes and assign matchups where new episodes begin; then add rewards to the returns."""
         shape = (len(env_ids), self._policies.shape[1])
         masks = masks.reshape(shape)
         ended = (_array(batch.terminations) | _array(batch.truncations)).reshape(shape)
@@ -158,7 +158,7 @@ class Router:
             unassigned = env_ids[~self._assigned[env_ids]].tolist()
             raise CallError(
                 f"environments {unassigned} are in the middle of episodes whose first rows act() has not seen; "
-                "call async_reset, and have it see every batch"
+                "call async_reset, and pass every batch to act()"
             )
         self._returns[env_ids] += np.where(masks, _array(batch.rewards).reshape(shape), 0.0)
         self._lengths[env_ids] += masks.any(1)
@@ -186,7 +186,7 @@ class Router:
         self._assigned[env_ids] = True
 
     def _outcome(self, env_id: int) -> Array | None:
-        """Return each seat's return in the last episode, (num_seats,), or None if it was cut off."""
+        """Return each seat's return in the last episode, (num_seats,); None if the episode did not end by itself."""
         if self._interrupted[env_id] or not self._lengths[env_id] or self._alive[env_id].any():
             return None
         return np.bincount(self._seat_indices, self._returns[env_id], len(self.seats))
@@ -201,7 +201,7 @@ class Router:
     # -------------------------------------------------------------------------------------------------- policies
 
     def _groups(self, agent_ids: Array, active: Array) -> list[PolicyRows]:
-        """Group the active rows by policy, and leave out the others. agent_ids, active: (rows,)."""
+        """Group the active rows by policy; leave out inactive rows. agent_ids, active: (rows,)."""
         rows = np.flatnonzero(active)
         if not len(rows):
             return []
@@ -219,7 +219,7 @@ class Router:
         ]
 
     def _admit(self, policies: Sequence[int]) -> None:
-        """Create the actors of these policies and the frame stacks that they need, before their first rows."""
+        """Create the actors of those policies that have none yet, and the frame stacks that these actors need."""
         for policy in policies:
             if policy in self._actors:
                 continue
@@ -234,7 +234,7 @@ class Router:
     def _outputs(
         self, groups: list[PolicyRows], frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None
     ) -> list[Tensor]:
-        """Return the policies' outputs for all rows, each (rows, …), with zeros in rows that no policy plays."""
+        """Return the policies' outputs for all rows of the batch, each (rows, …); rows in no group are zeros."""
         outputs: list[Tensor] = []
 
         def put(rows: Any, parts: Any) -> None:
@@ -256,7 +256,10 @@ class Router:
         return outputs
 
     def _by_architecture(self, groups: list[PolicyRows]) -> dict[str | None, list[PolicyRows]]:
-        """Group policies that can be computed together by architecture; those under None are computed one at a time."""
+        """Return the groups to compute together, by architecture, and the groups to compute one at a time, under None.
+
+        Groups are computed one at a time if their policies cannot be stacked, or if a stack would be slower.
+        """
         groups_by_architecture: dict[str | None, list[PolicyRows]] = {}
         for group in groups:
             architecture = self._architectures[group.policy]
@@ -306,7 +309,7 @@ class Router:
     def _put_stacked(
         self, architecture: str, groups: list[PolicyRows], frames: dict[int, Tensor], mask: Tensor | None, put: Any
     ) -> bool:
-        """Compute policies together, or return False if torch.vmap cannot run their network."""
+        """Compute policies of one architecture together, and return True; return False if torch.vmap cannot do so."""
         policies = tuple(group.policy for group in groups)
         lengths = np.array([len(group.rows) for group in groups])
         longest = int(lengths.max())
@@ -346,7 +349,7 @@ def _signature(state: State) -> Any:
 
 
 def _slice(rows: Array) -> Any:
-    """Return indices as a slice, which gives views, if they are ascending and contiguous, else as a tensor."""
+    """Return ascending, contiguous indices as a slice, which indexes without copying; return others as a tensor."""
     first, last = int(rows[0]), int(rows[-1])
     # Rows of several groups may span as many indices without being in order.
     if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):

@@ -24,16 +24,16 @@ def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Sea
 
     vec: the VecEnv, which is not stepped. role: a function that maps an agent's name to its seat's name; agents with
     the same seat name share a seat. Seats are ordered by their first agent index. Raises PlanError if ``role`` is
-    passed but agents may change their indices, and if the environments are vectorized themselves, so that each row is
-    a separate copy.
+    passed although agents may change their indices, and if the environments are themselves vectorized, so that the rows
+    of one environment are independent copies.
     """
     if vec.copies_per_env > 1:
         raise PlanError(
-            f"{vec.copies_per_env} rows an environment are copies of one that is vectorized already; each "
-            "would need a matchup of its own: make the environments one by one"
+            f"each environment is itself vectorized, with {vec.copies_per_env} copies, each of which would need a "
+            "matchup of its own; make environments with one copy each"
         )
     if not vec.agent_names and vec.agents_per_env > 1 and role is not None:
-        raise PlanError("places change hands here, so that an agent's role is not known; pass Seats of places yourself")
+        raise PlanError("agents may change their indices here, so their roles are unknown; pass Seats instead of roles")
     names = vec.agent_names or tuple(f"place_{agent_index}" for agent_index in range(vec.agents_per_env))
     agent_indices: dict[str, list[int]] = {}
     for agent_index, name in enumerate(names):

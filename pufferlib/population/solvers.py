@@ -41,12 +41,12 @@ SAME = 1e-10  # payoffs that differ by less count as equal
 
 
 def uniform(payoffs: Array) -> list[Array]:
-    """Return the uniform distribution, whatever the payoffs. With best responses, this is fictitious self-play."""
+    """Return the uniform distribution, whatever the payoffs. PSRO with this solver is fictitious self-play."""
     return [np.full(size, 1 / size) for size in np.shape(payoffs)[1:]]
 
 
 def last(payoffs: Array) -> list[Array]:
-    """Return probability 1 for the newest policy, whatever the payoffs. With best responses, this is self-play."""
+    """Return probability 1 for the newest policy, whatever the payoffs. PSRO with this solver is self-play."""
     return [np.eye(size)[-1] for size in np.shape(payoffs)[1:]]
 
 
@@ -81,11 +81,11 @@ def _maximin(matrix: Array) -> Array:
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
-    """Return how often each seat plays each policy if all seats always respond best to the others' play so far.
+    """Return how often each seat plays each policy, as shares, if every move is a best response to past play.
 
-    All seats move at once and begin with their first policies; ties go to the first policy. num_iterations: how often
-    they move. Raises PlanError for payoffs that are not finite or have the wrong shape, and unless num_iterations is an
-    integer of at least 1.
+    In each iteration, all seats move at once, and each plays a best response to the other seats' average play so far.
+    They begin with their first policies; ties go to the first policy. Raises PlanError for payoffs that are not finite
+    or have the wrong shape, and unless num_iterations is an integer of at least 1.
     Source: Brown, "Iterative solution of games by fictitious play", 1951.
     """
     payoffs = _checked(payoffs)
@@ -125,8 +125,8 @@ def projected_replicator(
     _require_count("num_iterations", num_iterations)
     if not 0 < dt < np.inf or not 0 <= gamma * max(payoffs.shape[1:]) <= 1:
         raise PlanError(
-            f"dt={dt}, gamma={gamma}: dt is above 0 and finite, gamma from 0 to 1/{max(payoffs.shape[1:])}, as each "
-            "policy is played that often at least"
+            f"dt={dt}, gamma={gamma}: dt must be above 0 and finite, gamma from 0 to 1/{max(payoffs.shape[1:])}, "
+            "because it is a lower bound of every policy's probability"
         )
     mixtures = uniform(payoffs) if start is None else [np.asarray(marginal, np.float64) for marginal in start]
     sums = [np.zeros_like(marginal) for marginal in mixtures]
@@ -142,7 +142,7 @@ def projected_replicator(
 
 
 def _project(point: Array, minimum: float) -> Array:
-    """Return the probabilities nearest to a point that are all at least ``minimum``.
+    """Return the distribution nearest to a point, among those whose probabilities are all at least ``minimum``.
 
     Source: Duchi et al., 2008, for the simplex.
     """
@@ -167,13 +167,13 @@ def alpha_rank(payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4
 def alpha_rank_joint(
     payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4, population_size: int = 50
 ) -> Array:
-    """Return the stationary distribution of an evolving population over all combinations of policies, (n_0, n_1, …).
+    """Return α-Rank's stationary distribution over all combinations of policies, (n_0, n_1, …).
 
-    In each step, a mutant challenges one seat's policy, and takes over with a probability that grows with its advantage
-    in payoff. alpha: the intensity of selection; by default infinite, so that better mutants take over with probability
-    1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2. population_size: the number of individuals,
-    used only if alpha is finite. Solves a dense system with one equation per combination: 0.1 s for 40 × 40. Raises
-    PlanError for invalid arguments.
+    In each step of an evolving population, a mutant challenges one seat's policy, and takes over with a probability
+    that grows with its advantage in payoff. alpha: the intensity of selection; by default infinite, so that better
+    mutants take over with probability 1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2.
+    population_size: the number of individuals, used only if alpha is finite. Solves a dense system with one equation
+    per combination, which takes 0.1 s for 40 × 40 policies. Raises PlanError for invalid arguments.
     Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for the limit Rowland et al., 2019.
     """
     payoffs = _checked(payoffs)
@@ -204,7 +204,10 @@ def alpha_rank_joint(
 
 
 def _takeover(differences: Array, alpha: float | None, epsilon: float, population_size: int) -> Array:
-    """Return the probability that a mutant takes over, for each difference between its payoff and the resident's."""
+    """Return the probability that a mutant takes over, for each of its payoff differences.
+
+    differences: the mutant's payoffs minus those of the policies that it challenges.
+    """
     if alpha is None:
         return np.where(np.abs(differences) < SAME, 0.5, np.where(differences > 0, 1 - epsilon, epsilon))
     exponents = alpha * np.where(np.abs(differences) < SAME, 1.0, differences)
@@ -215,7 +218,7 @@ def _takeover(differences: Array, alpha: float | None, epsilon: float, populatio
 
 
 def rectified_nash(payoffs: Array) -> list[Array]:
-    """Return the result of ``lp_nash``; under this name, PSRO trains against the opponents from ``rectified``."""
+    """Return the same as ``lp_nash``; with this solver, PSRO trains against the opponents chosen by ``rectified``."""
     return lp_nash(payoffs)
 
 
@@ -231,7 +234,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solver_of(solver: str | Solver) -> Solver:
-    """Return the solver with a name from SOLVERS; return a function unchanged. Raises PlanError for an unknown name."""
+    """Return the solver with a name in SOLVERS; return a function unchanged. Raises PlanError for an unknown name."""
     if callable(solver):
         return solver
     if not isinstance(solver, str) or solver not in SOLVERS:
@@ -242,10 +245,10 @@ def solver_of(solver: str | Solver) -> Solver:
 def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int, Array]:
     """Return, for each policy that a seat plays, the probabilities of the opponents that its successor trains against.
 
-    Opponents against which the policy gets at least the value of the mixtures (in a symmetric game, those that it beats
-    or draws with) are weighted as in the mixture, all others by 0. This amplifies strengths and keeps the population
-    diverse. A policy without such opponents is omitted. Raises PlanError unless the payoffs are those of two seats, are
-    finite, and sum to a constant.
+    The keys are the policies' indices in the seat's population. Opponents against which the policy gets at least the
+    value of the mixtures (in a symmetric game, those that it beats or draws with) are weighted as in the mixture, all
+    others by 0. This amplifies strengths and keeps the population diverse. A policy without such opponents is omitted.
+    Raises PlanError unless the payoffs are those of two seats, are finite, and sum to a constant.
     Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.
     """
     matrix = _constant_sum(payoffs)
@@ -272,7 +275,7 @@ def expected(payoffs: Array, mixtures: Sequence[Array]) -> Array:
 
 
 def nash_conv(payoffs: Array, mixtures: Sequence[Array]) -> float:
-    """Return the sum of what each seat could gain by switching, alone, to its best policy in the population."""
+    """Return the sum, over all seats, of what a seat would gain if it alone switched to its best policy."""
     payoffs = _checked(payoffs)
     best = sum(_values(payoffs, mixtures, seat).max() for seat in range(len(mixtures)))
     return float(best - expected(payoffs, mixtures).sum())
@@ -291,7 +294,7 @@ def _values(payoffs: Array, mixtures: Sequence[Array], seat: int) -> Array:
 def _checked(payoffs: Array) -> Array:
     payoffs = np.asarray(payoffs, np.float64)
     if payoffs.ndim < 2 or len(payoffs) != payoffs.ndim - 1 or 0 in payoffs.shape:
-        raise PlanError(f"payoffs of shape {payoffs.shape} are not (num_seats, n_0, n_1, …), with a policy at least")
+        raise PlanError(f"payoffs of shape {payoffs.shape} are not (num_seats, n_0, n_1, …) with n_i at least 1")
     if not np.isfinite(payoffs).all():
         raise PlanError("some payoffs are not known yet, or not finite; PayoffTable.missing() names empty cells")
     return payoffs
@@ -306,18 +309,18 @@ def _constant_sum(payoffs: Array) -> Array:
     """Return the first seat's payoffs. Raises PlanError unless there are two seats, whose payoffs sum to a constant."""
     payoffs = _checked(payoffs)
     if len(payoffs) != 2:
-        raise PlanError(f"this solver is for two seats, not {len(payoffs)}; take alpha_rank or projected_replicator")
+        raise PlanError(f"this solver is for two seats, not {len(payoffs)}; use alpha_rank or projected_replicator")
     sums = payoffs.sum(0)
     if np.ptp(sums) > 1e-6 * max(1.0, np.abs(payoffs).max()):
         raise PlanError(
             f"the seats' payoffs sum to {sums.min():.4g} in one cell, to {sums.max():.4g} in another, but this solver "
-            "is for constant sums; take alpha_rank or projected_replicator, or where they are samples of such a game, "
-            "pass np.stack([payoffs[0], -payoffs[0]])"
+            "is for constant sums; use alpha_rank or projected_replicator or, if the payoffs are samples of a game "
+            "whose sum is 0, pass np.stack([payoffs[0], -payoffs[0]])"
         )
     return np.asarray(payoffs[0])
 
 
 def _normal(values: Array) -> Array:
-    """Set values that rounding made negative to 0, and normalize all of them to probabilities."""
+    """Return values as probabilities: set those that rounding made negative to 0, and normalize the sum to 1."""
     values = np.maximum(values, 0)
     return np.asarray(values / values.sum())

@@ -1,4 +1,4 @@
-"""Evaluate several policies of one architecture at once: with stacked weights, a layer is one batched product."""
+"""Stack: policies of one architecture, evaluated at once; with stacked weights, each layer is one batched product."""
 
 from __future__ import annotations
 

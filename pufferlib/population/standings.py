@@ -17,10 +17,10 @@ __all__ = ["Standing", "standings"]
 class Standing:
     """The standing of a policy in a seat.
 
-    rating: the policy's rating from ``rate_table``. games: how many of the policy's episodes the table counts; None if
-    all of its cells were computed. win_rate: how often it gets more than another seat, averaged over cells and other
-    seats, with draws counted as half; NaN if unknown. payoff: its mean payoff if the other seats play the mixture; NaN
-    if unknown. weight: its probability in the seat's mixture.
+    rating: the policy's rating from ``rate_table``. games: how many of its episodes in this seat the table counts; None
+    if all of its cells were computed. win_rate: how often its return is higher than that of another seat, averaged over
+    its cells and the other seats, with draws counted as half; NaN if unknown. payoff: its mean payoff if the other
+    seats play the mixture; NaN if unknown. weight: its probability in the mixture.
     """
 
     policy: int
@@ -35,8 +35,8 @@ class Standing:
 def standings(table: PayoffTable, mixture: Mixture, teams: Teams | None = None) -> list[Standing]:
     """Return the standings of all policies in a table, highest rating first.
 
-    mixture: a mixture over the table's populations, of which only the marginals are used. teams: see ``rate_table``.
-    Raises the errors of ``rate_table``.
+    mixture: a mixture over the table's populations; only its marginals are used. teams: see ``rate_table``. Raises the
+    errors of ``rate_table``.
     """
     ratings = rate_table(table, teams)
     results = []

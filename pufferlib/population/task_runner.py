@@ -40,10 +40,10 @@ class Task:
     """A piece of work with a VecEnv, such as a rollout, an evaluation or training.
 
     name: the task's name, for messages. call: a function that returns the task's result; it is called with the worker's
-    VecEnv, which it must reset first, and with a copy of the pool, whose changes are discarded. On Ray actors, the
-    function and its result must be picklable. All randomness should come from a seed that is part of the task, so that
-    the result does not depend on the worker. policies: the ids of the policies whose weights the copy needs; learners
-    have the weights that were published last.
+    VecEnv, which it must reset first, and with a copy of the pool; changes to the copy are discarded. On Ray actors,
+    the function and its result must be picklable. All randomness should come from a seed that is part of the task, so
+    that the result does not depend on the worker. policies: the ids of the policies whose weights the copy needs;
+    learners have the weights that were published last.
     """
 
     name: str
@@ -85,12 +85,12 @@ class FailedTask(NamedTuple):
 class LostTask(NamedTuple):
     """The result of a task whose worker died or was ended because the task timed out.
 
-    reason: what happened, as text. advice: what the user can do, without a final period; the last sentence of the error
-    message once the task has been lost too often.
+    reason: what happened, as text. advice: what the user can do, without a final period; it ends the message of the
+    error that is raised once the task has been lost too often.
     """
 
     reason: str
-    advice: str = "See what ends the process, such as a segfault or want of memory"
+    advice: str = "See what ends the process, such as a segfault or a lack of memory"
 
 
 def timeout_result(where: str, timeout_s: float) -> LostTask:
@@ -117,14 +117,14 @@ class TaskWorkers(Protocol):
         """
 
     def abandon(self) -> None:
-        """Discard the results of all tasks that have been started, now or when they arrive."""
+        """Discard the results of all tasks started so far: those that have arrived, and others when they arrive."""
 
     def close(self) -> None:
         """End the workers."""
 
 
 class Supply:
-    """A supplier of a pool's contents, which determines which of them must be sent to a worker with a task."""
+    """A supplier of a pool's contents: it determines which ones to send to a worker with a task."""
 
     def __init__(self, pool: PolicyPool) -> None:
         self._pool = pool
@@ -199,8 +199,8 @@ class TaskRunner:
 class LocalWorkers:
     """A coordinator's only worker, in this process.
 
-    timeout_s: the time limit of a task in seconds; each task then runs in its own thread. By default, there is no
-    limit, and tasks run in the calling thread.
+    timeout_s: the time limit of a task in seconds. With a limit, each task runs in its own thread. By default, there is
+    no limit, and tasks run in the calling thread.
     """
 
     def __init__(

@@ -22,10 +22,11 @@ class Difference:
     env_id, step: the environment and its step: 0 is its first reset, n its n-th step. Both are None if the spaces or
     the numbers of agents differ. place: the agent's index; None if there is only one agent or the difference concerns
     all agents. field: "observation", or "observation.PATH" for one leaf; "reward", "terminated", "truncated", "mask";
-    "episode", the return and length reported at an episode's end; "error"; or what differs if env_id is None. recorded,
-    now: both values as text; "not kept" if the recording has only a hash. also: the other fields that differ in the
-    same step. episode: the number of the environment's episode, from 1, and the step within it; None in the first
-    episode. traceback: the traceback of an exception in the replay, else "".
+    "episode", the return and length reported at an episode's end; "error"; or, if env_id is None, what differs, such as
+    "action space". recorded, now: the recorded and the replayed value as text; recorded is "not kept" if the recording
+    has only a hash. also: the other fields that differ in the same step. episode: the number of the environment's
+    episode, counted from 1, and the step within it; None in the first episode. traceback: the traceback of an exception
+    in the replay, else "".
     """
 
     env_id: int | None
@@ -45,7 +46,7 @@ class Difference:
 
     @property
     def where(self) -> str:
-        """The environment, step and field, as text."""
+        """The environment, agent, step and field as text; only the field if ``step`` is None."""
         if self.step is None:
             return self.field
         agent = "" if self.place is None else f", agent {self.place}"

@@ -47,7 +47,7 @@ MISSING = object()  # stands for an argument that is not a Python literal, which
 
 
 class Origin(NamedTuple):
-    """The arguments of ``pufferlib.make`` for a recording's environments, and the software with which it was made.
+    """The arguments of ``pufferlib.make`` for a recording's environments, and the versions of the software in use.
 
     env: a name, or a list of names, one per environment; None if any environment has no name. env_args, env_kwargs,
     wrap_kwargs: in a recording loaded from a file, MISSING if they were not Python literals. seeds: the seed of each
@@ -132,8 +132,8 @@ class Tape:
 class Recording:
     """The recorded trajectories of one or more environments; returned by ``record``. Treat it as read-only.
 
-    failure: the failure of an environment that raised an exception or ended its worker, if any; no tape continues
-    beyond its step.
+    failure: the failure of an environment that raised an exception or ended its worker, if any; every tape ends before
+    the failure's step.
     """
 
     origin: Origin  # how the environments were made
@@ -159,7 +159,7 @@ class Recording:
 
     @property
     def num_episodes(self) -> int:
-        """The number of episodes that ended; in a multi-agent environment, all agents share one episode."""
+        """The number of episodes that ended; in a multi-agent environment, the agents' joint episodes are counted."""
         env_agent = ENV if any(episode.place == ENV for episode in self._episodes()) else None
         return sum(env_agent is None or episode.place == env_agent for episode in self._episodes())
 
@@ -297,7 +297,7 @@ def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
         writer = versions.get("pufferlib", "unknown") if isinstance(versions, dict) else "unknown"
         raise RecordingError(
             f"{path} has version {header.get('version')} of the format, as pufferlib {writer} writes it; pufferlib "
-            f"{__version__} reads up to {VERSION}: install the other one"
+            f"{__version__} reads up to {VERSION}; install the version that wrote it"
         )
     return header
 

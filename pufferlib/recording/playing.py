@@ -44,7 +44,7 @@ class Part(Protocol):
         """Return the action that follows the last rows of an environment that is not done."""
 
     def progress(self) -> tuple[int, int]:
-        """Return the number of rows received so far and the total number."""
+        """Return the number of rows received so far, and the number of rows to receive in total."""
 
 
 def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after: After) -> None:

@@ -195,8 +195,9 @@ def _name(env: Any) -> str | None:
 
 
 def versions_of(env: Any) -> dict[str, str]:
-    """Return, by name, the versions of Python, pufferlib, NumPy, Gymnasium and the environments' packages, and the
-    type of machine.
+    """Return the versions of Python, pufferlib, NumPy, Gymnasium and the environments' packages, by name.
+
+    The type of machine is included under the name "machine".
     """
     versions = {
         "Python": platform.python_version(),

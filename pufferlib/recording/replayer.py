@@ -56,7 +56,7 @@ class Replay:
 
     @property
     def shows_values(self) -> bool:
-        """Whether there is a difference, and the recording has the value itself rather than only a hash of it."""
+        """Whether there is a difference for which the recording has the value itself, not only a hash of it."""
         return self.difference is not None and self.difference.recorded != UNKNOWN
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def replay(
     wrap_kwargs: Mapping[str, Any] | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Replay:
-    """Replay the recorded seeds and actions, and return a report with the first difference.
+    """Replay the recorded seeds and actions, and return a report with the first difference, if any.
 
     recording: a Recording, or the path of its file.
     backend, num_workers, batch_size, context: as for ``pufferlib.make``. They may differ from those of the recording,
@@ -110,7 +110,7 @@ def replay(
     missing = [name for name in ARGUMENTS if arguments[name] is MISSING]
     if played is None or missing:
         names = " and ".join(f"{name}=" for name in (["env"] if played is None else []) + missing)
-        raise RecordingError(f"the recording cannot hold what it was made of; pass {names} as to record")
+        raise RecordingError(f"the recording cannot hold what it was made from; pass {names} as to record")
     several = isinstance(played, (list, tuple))
     plan = Plan.of(stored.num_envs, num_workers, batch_size)
     with make(
@@ -133,7 +133,7 @@ def replay(
             play(vec, reader, origin.seeds, replayer, after)
             difference = replayer.difference
             if difference is None and replayer.lost:
-                raise WorkerError(f"not all could be compared: {replayer.lost}; replay it with other counts")
+                raise WorkerError(f"not all rows could be compared: {replayer.lost}; replay with another num_workers")
     now = versions_of(played)
     versions = {name: (then, now.get(name, "none")) for name, then in origin.versions.items() if now.get(name) != then}
     workers = 1 if backend == "serial" else plan.num_workers
@@ -141,7 +141,7 @@ def replay(
 
 
 def _spec_difference(recorded: RowSpec, now: RowSpec) -> Difference | None:
-    """Return the first difference between recording and replay in the number of agents and the spaces, if any."""
+    """Return the first difference in the number of agents or the spaces; None if recording and replay agree."""
     if recorded.agents_per_env != now.agents_per_env:
         return Difference(None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env))
     for agent_index in range(now.agents_per_env):
@@ -213,7 +213,7 @@ class _Replayer:
             return None if same else self._differs(env_id, step, None, ["error"], failure.text, now, crash)
         if crash is not None:
             if crash.env_id is None:
-                raise WorkerError(f"nothing is known of the rest: {crash.text}", env_id=env_id)
+                raise WorkerError(f"the remaining rows cannot be compared: {crash.text}", env_id=env_id)
             if crash.env_id != env_id:
                 self.lost = f"environment {env_id}, step {step:,}: environment {crash.env_id} {crash.text}"
                 return None

@@ -1,4 +1,4 @@
-"""The data that is recorded of an environment's rows: small values unchanged, and a hash of each observation leaf."""
+"""The data recorded for an environment's rows: small values as they are, and a hash of each observation leaf."""
 
 from __future__ import annotations
 
@@ -74,10 +74,11 @@ class Episode(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """The reason why an environment has no row, with a text that is the same on every backend.
+    """The reason why an environment has no row.
 
     env_id: the environment that caused the crash, which may be another one in the same worker; None if it is unknown.
-    traceback: the exception's traceback; "" for a dead worker.
+    text: the cause, which reads the same on every backend unless env_id is None. traceback: the exception's traceback;
+    "" for a dead worker.
     """
 
     env_id: int | None
@@ -86,7 +87,7 @@ class Crash(NamedTuple):
 
     @classmethod
     def of(cls, cause: str) -> Crash:
-        """Parse ``info["restarted"]``; if it names an environment, leave out workers and addresses."""
+        """Parse ``info["restarted"]``; if it names the environment that failed, omit the worker and any addresses."""
         line, _, rest = cause.strip().partition("\n")
         match = _RAISED.match(line)
         if match is not None:
@@ -122,7 +123,7 @@ class Reader:
         ]
 
     def infos(self, batch: Batch) -> dict[int, list[dict[str, Any]]]:
-        """Group a batch's infos by environment."""
+        """Return a batch's infos, grouped by env id."""
         env_infos: dict[int, list[dict[str, Any]]] = {}
         infos: Sequence[dict[str, Any]] = batch.infos
         for info in infos:
@@ -130,7 +131,10 @@ class Reader:
         return env_infos
 
     def row(self, batch: Batch, index: int, infos: Sequence[Mapping[str, Any]]) -> Row:
-        """Return the rows of the environment at ``index`` in a batch, as views that expire with the batch."""
+        """Return the rows of the environment at ``index`` in a batch, as views that expire with the batch.
+
+        infos: the environment's infos in the batch.
+        """
         mine = slice(index * self._num_agents, (index + 1) * self._num_agents)
         observations = batch.observations[mine]
         episodes, over, crash = [], False, None

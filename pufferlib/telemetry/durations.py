@@ -68,7 +68,10 @@ def times_of(sums: Array, histogram: Array | None = None) -> Times:
 
 
 def pooled(sums: Array) -> Array:
-    """Merge rows of sums, (rows, 4), whose columns are the last axis of ``times`` in timeline, into one, (1, 4)."""
+    """Return rows of sums merged into one row, (1, 4).
+
+    sums: (rows, 4), whose columns are the last axis of ``times`` in timeline.
+    """
     together = sums.sum(0, keepdims=True)
     together[0, MAX] = sums[:, MAX].max(initial=0.0)
     return np.asarray(together)
@@ -86,7 +89,7 @@ def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
 class UnpreemptedTimes(NamedTuple):
     """Step times, (num_envs, …), without the steps during which other programs used the core.
 
-    share: the share of steps left out. waited_s: the total time, in seconds, by which these exceeded their
+    share: the share of steps left out. waited_s: the total time, in seconds, by which the steps left out exceeded their
     environments' medians.
     """
 
@@ -155,7 +158,7 @@ def percentile(counts: Array, share: float) -> float:
 
 
 def share_of(part: float, total: float) -> float:
-    """Return part / total, limited to 0 to 1; NaN if part is NaN or total is not positive."""
+    """Return part / total, limited to the range from 0 to 1; NaN if part is NaN or total is not positive."""
     if not total > 0:
         return math.nan
     return min(1.0, max(0.0, part / total)) if not math.isnan(part) else math.nan

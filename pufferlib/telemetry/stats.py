@@ -88,15 +88,16 @@ class Stats:
     step, reset: statistics pooled over environments. env_step, env_reset: one value per environment. Steps and resets
         include emulation; the percentiles of resets are NaN.
     histogram: uint64 (num_envs, 128), each environment's histogram of step times, with bucket edges ``edges``.
-    spread: the standard deviation of step times divided by their mean. spread_within, spread_between: its parts within
-        environments and between them; their squares add up to its square. All three leave out the steps during which
-        other programs used the core. preempted: the share of steps left out. own: the times of the remaining steps, one
-        value per environment.
+    spread: the standard deviation of step times divided by their mean. spread_within, spread_between: the parts of
+        ``spread`` within environments and between them; their squares add up to the square of ``spread``. All three
+        leave out the steps during which other programs used the core. preempted: the share of steps left out. own: the
+        times of the remaining steps, one value per environment.
     busy: (num_workers,), the share of the time during which each worker had work.
     cpu, queued: the shares of the workers' busy time (on serial, of the whole time) spent on a core, and waiting for
         one; NaN if the system does not report them.
-    waits, thinks: the shares of its time that the thread that calls ``recv`` spends inside ``recv`` or ``send``, and
-        outside. think_cpu: the share of its thinking time (on serial, of the whole time) spent on a core.
+    waits, thinks: the share of the time that the thread that calls ``recv`` spends inside ``recv`` and ``send``, and
+        the share that it spends outside, which counts as thinking. think_cpu: the share of the thinking time (on
+        serial, of the whole time) spent on a core.
     fill_mean_s, fill_max_s: the mean and the longest time, in seconds, from a batch's first departure to its
         completion; NaN if none was recorded, as on the portable path.
     """
@@ -141,7 +142,7 @@ class Stats:
         agents_per_env: int = 1,
         cores: int,
     ) -> Stats:
-        """Compute the stats of a recording of this plan. cores: the number of CPU cores available to the workers."""
+        """Compute the stats of a period recorded with this plan. cores: how many CPU cores the workers may use."""
         times, histogram = recorded.times, recorded.histogram
         env_step, env_reset = times_of(times[:, STEP], histogram), times_of(times[:, RESET])
         step = scalars(times_of(pooled(times[:, STEP]), histogram.sum(0, keepdims=True)))
@@ -218,7 +219,7 @@ class Stats:
 
     @cached_property
     def load(self) -> Load:
-        """The step and reset times of the environments, as input of the model.
+        """The step and reset times of the environments, as input to the model.
 
         If the system does not report CPU time, or the mean step is shorter than SLEEPLESS_S, steps are assumed to need
         a core throughout. Workers wait for one another only if there are more workers than cores; the rest of the
@@ -266,8 +267,8 @@ class Stats:
         the batch size.
 
         The overhead of a batch is the measured one; all of it scales with the batch size for a serial plan, half of it
-        for other plans. If only one of the two plans is serial, rough constants replace it. Raises CallError if the
-        period has no batch, or no timed step.
+        for other plans. If either the measured or the forecast plan is serial but not both, rough constants replace the
+        measured overhead. Raises CallError if the period has no batch, or no timed step.
         """
         if not self.num_batches or not self.step.num:
             raise CallError("nothing was measured in this period; play some batches first")
@@ -312,7 +313,7 @@ class Stats:
         return tuple(plans)
 
     def _best_workers(self, num_envs: int) -> int:
-        """Return how many workers, at least as many as now, keep all cores busy while some steps sleep."""
+        """Return how many workers keep all cores busy while some steps sleep; at least the current number."""
         needed = math.ceil(self.cores / max(self.load.cpu, self.cores / num_envs) - 0.25)  # rounds up above a quarter
         return max(self.num_workers if self.backend != "serial" else 1, min(num_envs, needed))
 

@@ -39,8 +39,8 @@ class Load:
     histogram: (num_envs, NUM_BUCKETS), step times as in ``timeline``; a plan with more environments repeats its rows.
     means_s, stds_s: (num_envs,), the means and standard deviations of these times; draws are scaled to them, because a
     bucket locates its samples only roughly. cpu: the share of a step that needs a core, 0 to 1. net_share: the share of
-    the measured time that was not spent waiting for a core. reset_share: the share of rows that are resets. reset_s:
-    the mean time of a reset, in seconds.
+    the measured time that workers did not spend waiting for one another's cores. reset_share: the share of rows that
+    are resets. reset_s: the mean time of a reset, in seconds.
     """
 
     histogram: Array
@@ -53,7 +53,7 @@ class Load:
 
     @property
     def row_s(self) -> float:
-        """The mean time of a row (a step or a reset) in seconds, without waits for a core."""
+        """The mean time of a row (a step or a reset) in seconds, without workers' waits for one another's cores."""
         mean_s, _ = self._pooled
         return self.net_share * ((1 - self.reset_share) * mean_s + self.reset_share * self.reset_s)
 

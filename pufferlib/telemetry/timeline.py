@@ -15,9 +15,10 @@ copy.
     with work, [WAITED] seconds without. The rest is unused.
 ``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received, [RECV] seconds inside recv,
     [SEND] seconds inside send and async_reset (which step and reset on the serial backend), [THOUGHT] seconds from the
-    return of recv to its next call without those inside send (the learner), [FILL_NUM, FILL_SUM, FILL_MAX] the number
-    of blocks, and the sum and maximum of their seconds from departure to completion, [RETURNED] the time at which recv
-    last returned in this period, in seconds of a monotonic clock, or 0 before that: thinking counts only after it.
+    return of recv to its next call, without those inside send (the learner's time), [FILL_NUM, FILL_SUM, FILL_MAX] the
+    number of blocks, and the sum and maximum of their seconds from departure to completion, [RETURNED] the time at
+    which recv last returned in this period, in seconds of a monotonic clock, or 0 if it has not yet returned: the
+    learner's time counts only after its first return.
 
 **Which steps are timed.** After a timed step, a random number of steps, from 0 to 2k, is not timed, where
 k = floor(100 · cost / duration), at most 1,000, and cost is the time that timing one step takes. Timing thus takes
@@ -190,7 +191,7 @@ class Recording:
         times[NUM_RECV] += 1
 
     def take(self) -> Recorded:
-        """Return the records since the period began."""
+        """Return the records of the current period so far."""
         now, before = self._now(), self._before
         times = now.times - before.times
         # A maximum that has not grown is from an earlier period; the histogram then bounds that of this period.

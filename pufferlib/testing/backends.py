@@ -53,7 +53,7 @@ def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **coun
 
 
 class Actor:
-    """A random policy for one environment, whose actions do not depend on the batches in which the rows arrive."""
+    """A random policy for one environment; its actions do not depend on the batches in which the rows arrive."""
 
     def __init__(self, vec: VecEnv, entropy: list[int]) -> None:
         self._layouts = vec.observation_layouts

@@ -46,7 +46,10 @@ class CheckContext:
 
     @functools.cached_property
     def drawn(self) -> dict[str, set[str]]:
-        """The names of the calls that draw from global generators, such as {"numpy.random": {"reset", "step"}}."""
+        """The methods that draw from each global generator, by its name, such as {"numpy.random": {"reset", "step"}}.
+
+        Generators from which nothing is drawn are omitted.
+        """
         methods: dict[str, set[str]] = {}
         states: dict[str, Any] = {}
 
@@ -87,7 +90,7 @@ class CheckContext:
 
     @functools.cached_property
     def leftovers(self) -> str | None:
-        """The first difference between replays in an environment that has been played and in a new one, as text.
+        """The first difference, as text, between replays in an environment that has been played and in a new one.
 
         None if there is no difference.
         """

@@ -67,11 +67,11 @@ class Printed:
         self._begun = ""  # a line that has not ended yet
 
     def end(self) -> None:
-        """Count an unfinished last line as a line. No more output follows."""
+        """Count an unfinished last line as a line. Call this once, after the last output."""
         self.add(b"", final=True)
 
     def add(self, data: bytes, final: bool = False) -> None:
-        """Add output. final: whether no more follows."""
+        """Add output. final: whether it is the last."""
         text = self._decoder.decode(data, final)
         if self._through is not None and text:
             self._through(text)
@@ -209,7 +209,7 @@ class _Play:
         exitcode = self._sandbox.exitcode
         self._read_stack()
         if exitcode is None:
-            how = "nobody knows how"
+            how = "for an unknown reason"
         elif exitcode < 0:
             how = f"by {signal.Signals(-exitcode).name}"
         else:

@@ -40,9 +40,10 @@ class KernelUsage(NamedTuple):
 
 
 def architectures() -> tuple[str, list[str], list[str]]:
-    """Return NVRTC's version, the architectures to report that it supports, such as "sm_90", and those it does not.
+    """Return NVRTC's version and two lists of architectures: those that it supports, and those that it does not.
 
-    Raises MissingExtra if NVRTC is not installed.
+    Together, the lists contain all architectures for which usage is reported, such as "sm_90". Raises MissingExtra if
+    NVRTC is not installed.
     """
     nvrtc, occupancy = importlib.import_module("cuda_ext.nvrtc"), importlib.import_module("cuda_ext.occupancy")
     supported = {f"sm_{number}" for number in nvrtc.architectures()}

@@ -155,7 +155,7 @@ def _drawn(random: np.random.Generator, vec: VecEnv) -> Array:
 
 
 def _differences(reference: VecEnv, kernel_vec: CUDA) -> Iterator[tuple[str, tuple[int, ...], Any, Any]]:
-    """Yield the first difference in each field and column, and in the infos: name, index, expected and actual value.
+    """Yield the first difference in each field and column, and in the infos, as (name, index, expected, actual).
 
     An index begins with a row number for columns, and with an environment's number for fields and infos.
     """

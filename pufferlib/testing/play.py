@@ -32,7 +32,7 @@ ADDED = {ACTION_MASK, AGENT_TYPE, STATE}  # keys that emulation adds next to "ob
 
 
 def ignore_call(call: str) -> None:
-    """Ignore the call: the default of ``noted``."""
+    """Do nothing; this is the default of ``noted``."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,9 @@ class Moment(NamedTuple):
 
 
 class Player:
-    """A player of an environment; its random actions depend only on ``start_actions(seed)``, spaces and action masks.
+    """A player of an environment with random actions.
 
+    The actions depend only on the seed that is passed to ``start_actions``, the action spaces and the action masks.
     before, after: called before and after each reset and step of the environment; after receives the method's name.
     """
 
@@ -272,7 +273,7 @@ class _Delegate:
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Draw a sample that mask allows from a space; ignore a mask that is None or does not fit the space."""
+    """Sample a space, limited to what ``mask`` allows; ignore a mask that is None or does not fit the space."""
     if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):
@@ -294,9 +295,10 @@ Trace = list[Tick]
 
 
 def replay(player: Player, seed: int, num_steps: int, action_seed: int | None = None) -> Trace:
-    """Return a trace of num_steps entries: a seeded reset, then steps, with unseeded resets after episodes and halfway.
+    """Reset an environment with a seed, play it, and return a trace with ``num_steps`` entries, one per reset or step.
 
-    action_seed: the seed of the actions; by default, the same as ``seed``.
+    The environment is reset without a seed after each episode, and once halfway. action_seed: the seed of the actions;
+    by default, the same as ``seed``.
     """
     player.start_actions(seed if action_seed is None else action_seed)
     moment = player.reset(seed)

@@ -32,9 +32,10 @@ class ReplayResult(NamedTuple):
 
 
 def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds: Sequence[int]) -> list[ReplayResult]:
-    """Replay an environment, and step it after an episode's end, in a new process per hash seed; return the results.
+    """Replay an environment in new processes, one per hash seed, and return their results.
 
-    hash_seeds: the processes' values of PYTHONHASHSEED. The processes run in parallel.
+    Each process also steps the environment once after an episode's end. hash_seeds: the processes' values of
+    PYTHONHASHSEED. The processes run in parallel.
     """
     results = [ReplayResult("started", None, None, "") for _ in hash_seeds]
     with contextlib.ExitStack() as stack:
@@ -57,7 +58,7 @@ def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds:
 
 
 def _explained(result: ReplayResult, sandbox: Sandbox) -> ReplayResult:
-    """Return the result of a process that has ended; if it did not finish, with the reason."""
+    """Return a process's result; if its replay neither finished nor reported an error, add the reason."""
     if result.stage == "finished" or result.error:
         return result
     if sandbox.exitcode is not None and sandbox.exitcode < 0:

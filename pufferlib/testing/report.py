@@ -54,7 +54,7 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """The time that all checks took."""
+        """The total time that the checks took, in seconds."""
         return sum(result.seconds for result in self)
 
     def __getitem__(self, name: str) -> Result:

@@ -127,7 +127,7 @@ def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observati
 
 
 class _OverwriteCheck:
-    """A detector of observations that are overwritten later, which stores copies of the last moment's observations."""
+    """A detector of observations that the environment overwrites later; it copies each moment's observations."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Any, Any]] = []
@@ -177,7 +177,7 @@ class _Population:
         for agent in moment.agents:
             self._look_at_agent(rollout, moment, agent, where)
             if not self._player.native and raw.observation_space(agent) is not raw.observation_space(agent):
-                text = "observation_space(agent) makes a new space at each call; PettingZoo wants one kept an agent"
+                text = "observation_space(agent) makes a new space at each call; PettingZoo requires the same object"
                 rollout.note("odd agents", text)
         self._before = moment.agents
 

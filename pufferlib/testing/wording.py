@@ -24,7 +24,7 @@ def shown_space(space: Any) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, which leaves out the traceback in a WorkerError's."""
+    """Return the first line of an error's message; for a WorkerError, this leaves out the worker's traceback."""
     return str(error).strip().partition("\n")[0]
 
 

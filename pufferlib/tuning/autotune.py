@@ -1,9 +1,9 @@
 """Autotune: measure an environment, try plans for it within a budget, and return the best one with the reason.
 
 All trials run in subprocesses (``trial``): first one environment alone, then a few in one worker, to measure start-up
-time, memory and step times. From these, the model behind ``VecEnv.stats()`` forecasts the throughput of each plan, and
-its memory is estimated. The promising plans that fit are tried in rounds: after each round, the better ones remain and
-are tried for longer. The measurements decide, not the model.
+time, memory and step times. From these, each plan's throughput is forecast by the model behind ``VecEnv.stats()``, and
+its memory is estimated. The promising plans that fit into memory are tried in rounds: after each round, the better ones
+remain and are tried for longer. The measurements decide, not the model.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def autotune(
     """Find the fastest plan for an environment, for use as ``pufferlib.make(env, **plan)``.
 
     Plans differ in backend, numbers of environments and workers, batch size and ``spin``; arguments that are passed
-    stay fixed. Without num_envs and batch_size, batches of different sizes compete, and the larger one usually wins:
-    pass the batch size that your learner needs.
+    stay fixed. Without num_envs and batch_size, batches of different sizes compete, and the largest usually win: pass
+    the batch size that your learner needs.
 
     budget_s: the time that the search may take, in seconds. The environment and one plan are always measured, even if
         that takes longer.
@@ -250,9 +250,10 @@ class _Search:
         return plans
 
     def _spinning(self, rows: Sequence[Row]) -> list[Row]:
-        """Return a list with the best plan that uses processes, changed to the other value of ``spin``.
+        """Return a list with a copy of the best plan that uses processes, with the other value of ``spin``.
 
-        The list is empty if there is no such plan, if it runs on ray, or if serial is clearly faster.
+        The copy is also added to the table. The list is empty if there is no such plan, if the best one runs on ray, or
+        if serial is clearly faster.
         """
         best = next((row for row in rows if row.plan["backend"] != "serial"), None)
         if best is None or best.plan["backend"] == "ray" or best.median < rows[0].median / CLEARLY:
@@ -283,7 +284,10 @@ class _Search:
     # ------------------------------------------------------------------------------------------------- trials
 
     def _round(self, rows: Sequence[Row], until_s: float, seconds: float, *, last: bool) -> None:
-        """Try plans until the time is up; in the last round, up to three times each, in turns."""
+        """Try plans for ``seconds`` of play each; in the last round, up to three times each, in turns.
+
+        until_s: the time since the search began, in seconds, after which no trial should end.
+        """
         begun = False
         for _ in range(3 if last else 1):
             for row in rows:

@@ -1,4 +1,4 @@
-"""Measure steps per second of one environment on each backend, in turns."""
+"""Measure the steps per second of one environment on each backend; the backends take turns."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def compare_backends(
     profile: bool = False,
     after: Callable[[int, str], None] | None = None,
 ) -> list[Speed]:
-    """Measure the speed of each backend with random actions (see ``random_play.Actor``), and no other work.
+    """Measure the speed of each backend with random actions (see ``random_play.Actor``) and without a learner.
 
     The backends take turns of ``seconds``, ``repeats`` times, so that other load on the machine affects all of them.
 
     env, num_workers, seed, env_kwargs, wrap_kwargs: as for ``pufferlib.make``.
     num_envs: by default, four per CPU, at least 8. batch_size: for pool and ray; by default, half of the environments.
-        Batches of the other backends hold all of them. device: for the backend "cuda".
+        Batches of other backends hold all environments. device: for the backend "cuda".
     profile: whether each backend gets one more turn, four times as long, for the ``stats`` of its Speed.
     after: called after each turn with the number of the repeat and the name of the backend.
 
@@ -171,7 +171,7 @@ def overload() -> str:
 
 
 def machine() -> str:
-    """Describe this machine in one line: the processor, the CPUs that this process may use, the system, versions."""
+    """Describe this machine in one line: the processor, the CPUs that this process may use, the system and versions."""
     system = f"{platform.system()} {platform.release()}"
     python = f"Python {platform.python_version()}"
     versions = f"numpy {np.__version__}, gymnasium {gymnasium.__version__}, pufferlib {__version__}"

@@ -23,8 +23,8 @@ class Row:
 
     plan: arguments for ``make``. expected: environment steps per second according to the model. steps_per_s: the
     measured steps per second, one value per window; empty if the plan was not tried or failed. startup_s: the time
-    until the first batch, in seconds. memory_nbytes: the memory of all its processes, estimated before the trial and
-    measured during it. untried: why the plan was not tried, or "". failed: how its trial failed, or "".
+    until the first batch, in seconds. memory_nbytes: the memory of all of the plan's processes, estimated before the
+    trial and measured during it. untried: why the plan was not tried, or "". failed: how its trial failed, or "".
     """
 
     plan: dict[str, Any]

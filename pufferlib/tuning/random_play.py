@@ -36,8 +36,8 @@ class Player:
     def play(self, seconds: float, *, alone: bool = False) -> float:
         """Play for about this many seconds; return environment steps per second.
 
-        Afterwards no batch is in progress, because it would slow the measurements of other players. alone: whether
-        there are no other players, so that all environments except those of the last batch may stay in progress.
+        alone: whether there are no other players. Otherwise, ``play`` waits for all batches in progress before it
+        returns, because they would slow the measurements of the other players.
         """
         vec, batch_size, learner_s = self.vec, self.batch_size, self._learner_s
         start_s = perf_counter()

@@ -108,7 +108,7 @@ def _how_it_died(sandbox: Sandbox) -> str:
 
 
 def serve(channel: Channel, arguments: Mapping[str, Any]) -> None:
-    """Run trials until the channel closes: what the sandbox does."""
+    """Run the trials that arrive through the channel and send their outcomes, until the channel closes."""
     with contextlib.suppress(EOFError):
         while True:
             trial = channel.recv()

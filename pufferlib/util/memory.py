@@ -15,7 +15,7 @@ __all__ = ["left_by", "memory_at_hand", "memory_nbytes", "memory_text", "memory_
 
 
 def memory_nbytes() -> int:
-    """Return the bytes used by this process and its descendants, counting memory that they share once; 0 if unknown."""
+    """Return the bytes used by this process and its descendants, with shared memory counted once; 0 if unknown."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
@@ -86,7 +86,7 @@ def nbytes_of(amount: float | str) -> float:
                 return float(match[1]) * float(unit ** (" kmgt".index(match[2]) if match[2] else 0))
     elif amount > 0:
         return float(amount)
-    raise PlanError(f'max_memory={amount!r} is no amount of memory; use bytes, or such as "500 MiB" or "4 GB"')
+    raise PlanError(f'max_memory={amount!r} is no amount of memory; use bytes, or text such as "500 MiB"')
 
 
 def memory_text(nbytes: float) -> str:

@@ -1,11 +1,11 @@
 """Authenticated sockets: each end proves with HMAC-SHA-256 that it has the key, which is never sent.
 
 The listener sends a challenge, the other end answers with a challenge of its own and a digest of both, and the listener
-answers with another digest of both. Frames that follow are neither signed nor encrypted: the handshake keeps out those
-that can connect, not those that can change what the network carries.
+answers with another digest of both. Frames that follow are neither signed nor encrypted: the handshake keeps out peers
+without the key, but not attackers who can read or alter the network's traffic.
 
-multiprocessing.connection does not serve here: ``accept`` waits for the handshake of one peer at a time, so a silent
-one keeps out all others, and before Python 3.12 it uses MD5.
+multiprocessing.connection is unsuitable here: its ``accept`` waits for the handshake of one peer at a time, so that one
+silent peer blocks all others, and before Python 3.12 it uses MD5.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Listener:
         self._selector.register(self._socket, selectors.EVENT_READ)
 
     def accept(self, timeout_s: float | None = None) -> socket.socket:
-        """Wait for a peer that has the key, and return its socket, which waits without a timeout and sends at once.
+        """Wait for a peer that has the key, and return its socket, which blocks without a timeout and sends at once.
 
-        Peers whose handshake fails or takes longer than HANDSHAKE_S seconds are dropped; they keep no other waiting.
-        Raises TimeoutError after timeout_s seconds; None: no limit.
+        Peers whose handshake fails or takes longer than HANDSHAKE_S seconds are dropped, and do not delay other peers.
+        Raises TimeoutError if no peer has proved that it has the key after timeout_s seconds; None means no limit.
         """
         deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -106,7 +106,7 @@ class Listener:
             self._drop(peer)
 
     def _has_key(self, peer: Peer) -> bool:
-        """Read what a peer has sent. Return whether it has proved that it has the key; drop it if it cannot."""
+        """Read what a peer has sent, and return whether it has now proved that it has the key; drop it if it failed."""
         try:
             data = peer.socket.recv(2 * NBYTES - len(peer.received))
             if not data:
@@ -134,7 +134,7 @@ class Listener:
         peer.socket.close()
 
     def close(self) -> None:
-        """Close the socket, and those of peers in their handshake."""
+        """Close the listening socket and the sockets of peers in their handshake, but no socket already returned."""
         for peer in list(self._peers):
             self._drop(peer)
         self._selector.close()
@@ -142,7 +142,7 @@ class Listener:
 
 
 def connect(address: Address, key: bytes) -> socket.socket:
-    """Connect to a Listener with the same key; return a socket that waits without a timeout and sends at once.
+    """Connect to a Listener with the same key; return a socket that blocks without a timeout and sends at once.
 
     Raises OSError if it cannot connect within CONNECT_S seconds, or if the handshake fails or takes longer than
     HANDSHAKE_S seconds.
@@ -159,7 +159,7 @@ def connect(address: Address, key: bytes) -> socket.socket:
         make_prompt(connected)
     except EOFError:
         connected.close()
-        raise ConnectionError(f"{address} ended the handshake; does it have another key, or another peer?") from None
+        raise ConnectionError(f"{address} ended the handshake; it may have another key, or too many peers") from None
     except BaseException:
         connected.close()
         raise
@@ -193,7 +193,10 @@ def frame_nbytes(header: bytes, most_nbytes: int) -> int:
 
 
 def _receive(connected: socket.socket, nbytes: int, deadline_s: float | None = None) -> bytes:
-    """Wait for nbytes bytes and return them. Raises EOFError or OSError if the other end goes away first."""
+    """Wait for nbytes bytes and return them. Raises EOFError or OSError if the other end goes away first.
+
+    deadline_s: the monotonic time after which TimeoutError is raised; None means no limit.
+    """
     data = bytearray()
     while len(data) < nbytes:
         if deadline_s is not None:
@@ -206,7 +209,7 @@ def _receive(connected: socket.socket, nbytes: int, deadline_s: float | None = N
 
 
 def make_prompt(connected: socket.socket) -> None:
-    """Set a socket to wait without a timeout, and to send small data at once."""
+    """Set a socket to block without a timeout, and to send small data at once (TCP_NODELAY)."""
     connected.settimeout(None)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

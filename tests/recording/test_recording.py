@@ -596,7 +596,7 @@ def test_rows_that_were_lost_are_not_called_identical(first: Recording, monkeypa
 
     counter = itertools.count()
     monkeypatch.setattr(Reader, "row", row)
-    with pytest.raises(WorkerError, match="not all could be compared: environment 0, step 3: environment 1 ended its"):
+    with pytest.raises(WorkerError, match="not all rows could be compared: environment 0, step 3: environment 1 ended"):
         replay(first, env=planted())
 
 
@@ -659,7 +659,7 @@ def test_what_a_file_cannot_hold_is_asked_for(arguments: Any, missing: str, tmp_
     if missing == "env_kwargs=" and "np." not in repr(np.float32(1)):
         assert replay(tmp_path / "a.npz").identical
         return
-    with pytest.raises(RecordingError, match=f"cannot hold what it was made of; pass {missing} as to record"):
+    with pytest.raises(RecordingError, match=f"cannot hold what it was made from; pass {missing} as to record"):
         replay(tmp_path / "a.npz")
     again = {name: value for name, value in arguments.items() if name != "num_envs"}
     assert replay(tmp_path / "a.npz", **again).identical

@@ -1,7 +1,7 @@
 """The parts of every VecEnv that do not depend on the backend.
 
 vecenv         VecEnv, the interface that users see
-arguments      checks of what users pass
+arguments      checks of the arguments that users pass
 parameters     the parameters of make and of the VecEnv classes
 call_errors    errors of calls in the wrong order
 plan           counts, shares and seeds

@@ -66,7 +66,7 @@ def env_creators(
 
 
 def require_one_each(env: Sequence[object], num_envs: int | None) -> None:
-    """Raise PlanError unless a list has one item per environment. num_envs: None accepts any length."""
+    """Raise PlanError unless ``env`` has one item per environment. num_envs: None accepts any length except 0."""
     if num_envs is not None and num_envs != len(env):
         raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
     if not env:
@@ -84,9 +84,9 @@ def checked_env_args(env_args: Iterable[object]) -> tuple[object, ...]:
 def checked_env_kwargs(
     env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None, num_envs: int
 ) -> Sequence[Mapping[str, object]]:
-    """Return each environment's keyword arguments, given as one dict for all or a list with one each.
+    """Return each environment's keyword arguments, given as one dict for all environments or a list of one dict each.
 
-    Raises PlanError for anything else.
+    None means no arguments. Raises PlanError for anything else.
     """
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         return [env_kwargs or {}] * num_envs
@@ -118,9 +118,9 @@ def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
 
 
 def options_per_env(options: Options, num: int) -> list[Info | None]:
-    """Return the reset options of ``num`` environments, given as one mapping for all or a sequence with one each.
+    """Return the reset options of ``num`` environments, given as one mapping for all or a sequence of one each.
 
-    Raises PlanError for anything else.
+    None, for all or for one, means no options. Raises PlanError for anything else.
     """
     if options is None or isinstance(options, Mapping):
         return [None if options is None else dict(options) for _ in range(num)]
@@ -137,7 +137,7 @@ def require_known(name: str, value: object, known: Sequence[str]) -> None:
 
 
 def misplaced() -> dict[str, Sequence[str]]:
-    """Return the keywords that users mistakenly pass to ``make`` itself, keyed by the argument they belong in."""
+    """Return keywords that users may mistakenly pass to ``make`` itself, keyed by the argument that they belong in."""
     return {
         "wrap_kwargs": [name for name in WrapParameters.__annotations__ if name != "check"],  # make has a check, too
         "backend_kwargs": BACKEND_ARGUMENTS,

@@ -23,8 +23,8 @@ class Backend(ABC):
     A worker executes its requests in the order in which they were submitted. ``poll`` returns each worker's messages in
     the order in which they were sent; an environment's rows are written before its Done is returned.
 
-    shares: the environments of each worker. reads_mailboxes: whether workers take steps from the ring's mailboxes,
-    as processes/serve.py does, so that the compiled path may be used; on it, steps do not come through ``submit``.
+    shares: the environments of each worker. reads_mailboxes: whether workers take steps from the ring's mailboxes, as
+    processes/serve.py does, so that the compiled path may be used; steps on that path do not come through ``submit``.
     shared_memory: whether the workers need the slab in shared memory.
     in_process: whether the workers run in this process. watched: whether the VecEnv kills a worker whose step or reset
     exceeds its time limit; False if the backend enforces the limits itself. spin: how many times a wait for rows yields
@@ -57,8 +57,8 @@ class Backend(ABC):
     def submit(self, requests: Mapping[int, Request]) -> None:
         """Send one request to each of several workers.
 
-        requests: the requests, keyed by worker; the first that a worker receives is an Attach. Raises CallError if one
-        cannot be serialized; then none is sent.
+        requests: the requests, keyed by worker; the first request that a worker receives is an Attach. Raises CallError
+        if any request cannot be serialized; then none is sent.
         """
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Backend(ABC):
 
     @abstractmethod
     def kill(self, worker: int, cause: str) -> None:
-        """Kill a worker; ``poll`` later returns its Died message, which states the cause. Does nothing if it is dead.
+        """Kill a worker, unless it is dead already; ``poll`` later returns its Died message, which states the cause.
 
         Workers that share a Ray actor die together. Raises PlanError if the backend cannot kill its workers.
         """

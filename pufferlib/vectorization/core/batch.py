@@ -1,4 +1,4 @@
-"""The batches of finished rows that the learner gets: views of contiguous slots, or else a gathered copy."""
+"""The batches of finished rows that the learner receives: views of contiguous slots, or gathered copies."""
 
 from __future__ import annotations
 
