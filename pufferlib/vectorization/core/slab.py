@@ -144,7 +144,7 @@ class Slab:
     component of the action space; ``times, histogram, worker_times``: see telemetry/timeline.py; ``doing``:
     (num_workers, 8), each worker's activity word (step_watchdog.py) on a separate cache line. On the compiled path
     only: ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), the return, length and seconds of the
-    episode that ended in a slot, if the environment has one agent and its info has no other key.
+    episode that ended in a slot, if the environment has one agent and the info holds nothing else.
     """
 
     observations: Array
@@ -261,9 +261,10 @@ class Slab:
 
 
 def _require_memory(nbytes: int) -> None:
-    """Raise OSError if nbytes are not available: the system would grant them nevertheless, and later kill the process.
+    """Raise OSError if ``nbytes`` bytes are not available.
 
-    Less than a mebibyte is not checked, because the check takes a millisecond in each worker.
+    Without this check, the system would grant them, and kill the process later. Less than a mebibyte is not checked,
+    because the check takes a millisecond in each worker.
     """
     if nbytes < 2**20:
         return

@@ -74,7 +74,7 @@ def loads(parcel: bytes) -> object:
         if not alone:
             raise
         content, spaces, _, _ = pickle.loads(alone)
-        reason = f"what was registered cannot be unpickled in this process ({type(error).__name__}: {error})"
+        reason = f"its specification cannot be unpickled in this process ({type(error).__name__}: {error})"
         specs, of_main = {env_id: _refusing(env_id, reason) for env_id in env_ids}, {}
     leaves.registry.update(spaces)
     vars(sys.modules["__main__"]).update(of_main)
@@ -86,9 +86,9 @@ def loads(parcel: bytes) -> object:
 
 
 def register() -> None:
-    """Register the specifications that ``loads`` received with Gymnasium, replacing any that imports registered since.
+    """Register with Gymnasium the specifications that ``loads`` received.
 
-    Does nothing in the sending process.
+    They replace any that imports have registered since. Does nothing in the sending process.
     """
     gymnasium.registry.update(_registered)
 
@@ -163,7 +163,7 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
         _by_value((spec, _of_main([spec])))
         return spec
     except Exception as error:  # any error of the user's object
-        return _refusing(spec.id, f"what was registered cannot be pickled ({type(error).__name__}: {error})")
+        return _refusing(spec.id, f"its specification cannot be pickled ({type(error).__name__}: {error})")
 
 
 @dataclasses.dataclass(frozen=True)
