@@ -1,4 +1,4 @@
-"""Access from the host to environments on a device: to their fields directly, to methods through a reference."""
+"""Access from the host to environments on a device: directly to fields, and to methods through a reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 class HostView:
     """Access to the environments' methods and attributes from the host.
 
-    data: a cuda_ext.data.Data. reference: a reference environment; copies of it are given the environments' states.
+    data: a cuda_ext.data.Data. reference: a reference environment; to use a method, a copy of it is set to the state of
+    the environment.
     """
 
     def __init__(self, data: Any, reference: Any) -> None:

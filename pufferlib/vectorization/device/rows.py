@@ -246,7 +246,7 @@ class Block:
         if self.buffer_index != buffer_index:
             raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
         if self._launchers.closed:
-            raise ClosedError("these infos are on a device whose CUDA is closed; read them before that")
+            raise ClosedError("these infos are on the device of a CUDA that is closed; read them before close")
         self._streams.current()
         return self._read(self._endings())
 
