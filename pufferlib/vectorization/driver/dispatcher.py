@@ -1,4 +1,4 @@
-"""Dispatcher: handling of the workers' messages: finished rows, infos, failures and deaths."""
+"""Dispatcher: handling of the workers' messages, which report finished rows, infos, failures and deaths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channel: send frames over a socket pair, for a parent that must never block on a single worker."""
+"""Channel: frames over a socket pair, for a parent that must never block on a single worker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Channel:
     # ------------------------------------------------------------------------- for the parent: never blocks
 
     def post(self, frame: bytes) -> None:
-        """Send a frame; keep the bytes that the socket does not accept at once for ``flush``."""
+        """Send a frame; keep any bytes that the socket does not accept at once, and let ``flush`` send them."""
         if self._outgoing:
             self._outgoing += frame
         else:

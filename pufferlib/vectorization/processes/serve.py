@@ -1,4 +1,4 @@
-"""The main function of a worker process: execute requests from a channel and send messages until the channel closes."""
+"""The main function of a worker process, which executes requests from a channel and sends messages until it closes."""
 
 from __future__ import annotations
 
