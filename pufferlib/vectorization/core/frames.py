@@ -87,7 +87,7 @@ def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_valu
 
 
 def step_frame(env_ids: Sequence[int], slots: Sequence[int]) -> bytes:
-    """Return the frame that starts a step of environments; each writes its rows to its slot."""
+    """Return the frame of a Step: environment ``env_ids[i]`` writes its rows to slot ``slots[i]``."""
     words = [*env_ids, *slots]
     return _HEADER.pack(4 * len(words), STEP) + struct.pack(f"={len(words)}I", *words)
 

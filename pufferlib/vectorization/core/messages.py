@@ -54,7 +54,7 @@ _WHO = re.compile(r"environment \d+ \(worker [^)]*\) ")
 
 
 class EnvSpec(NamedTuple):
-    """The spaces, layouts and metadata of an environment, read where the environment is made."""
+    """The spaces, layouts and metadata of an environment, read in the process that makes the environment."""
 
     num_agents: int
     multi_agent: bool
@@ -120,7 +120,7 @@ class Attach(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A request to step environments, in the given order; each writes its rows to its slot."""
+    """A request to step environments in the given order; ``env_ids[i]`` writes its rows to slot ``slots[i]``."""
 
     env_ids: Sequence[int]
     slots: Sequence[int]
@@ -234,7 +234,7 @@ class Failed(NamedTuple):
         return f"{who} raised in {self.phase}: {self.summary}\n\n{self.remote_traceback}".rstrip()
 
     def error(self, note: str = "") -> WorkerError:
-        """Return the error to raise. note: text to append."""
+        """Return the error to raise for the failure. note: text to append to its message."""
         error = WorkerError(
             f"{self.text}\n\n{note}" if note else self.text,
             env_id=self.env_id,
@@ -286,7 +286,7 @@ class Died(NamedTuple):
         return f"worker {self.worker}{self.location}, with {which}, {how}"
 
     def error(self, note: str = "") -> WorkerError:
-        """Return the error to raise. note: text to append."""
+        """Return the error to raise for the death. note: text to append to its description."""
         note = note and f"; {note}"
         return WorkerError(
             f"{self.text}{note}; call reset to start it again with new environments, or close",
@@ -300,9 +300,9 @@ Message = Reset | Call | SlabShape | Ready | Done | InfosMessage | Failed | Repl
 
 
 def located(message: Message, first_worker: int, location: str) -> Message:
-    """Return a message from a Ray actor with the VecEnv's number of the worker, and with the worker's location.
+    """Return a message from a worker of a Ray actor, with its location and with its number in the VecEnv.
 
-    first_worker: the VecEnv's number of the actor's worker 0. location: as for Failed.
+    first_worker: the number in the VecEnv of the actor's worker 0. location: as for Failed.
     """
     if isinstance(message, Reply):
         failed = message.failed and message.failed._replace(

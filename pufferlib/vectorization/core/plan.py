@@ -117,8 +117,8 @@ def _quota(folder: Path) -> tuple[int, int]:
 class Seeds:
     """The seeds of the environments' first resets, derived from one seed.
 
-    Environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, restarts))``. If that seed is already in use, the
-    next word is drawn, so that no two environments play the same episodes.
+    After n restarts, environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, n))``. If that seed is already in
+    use, the next word is drawn, so that no two environments play the same episodes.
     """
 
     def __init__(self, seed: int | None, num_envs: int) -> None:

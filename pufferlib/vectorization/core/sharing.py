@@ -66,7 +66,10 @@ class HeldEnv(NamedTuple):
 
 
 class Claims:
-    """The objects that play rows of one VecEnv in this process. While the VecEnv is open, they may play no others."""
+    """The objects that play rows of one VecEnv in this process.
+
+    While the VecEnv is open, no other environment and no other VecEnv may use these objects.
+    """
 
     _all: ClassVar[weakref.WeakSet[Claims]] = weakref.WeakSet()
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -98,8 +101,8 @@ class Claims:
     ) -> Iterator[tuple[int, PlanError]]:
         """Claim this process's originals of the environments that creators held in workers.
 
-        Yield the env id and the PlanError of each that already plays other rows. creators: one functools.partial per
-        environment. held_envs: where creators held the environments, keyed by env id.
+        Yield the env id and the PlanError of each original that already plays other rows. creators: one
+        functools.partial per environment. held_envs: where creators held the environments, keyed by env id.
         """
         known: KnownParts = {}
         for env_id, held_env in sorted(held_envs.items()):

@@ -233,7 +233,7 @@ def tensors_of(as_torch: bool | None, device: Device | str | None, *, copy: bool
 
 
 class Cuda:
-    """The stream on which ``Tensors`` copies to one CUDA device, with the memory and events that the copies need."""
+    """The stream on which a Tensors copies to one CUDA device, with the memory and events that the copies need."""
 
     def __init__(self, torch: ModuleType, device: Device) -> None:
         self._torch = torch
@@ -286,7 +286,7 @@ class Cuda:
 
 
 class _Buffers(NamedTuple):
-    """The buffers of one batch. In each list, the index is that of the array in the batch.
+    """The buffers of one batch, in lists that are indexed like the batch's arrays.
 
     targets: tensors on the device. sources: the read-only array that each target holds, or None. pinned: tensors in
     pinned host memory, through which arrays are copied whose own memory is not pinned; None before the first such copy.

@@ -37,8 +37,8 @@ _registered: dict[str, EnvSpec] = {}  # in the receiving process: the specificat
 class _Parcel(NamedTuple):
     """The content of a parcel that ``dumps`` returns, before it is pickled.
 
-    with_specs: the object and those specifications that may fail to be unpickled. alone: the object without them, or
-    b"" if there are none.
+    with_specs: the object and those specifications that may fail to be unpickled. alone: the object without these
+    specifications, or b"" if there are no such specifications.
     """
 
     with_specs: bytes
@@ -96,7 +96,7 @@ def register() -> None:
 def _by_value(content: object) -> bytes:
     """Pickle an object with cloudpickle, including any cached functions that other processes cannot import.
 
-    cloudpickle would pickle a function with ``functools.lru_cache``, as in PettingZoo's tutorials, only by its name.
+    cloudpickle itself would pickle a function with ``functools.lru_cache``, as in PettingZoo's tutorials, only by name.
     """
     import cloudpickle
 

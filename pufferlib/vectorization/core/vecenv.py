@@ -171,7 +171,7 @@ class VecEnv(ABC):
 
     @abstractmethod
     def call(self, name: str, *args: object, env_ids: Sequence[int] | None = None, **kwargs: object) -> list[object]:
-        """Return, for each environment, the result of its method ``name``, or the attribute if it is not callable.
+        """Call method ``name`` of each environment and return the results; for a plain attribute, return its values.
 
         env_ids: the environments, in the order of the results; by default, all. Each environment first executes the
         actions already sent to it. Results from other processes are copies. Raises WorkerError if an environment raises

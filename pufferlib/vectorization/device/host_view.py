@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 class HostView:
     """Access to the environments' methods and attributes from the host.
 
-    data: a cuda_ext.data.Data. reference: a reference environment; to use a method, a copy of it is set to the state of
-    the environment.
+    data: a cuda_ext.data.Data. reference: a reference environment, whose copies are set to the environments' states to
+    call methods.
     """
 
     def __init__(self, data: Any, reference: Any) -> None:
@@ -123,7 +123,7 @@ class HostView:
 
 @contextmanager
 def _named(env_id: int, phase: str) -> Iterator[None]:
-    """Raise a reference environment's exception as a WorkerError with the env id, as in the other backends."""
+    """Convert a reference environment's exception to a WorkerError with the env id, as in the other backends."""
     try:
         yield
     except Exception as error:

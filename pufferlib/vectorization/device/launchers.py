@@ -48,7 +48,7 @@ class KernelStats:
 
 
 class Launchers:
-    """The launchers of one kernel's variants, with its arrays on the device.
+    """The launchers of one kernel's variants, with the kernel's arrays on the device.
 
     torch: the module. device: the device of the arrays. kernel: a cuda_ext.schema.KernelEnv. reference: one of its
     reference environments. fixed: the arguments that all launches share. num_threads, checked: ``threads`` and

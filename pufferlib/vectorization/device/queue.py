@@ -198,7 +198,7 @@ class DeviceQueue:
         self.launched(block, ids, 0 if resets else num)
 
     def launched(self, block: Block, ids: Ids, num_env_steps: int) -> None:
-        """Record that a launch fills rows of the block from ``open_block``; a full block is then in flight."""
+        """Record a launch into the block that ``open_block`` returned. Once the block is full, it is in flight."""
         block.fill(ids)
         self.states.set(ids, FLYING)
         self.launchers.num_launches += 1

@@ -145,7 +145,7 @@ class Workers:
         self.pids[worker] = 0
 
     def restart(self, worker: int) -> None:
-        """Replace a dead worker without waiting for it; a Reset makes each of its environments again.
+        """Replace a dead worker without waiting for the new one; a Reset makes each of its environments again.
 
         Raises the errors of ``Backend.start``; the worker then stays dead.
         """

@@ -328,7 +328,10 @@ class ProcessBackend(Backend):
         return messages
 
     def leave_in_child(self) -> None:
-        """Close, in a forked child, the descriptors that only the parent may hold, so that workers notice its death."""
+        """Close, in a forked child, the descriptors that only the parent may hold.
+
+        Otherwise the workers would not notice the parent's death.
+        """
         for channel in self._channels.values():
             channel.close()
         self._life.leave()

@@ -104,7 +104,7 @@ class Channel:
         """Yield frames until the other end is closed.
 
         spin: how many times to yield the core before sleeping. Waking a process that sleeps on another core takes tens
-            of microseconds, so a short wait costs less awake.
+            of microseconds, so for a short wait it costs less to stay awake.
         """
         sock, incoming = self.sock, self.incoming
         while True:

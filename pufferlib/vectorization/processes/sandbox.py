@@ -1,7 +1,7 @@
-"""Sandbox: a process for a function that may print, hang, crash or leave processes behind, without harm to this one.
+"""Sandbox: a process for a function that may print, hang, crash or leave processes behind.
 
-The process is forked if that is safe, or else starts as a new Python. It ends, with the processes that it has started,
-when the sandbox is closed, or when this process ends.
+None of that harms this process. The sandbox's process is forked if that is safe, or else starts as a new Python. It
+ends, with the processes that it has started, when the sandbox is closed, or when this process ends.
 """
 
 from __future__ import annotations

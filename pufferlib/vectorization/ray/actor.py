@@ -412,7 +412,7 @@ class ActorService:
                 backend.submit({worker: message})
 
     def _post(self, env_ids: list[int], send: Any) -> None:
-        """Start work in environments. send: a function that is called with the slots for their rows and starts it."""
+        """Start work in environments. send: a function that starts the work, given the slots for their rows."""
         scheduler = self._scheduler
         send(scheduler.mark_sent(env_ids))
         if self._plan.synchronous and len(env_ids) < len(self._ids):  # the others' rows are not of interest
@@ -520,7 +520,7 @@ class ActorService:
         return slab.times[first_env:].copy(), slab.histogram[first_env:].copy(), slab.worker_times.copy()
 
     def close(self, grace_s: float = CLOSE_S) -> bytes:
-        """Close the environments and end the workers; return frames with any failures to close."""
+        """Close the environments and end the workers; return a frame for each environment that failed to close."""
         with self._changed:
             messages = self._workers.close(grace_s)
         return b"".join(self._frames(self._located(message)) for message in messages if isinstance(message, Failed))

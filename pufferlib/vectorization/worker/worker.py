@@ -105,7 +105,7 @@ class Worker:
         self._done = Done([], [], [])  # on the portable path: results not announced yet
 
     def build(self) -> None:
-        """Make the environments and emit Ready, or Failed, unless they are made at their resets."""
+        """Make the environments and emit Ready, or Failed; do nothing if each is made by its first reset."""
         if self._env_spec is None:
             self._make_all()
 
