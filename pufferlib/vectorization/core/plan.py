@@ -75,9 +75,9 @@ def checked_count(name: str, value: object, least: int = 1, otherwise: str = "")
 
 
 def checked_mode(mode: object, known: Iterable[str] = AUTORESET_MODES) -> str:
-    """Return the name of an autoreset mode, given as a name or a member of Gymnasium's enum.
+    """Return the name of an autoreset mode. mode: the name, or a member of Gymnasium's AutoresetMode.
 
-    known: the names that are allowed. Raises PlanError for anything else.
+    known: the names that are allowed. Raises PlanError for any other mode.
     """
     known = tuple(known)
     word = mode.name.lower() if isinstance(mode, Enum) else mode

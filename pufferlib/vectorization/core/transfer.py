@@ -1,8 +1,8 @@
 """Pickling of objects for another process, together with this process's registrations.
 
-``dumps`` pickles an object, by value if ``__main__`` defines it, together with the custom spaces registered with
-layouts and the specifications in Gymnasium's registry. ``loads`` unpickles it in the other process and registers them
-there.
+``dumps`` pickles an object, by value if ``__main__`` defines it, together with the custom spaces that are registered
+with pufferlib.layout and the specifications in Gymnasium's registry. ``loads`` unpickles the object in the other
+process, and registers the spaces and specifications there.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Policies:
         return logits.to(self._torch.float32).contiguous(), masks
 
     def sample(self, ids: Ids, logits: Any, masks: Any, *, greedy: bool, streams: CurrentStream) -> Chosen:
-        """Choose actions for waiting environments in one launch that plays no step.
+        """Choose actions for waiting environments, in one launch that plays no step, and return them.
 
         logits, masks: results of ``checked``.
         """

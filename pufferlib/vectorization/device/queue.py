@@ -109,7 +109,7 @@ class DeviceQueue:
         return chosen
 
     def _all_launched(self, block: Block) -> None:
-        """Record the launch of a block with the rows of all environments."""
+        """Record a launch that fills a block with the rows of all environments."""
         self._free.popleft()
         num_envs, launchers = self._num_envs, self.launchers
         block.ids, block.num_filled = self._everyone, num_envs

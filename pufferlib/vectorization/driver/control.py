@@ -13,7 +13,7 @@ __all__ = ["Control", "Replies", "each_value"]
 
 
 class Control:
-    """The calls sent to workers that still await replies."""
+    """The calls that were sent to workers and still await replies."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers

@@ -183,7 +183,7 @@ class ProcessBackend(Backend):
         try:
             return Sealed(request, sealed_frame(request, by_value=self._by_value))
         except Exception as error:  # any error of the user's object
-            raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
+            raise CallError(f"the request to the workers cannot be pickled: {error}") from error
 
     def submit(self, requests: Mapping[int, Request]) -> None:
         sealed = {

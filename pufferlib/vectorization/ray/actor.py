@@ -514,7 +514,7 @@ class ActorService:
     def times(self) -> tuple[Array, ...]:
         """Return copies of the recorded times: ``times``, ``histogram`` and ``worker_times`` of the actor's slab.
 
-        The first two have one element for each of the actor's environments.
+        The first axis of the first two runs over the actor's environments.
         """
         slab, first_env = self._slab, self._plan.first_env
         return slab.times[first_env:].copy(), slab.histogram[first_env:].copy(), slab.worker_times.copy()

@@ -91,7 +91,7 @@ class Worker:
         self.envs: dict[int, RowEnv] = {}
         self._claims = Claims()
         self._holdings: HeldEnvs | None = None  # during build: the environments that creators held before it
-        self._held_envs: dict[int, HeldEnv] = {}  # those of them that the creators returned
+        self._held_envs: dict[int, HeldEnv] = {}  # the ones that the creators returned
         self._env_spec = env_spec
         self._wrapped: set[int] = set()  # environments that users wrapped themselves
         self._early: set[int] = set()  # environments made by a call, before the reset that would make them
@@ -343,7 +343,7 @@ class Worker:
             self.check_time("reset", self.reset_s)
 
     def _announce(self, env_id: int, slot: int, over: bool, infos: list[Info]) -> None:
-        """Commit rows on the portable path through a message, one per environment if ``announce_each`` is set."""
+        """Commit rows on the portable path: at once if ``announce_each`` is set, otherwise at the next ``flush``."""
         done = self._done
         done.env_ids.append(env_id)
         done.overs.append(over)
