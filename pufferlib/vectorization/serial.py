@@ -1,4 +1,4 @@
-"""Serial: step all environments in the calling process, one after another. Use it to debug environments."""
+"""Serial: all environments in the calling process, stepped one after another. Use it to debug environments."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ CASES = [
          "max_restarts=-1 is impossible; use 0 or more, or None for no limit"),
     Case("make(env, step_timeout=0)", make(step_timeout=0), pufferlib.PlanError,
          "step_timeout=0 is impossible; use seconds, more than 0, or None for any time"),
-    Case("make(env, seed=-1)", make(seed=-1), pufferlib.PlanError, "seed=-1 is negative; use None or 0 and more"),
+    Case("make(env, seed=-1)", make(seed=-1), pufferlib.PlanError, "seed=-1 is negative; use None, or 0 or more"),
     Case('make(env, backend_kwargs={"address": "auto"})', make(backend_kwargs={"address": "auto"}),
          pufferlib.PlanError, "backend_kwargs has address, but backend 'serial' knows telemetry"),
     Case('make(env, backend_kwargs=["spin"])', make(backend_kwargs=["spin"]), pufferlib.PlanError,

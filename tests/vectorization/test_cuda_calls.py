@@ -344,7 +344,7 @@ def test_infos_are_read_in_time(player: Player) -> None:
             len(unread)
         late = vec.step(np.zeros(6, int))[-1]
     assert infos == read
-    with pytest.raises(ClosedError, match="is closed; read them before that"):
+    with pytest.raises(ClosedError, match="is closed; read them before close"):
         len(late)
 
 

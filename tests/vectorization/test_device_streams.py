@@ -110,7 +110,7 @@ def test_another_stream_within_a_capture_is_refused() -> None:
         for fake.other.captured in (True, False):
             with (
                 fake.stream(fake.other),
-                pytest.raises(CallError, match="a graph is captured on that one; take all steps of a capture on one"),
+                pytest.raises(CallError, match="and the current stream is another; take all steps of a capture"),
             ):
                 streams.current()
         assert streams.current() == 7
@@ -286,7 +286,7 @@ def test_on_a_gpu_captures_that_cannot_be_replayed_are_refused(cuda: str) -> Non
                     vec.step(actions)
             vec.step(actions)
         graph = torch.cuda.CUDAGraph()
-        with pytest.raises(CallError, match="a graph is captured on that one"), torch.cuda.graph(graph):
+        with pytest.raises(CallError, match="a graph is being captured on the stream"), torch.cuda.graph(graph):
             vec.step(actions)
             with torch.cuda.stream(torch.cuda.Stream()):
                 vec.step(actions)

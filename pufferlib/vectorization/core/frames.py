@@ -1,7 +1,7 @@
-"""Convert messages to frames, which are bytes, and back.
+"""Frames: messages as bytes.
 
-A frame consists of a length, a kind and a payload. The payload of a step, and of rows without infos, is 32-bit words;
-any other is a pickle.
+A frame consists of the length of its payload, its kind, and the payload. The payload of a Step, and of a Done without
+infos, is a sequence of 32-bit words; any other payload is a pickle.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Frame(NamedTuple):
 
 
 def pickled_frame(message: object) -> bytes:
-    """Return the frame of any message, pickled, or cloudpickled if pickle refuses it (lambdas, local classes).
+    """Pickle a message into a frame, with cloudpickle if pickle refuses it (lambdas, local classes).
 
-    Raises ValueError for a message that is too large for a frame, and the errors of pickling.
+    Raises ValueError for a message that is too large for a frame. Errors raised by cloudpickle propagate.
     """
     payload = _pickled(message)
     if len(payload) > _MAX_NBYTES:
-        raise ValueError(f"a message of {len(payload)} bytes is more than the {_MAX_NBYTES} that a frame holds")
+        raise ValueError(f"a message of {len(payload)} bytes is more than the {_MAX_NBYTES} that fit into a frame")
     return _HEADER.pack(len(payload), PICKLE) + payload
 
 
@@ -62,7 +62,10 @@ def _pickled(message: object, *, by_value: bool = False) -> bytes:
 
 
 class Sealed(NamedTuple):
-    """A pickled message that contains users' objects; its env ids are for the error if it cannot be unpickled."""
+    """A pickled message that contains users' objects, which the receiver may fail to unpickle.
+
+    env_ids, ticket: the environments, and the ticket of a Call or Reply, that the receiver then reports as failed.
+    """
 
     payload: bytes
     env_ids: list[int]
@@ -70,9 +73,9 @@ class Sealed(NamedTuple):
 
 
 def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_value: bool = False) -> bytes:
-    """Return the frame of a message with objects that the receiver may fail to unpickle.
+    """Return the frame of a message that contains users' objects, which the receiver may fail to unpickle.
 
-    by_value: pickle objects defined in ``__main__`` by value, for a process with a different ``__main__``.
+    by_value: pickle objects defined in ``__main__`` by value, for a receiver whose ``__main__`` is different.
     """
     env_ids: list[int] = []
     if isinstance(message, Reset):
@@ -84,7 +87,7 @@ def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_valu
 
 
 def step_frame(env_ids: Sequence[int], slots: Sequence[int]) -> bytes:
-    """Return the frame that starts a step of environments; each writes its rows to its slot."""
+    """Return the frame of a Step: environment ``env_ids[i]`` writes its rows to slot ``slots[i]``."""
     words = [*env_ids, *slots]
     return _HEADER.pack(4 * len(words), STEP) + struct.pack(f"={len(words)}I", *words)
 
@@ -109,7 +112,7 @@ def infos_payload(infos: list[Info]) -> bytes:
 
 
 def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMessage | Failed]:
-    """Return the InfosMessage of each payload, or a Failed if it cannot be unpickled.
+    """Return an InfosMessage for each payload, or a Failed for one that cannot be unpickled.
 
     payloads: the infos that came with rows, as (worker, env_id, payload) tuples.
     """
@@ -123,9 +126,10 @@ def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMess
 
 
 def messages_of(frame: Frame, worker: int) -> list[Message]:
-    """Return the messages in a frame of any kind except STEP, or failures if its content cannot be unpickled.
+    """Return the messages in a frame of any kind except STEP.
 
-    worker: the number of the worker, for those failures.
+    For a sealed message that cannot be unpickled, return a failed Reply if it has a ticket, otherwise a Failed for each
+    of its environments. worker: the worker's number, for these failures.
     """
     if frame.kind == DONE:
         words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)

@@ -35,11 +35,12 @@ class Infos(Sequence[Info]):
 
     Each dict has an ``env_id``, and an ``agent_id`` if it belongs to one agent. Dicts are built when they are first
     read, and belong to the caller from then on; unread infos cost little. Comparison, addition and slicing work as for
-    a list; sums, slices, copies and pickles are lists. ``column`` reads one key of all rows without making dicts.
+    a list; the result of addition, slicing, copying or unpickling is a list. ``column`` reads one key of all rows
+    without making dicts.
 
-    dicts: the infos, or None if they come from ``source``. env_ids: the env ids of the batch, in the order of its rows,
-    or the bytes of a uint32 array of them. agents_per_env: rows per environment; None if env_ids holds agent ids, one
-    per row. source: where the infos are read from; None if ``dicts`` is given.
+    dicts: the infos, or None if they come from ``source``. env_ids: the env ids of the batch, or, if agents_per_env is
+    None, the agent ids of its rows; in the order of the rows, as a sequence or as the bytes of a uint32 array.
+    agents_per_env: rows per environment. source: where the infos are read from; None if ``dicts`` is given.
     """
 
     __slots__ = ("_agents_per_env", "_dicts", "_env_ids", "_source")
@@ -160,7 +161,10 @@ class Infos(Sequence[Info]):
 
 
 def _zeros_like(value: object, num_rows: int) -> Array:
-    """Return a zero-filled column with the dtype and shape that Gymnasium chooses for a value."""
+    """Return a column without values, with the dtype and shape that Gymnasium chooses for ``value``.
+
+    Its entries are zero, or None if its dtype is object.
+    """
     if type(value) in (int, float, bool) or isinstance(value, np.number):
         return np.zeros(num_rows, type(value))
     if isinstance(value, np.ndarray):

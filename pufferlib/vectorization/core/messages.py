@@ -1,4 +1,4 @@
-"""Messages between a VecEnv and its workers: plain data, the same whether or not they share a process."""
+"""Messages between a VecEnv and its workers: plain data, the same for workers in this process and in others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _WHO = re.compile(r"environment \d+ \(worker [^)]*\) ")
 
 
 class EnvSpec(NamedTuple):
-    """The spaces, layouts and metadata of an environment, read where the environment is made."""
+    """The spaces, layouts and metadata of an environment, read in the process that makes the environment."""
 
     num_agents: int
     multi_agent: bool
@@ -120,14 +120,17 @@ class Attach(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A request to step environments, in the given order; each writes its rows to its slot."""
+    """A request to step environments in the given order; ``env_ids[i]`` writes its rows to slot ``slots[i]``."""
 
     env_ids: Sequence[int]
     slots: Sequence[int]
 
 
 class ResetOrder(NamedTuple):
-    """An order to reset one environment and write its rows to a slot. fresh: whether to make it again first."""
+    """An order to reset one environment and write its rows to a slot.
+
+    fresh: whether to replace the environment with a new one first.
+    """
 
     env_id: int
     slot: int
@@ -145,8 +148,8 @@ class Reset(NamedTuple):
 class Call(NamedTuple):
     """A request to call, get or set attribute ``name`` of environments, and to answer with a Reply.
 
-    ticket: the number that the Reply repeats. action: "call", "get" or "set". args: the positional arguments of the
-    call, or one value to set per environment.
+    ticket: the number that the Reply repeats. action: "call", "get" or "set". args: for "call", the positional
+    arguments; for "set", one value per environment.
     """
 
     ticket: int
@@ -158,7 +161,7 @@ class Call(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A serialized request. frame: its bytes (core/frames.py)."""
+    """A request that is already serialized. frame: the bytes to send (core/frames.py)."""
 
     request: Reset | Call
     frame: bytes
@@ -170,9 +173,10 @@ Request = Attach | Step | Reset | Call | Sealed
 
 
 class Ready(NamedTuple):
-    """The message that a worker's environments exist.
+    """The message that a worker has made its environments.
 
-    held_envs: where creators held those of the environments that existed before the worker began, keyed by env id.
+    held_envs: for each environment that a creator already held before it was called, where it was held, keyed by env
+    id.
     """
 
     worker: int
@@ -183,7 +187,7 @@ class Ready(NamedTuple):
 class Done(NamedTuple):
     """The message that environments have written their rows.
 
-    overs: whether the episode of each is over. infos: the non-empty infos, with their ids.
+    overs: for each environment, whether its episode is over. infos: the non-empty infos, with their ids.
     """
 
     env_ids: list[int]
@@ -192,18 +196,18 @@ class Done(NamedTuple):
 
 
 class InfosMessage(NamedTuple):
-    """The non-empty infos, with their ids, of rows that arrive without a message, on the compiled path."""
+    """The non-empty infos, with their ids, of rows for which no Done is sent, on the compiled path."""
 
     env_ids: list[int]
     infos: list[Info]
 
 
 class Failed(NamedTuple):
-    """The message that an environment raised an exception, or, without an env id, that its worker did.
+    """The message that an environment raised an exception, or, if env_id is None, that the worker did.
 
     phase: where it was raised, such as "__init__", "reset", "step", "close" or "unpickling". exception: None if it
-    cannot be pickled. seed: the seed of the reset that raised. location: the node of a Ray actor's worker, as text that
-    follows the worker's number, or "".
+    cannot be pickled. seed: the seed of the reset that raised. location: the node of a Ray actor's worker, as text to
+    append to the worker's number; "" for other workers.
     """
 
     env_id: int | None
@@ -230,7 +234,7 @@ class Failed(NamedTuple):
         return f"{who} raised in {self.phase}: {self.summary}\n\n{self.remote_traceback}".rstrip()
 
     def error(self, note: str = "") -> WorkerError:
-        """Return the error to raise. note: text to append."""
+        """Return the error to raise for the failure. note: text to append to its message."""
         error = WorkerError(
             f"{self.text}\n\n{note}" if note else self.text,
             env_id=self.env_id,
@@ -254,8 +258,8 @@ class Died(NamedTuple):
     """The message that a worker has ended unexpectedly.
 
     exitcode: the exit code of its process, negative for a signal; None if it is unknown. doing: the step or reset that
-    it was executing. cause: why the VecEnv killed it, or "". location: as for Failed. how: a description of its end, if
-    there is no exit code.
+    it was executing. cause: why the VecEnv killed it, or "". location: as for Failed. how: how the worker ended, as
+    text, if there is no exit code.
     """
 
     worker: int
@@ -282,7 +286,7 @@ class Died(NamedTuple):
         return f"worker {self.worker}{self.location}, with {which}, {how}"
 
     def error(self, note: str = "") -> WorkerError:
-        """Return the error to raise. note: text to append."""
+        """Return the error to raise for the death. note: text to append to its description."""
         note = note and f"; {note}"
         return WorkerError(
             f"{self.text}{note}; call reset to start it again with new environments, or close",
@@ -296,9 +300,9 @@ Message = Reset | Call | SlabShape | Ready | Done | InfosMessage | Failed | Repl
 
 
 def located(message: Message, first_worker: int, location: str) -> Message:
-    """Return the message of an actor's worker with the VecEnv's number of the worker, and with its location.
+    """Return a message from a worker of a Ray actor, with its location and with its number in the VecEnv.
 
-    first_worker: the VecEnv's number of the actor's worker 0. location: as for Failed.
+    first_worker: the number in the VecEnv of the actor's worker 0. location: as for Failed.
     """
     if isinstance(message, Reply):
         failed = message.failed and message.failed._replace(
@@ -317,7 +321,7 @@ def signal_name(number: int) -> str:
 
 
 def failure_texts(failures: Iterable[Failed]) -> list[str]:
-    """Return one text per cause: the first environment's failure, and the ids of the others that failed alike."""
+    """Return one text per cause: the first failure, and the ids of other environments that failed for that cause."""
     causes: dict[str, list[Failed]] = {}
     for failure in failures:
         causes.setdefault(f"{failure.phase} {_NUMBER.sub('0', failure.summary)}", []).append(failure)

@@ -1,4 +1,4 @@
-"""The parameters of ``make``, ``Serial``, ``Pool`` and the like, which the docstring of ``make`` explains."""
+"""The parameters of ``make``, ``Serial``, ``Pool`` and the like. The docstring of ``make`` explains each of them."""
 
 # Without `from __future__ import annotations`: see pufferlib/util/parameters.py.
 

@@ -1,4 +1,4 @@
-"""Counts, shares and seeds: how many environments there are, which worker steps each, and with which seed."""
+"""Counts, shares and seeds: how many environments there are, which worker steps each, and how each is seeded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plan:
     """The validated counts of a VecEnv, and each worker's share of its environments.
 
     ``shares[w]``: the env ids of worker w, a range. Shares differ in size by at most one. first_env: the lowest env
-    id; above 0 only in a Ray actor, which has a part of a VecEnv's environments.
+    id; above 0 only in a Ray actor, which holds only some of a VecEnv's environments.
     """
 
     num_envs: int
@@ -75,9 +75,9 @@ def checked_count(name: str, value: object, least: int = 1, otherwise: str = "")
 
 
 def checked_mode(mode: object, known: Iterable[str] = AUTORESET_MODES) -> str:
-    """Return the name of an autoreset mode, given as a name or a member of Gymnasium's enum.
+    """Return the name of an autoreset mode. mode: the name, or a member of Gymnasium's AutoresetMode.
 
-    known: the names that are allowed. Raises PlanError for anything else.
+    known: the names that are allowed. Raises PlanError for any other mode.
     """
     known = tuple(known)
     word = mode.name.lower() if isinstance(mode, Enum) else mode
@@ -93,7 +93,7 @@ def available_cpus() -> int:
 
 
 def cpu_quota(root: Path = cgroups.ROOT, cgroup: Path = cgroups.MEMBERSHIP) -> float:
-    """Return the tightest CPU quota of the control groups that hold this process, such as 1.5; inf without a quota."""
+    """Return the tightest CPU quota of this process's control groups, in CPUs, such as 1.5; inf if there is none."""
     quotas = map(_quota, cgroups.folders("cpu", root, cgroup))
     return min((quota / period for quota, period in quotas if quota > 0), default=float("inf"))
 
@@ -117,8 +117,8 @@ def _quota(folder: Path) -> tuple[int, int]:
 class Seeds:
     """The seeds of the environments' first resets, derived from one seed.
 
-    Environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, restarts))``. If that seed is already in use, the
-    next word is drawn, so that no two environments play the same episodes.
+    After n restarts, environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, n))``. If that seed is already in
+    use, the next word is drawn, so that no two environments play the same episodes.
     """
 
     def __init__(self, seed: int | None, num_envs: int) -> None:
@@ -130,7 +130,7 @@ class Seeds:
         return self._first[env_id]
 
     def draw(self, env_id: int, restarts: int = 0) -> int:
-        """Return an unused seed for an environment's first reset, or for the first after its n-th restart."""
+        """Return an unused seed for the first reset of an environment that has been restarted ``restarts`` times."""
         sequence = np.random.SeedSequence(self.entropy, spawn_key=(env_id, restarts))
         num_words = 1
         while True:
@@ -148,19 +148,20 @@ def checked_seed(seed: SupportsIndex | None) -> int | None:
     try:
         number = operator.index(seed)
     except Exception:  # any error of the user's object
-        raise PlanError(f"seed={seed!r} is not a whole number; use None or 0 and more") from None
+        raise PlanError(f"seed={seed!r} is not a whole number; use None, or 0 or more") from None
     if number < 0:
-        raise PlanError(f"seed={seed!r} is negative; use None or 0 and more")
+        raise PlanError(f"seed={seed!r} is negative; use None, or 0 or more")
     return number
 
 
 def reset_seeds(
     seed: SupportsIndex | Sequence[SupportsIndex | None] | None, env_ids: Sequence[int] | Array, num_envs: int
 ) -> tuple[list[int | None], Seeds | None]:
-    """Return a reset's seeds, one per environment; None for an environment that continues with its generator.
+    """Return a reset's seeds, one per environment, and the Seeds from which they were taken, if any.
 
-    If ``seed`` is a single number, the second result is the Seeds of all environments derived from it; else None.
-    Raises PlanError for an invalid seed.
+    A seed is None for an environment that continues with its random generator. If ``seed`` is a single number, the
+    second result is the Seeds derived from it, for all environments; otherwise it is None. Raises PlanError for an
+    invalid seed.
     """
     if seed is None:
         return [None] * len(env_ids), None
@@ -172,7 +173,7 @@ def reset_seeds(
 
 def _listed_seeds(seeds: Sequence[SupportsIndex | None] | Array, num_envs: int) -> list[int | None]:
     if getattr(seeds, "shape", None) == ():
-        raise PlanError(f"seed={seeds!r} is not a whole number; use None or 0 and more")
+        raise PlanError(f"seed={seeds!r} is not a whole number; use None, or 0 or more")
     if len(seeds) != num_envs:
         raise PlanError(f"{len(seeds)} seeds for {num_envs} environments; give one each, or a single number")
     return [checked_seed(seed) for seed in seeds]

@@ -1,8 +1,8 @@
 """Detection of shared environments: a creator must not return an object that already plays another row.
 
-Within one process, objects are compared by identity. In a worker process, an object held by a creator is a copy, so the
-worker reports the path by which its creator held the object it returned, and the parent compares the original at that
-path.
+Within one process, objects are compared by identity. In a worker process, an object that a creator holds is a copy. The
+worker therefore reports the path from the creator to the object that the creator returned, and the parent compares the
+original at that path.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COLLECTIONS: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, fr
 
 
 class HeldEnv(NamedTuple):
-    """The place where a creator held an environment: the creator's env id, and the path from it to the object."""
+    """The place where a creator held an environment: the creator's env id, and the path from creator to environment."""
 
     env_id: int
     path: Path
@@ -66,7 +66,10 @@ class HeldEnv(NamedTuple):
 
 
 class Claims:
-    """The objects that play rows of one VecEnv in this process. While it is open, they may play no other rows."""
+    """The objects that play rows of one VecEnv in this process.
+
+    While the VecEnv is open, no other environment and no other VecEnv may use these objects.
+    """
 
     _all: ClassVar[weakref.WeakSet[Claims]] = weakref.WeakSet()
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -80,7 +83,7 @@ class Claims:
     def claim(self, env_id: int, env: object, held_env: HeldEnv | None = None) -> None:
         """Claim env, and every environment it wraps, for the rows of environment ``env_id``.
 
-        held_env: where a creator held it, if one did. Raises PlanError if any of these objects already plays other
+        held_env: where a creator held ``env``, if one did. Raises PlanError if any of these objects already plays other
         rows.
         """
         objects = list(layers(env))
@@ -96,10 +99,10 @@ class Claims:
     def claim_originals(
         self, creators: Sequence[EnvCreator], held_envs: Mapping[int, HeldEnv]
     ) -> Iterator[tuple[int, PlanError]]:
-        """Claim the originals of environments that creators in workers held; yield each refusal with its env id.
+        """Claim this process's originals of the environments that creators held in workers.
 
-        creators: one functools.partial per environment. held_envs: where creators held the environments, keyed by env
-        id.
+        Yield the env id and the PlanError of each original that already plays other rows. creators: one
+        functools.partial per environment. held_envs: where creators held the environments, keyed by env id.
         """
         known: KnownParts = {}
         for env_id, held_env in sorted(held_envs.items()):
@@ -135,7 +138,7 @@ def _text_of(env: object) -> str:
 
 
 class HeldEnvs:
-    """An index, by identity, of the environments that creators hold before they are called."""
+    """An index, by identity, of the environments that creators hold before the creators are called."""
 
     def __init__(self, creators: Mapping[int, EnvCreator]) -> None:
         self._held: dict[int, tuple[object, HeldEnv]] = {}
@@ -196,9 +199,9 @@ _takes_an_action: Callable[[type], bool] = functools.lru_cache(256)(_takes_an_ac
 def held_by(creator: EnvCreator, visited: dict[int, object], num_parts: list[int]) -> Iterator[tuple[Path, object]]:
     """Yield the path and the object of each environment that a creator holds.
 
-    It looks in the creator's closure, defaults, arguments and bound object, and in the globals that its code names.
+    Looks in the creator's closure, defaults, arguments and bound object, and in the globals that its code names.
     visited: the objects visited so far, by id(); keeping them alive keeps their id() unique. num_parts: a list with one
-    number, the count of parts visited for all creators.
+    number, the count of parts visited so far for all creators. Both are updated.
     """
     waiting: deque[tuple[Path, object]] = deque([((), creator)])
     while waiting and len(visited) < MOST:
@@ -259,7 +262,7 @@ def parts_of(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _is(value: object, kind: type[Kind]) -> TypeGuard[Kind]:
-    """Return whether a value's own class is, or derives from, this one; isinstance would check a proxy's target."""
+    """Return whether a value's own class is ``kind`` or derives from it; isinstance would check a proxy's target."""
     return issubclass(type(value), kind)
 
 
@@ -289,7 +292,7 @@ def _parts_of_instance(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _parts_of_class(owner: object, function: object) -> Iterator[tuple[str, object]]:
-    """Yield the attributes of a method's class that the method's code names."""
+    """Yield each attribute of the owner's class that the method's code names; for a property, its getter."""
     kind = owner if isinstance(owner, type) else type(owner)
     if not isinstance(function, types.FunctionType):
         return

@@ -2,12 +2,13 @@
 
 The rows lie in blocks of slots. A slot holds one environment's rows, and blocks are reused in rotation.
 
-On the compiled path a block is one batch. There are ceil(num_envs / batch_size) + 2 blocks: two that the learner still
-reads, and enough for one outstanding row of every environment. On the portable path there are three blocks of
+On the compiled path a block is one batch. There are ceil(num_envs / batch_size) + 2 blocks: two that the learner may
+still read, and enough for the outstanding rows of every environment. On the portable path there are three blocks of
 num_envs slots, the buffers: an environment writes its n-th rows to its slot of buffer n % 3, and steps again only after
-they have been received. On both paths, what ``recv`` returned stays intact until the second ``recv`` after it. On the
-compiled path every batch is one block. On the portable path a batch is a view if its environments are contiguous in one
-buffer; otherwise its rows are gathered with one copy. With synchronous batches both paths have the same memory layout.
+they have been received. On both paths, the batch that ``recv`` returned stays intact until the second ``recv`` after
+it. On the compiled path every batch is a view of one block. On the portable path a batch is a view if its environments
+are contiguous in one buffer; otherwise its rows are gathered with one copy. With synchronous batches both paths have
+the same memory layout.
 """
 
 from __future__ import annotations
@@ -113,11 +114,11 @@ class SlabShape:
 
     @property
     def num_ids(self) -> int:
-        """The length of arrays indexed by env id: one more than the highest. Elements below first_env are unused."""
+        """The length of arrays indexed by env id: the highest id plus one. Elements below first_env are unused."""
         return self.first_env + self.num_envs
 
     def arrays(self) -> dict[str, tuple[tuple[int, ...], DType]]:
-        """Return the full shape and dtype of each array, in order of their addresses."""
+        """Return the full shape and dtype of each array, keyed by name, in the order of the arrays in memory."""
         block_rows = self.block_size * self.agents_per_env
         shape, dtype = self.observation
         arrays = {"observations": ((self.num_blocks, block_rows, *shape), np.dtype(dtype))}
@@ -144,7 +145,7 @@ class Slab:
     component of the action space; ``times, histogram, worker_times``: see telemetry/timeline.py; ``doing``:
     (num_workers, 8), each worker's activity word (step_watchdog.py) on a separate cache line. On the compiled path
     only: ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), the return, length and seconds of the
-    episode that ended in a slot, if the environment has one agent and its info has no other key.
+    episode that ended in a slot, if the environment has one agent and the info holds nothing else.
     """
 
     observations: Array
@@ -261,9 +262,10 @@ class Slab:
 
 
 def _require_memory(nbytes: int) -> None:
-    """Raise OSError if nbytes are not available: the system would grant them nevertheless, and later kill the process.
+    """Raise OSError if ``nbytes`` bytes are not available.
 
-    Less than a mebibyte is not checked, because the check takes a millisecond in each worker.
+    Without this check, the system would grant them, and kill the process later. Less than a mebibyte is not checked,
+    because the check takes a millisecond in each worker.
     """
     if nbytes < 2**20:
         return

@@ -1,11 +1,11 @@
 """StepWatchdog: time limits for steps and resets, checked by the parent while it waits for them.
 
 Each worker writes its current activity to a word of shared memory: 0 for none, otherwise ``2 * (1 + n * num_ids +
-env_id)``, plus 1 for a reset, with an n that makes each word differ from the one before. Until a worker can write, its
-word is STARTING. Workers need no clock for this. The waiting thread looks at the words: a word that stays the same for
-longer than allowed belongs to a step that does not return. Time that a step spends queued behind others does not count,
-and time that the learner spends outside ``recv`` counts only up to a bound at each look, so that one pause, however
-long, never makes a step late.
+env_id)``, plus 1 for a reset, where n makes each word differ from the previous one. Until a worker can write, its word
+is STARTING. Workers need no clock for this. The waiting thread looks at the words: a word that stays the same for
+longer than its limit belongs to a step or reset that takes too long. Time that a step spends queued behind others does
+not count, and time that the learner spends outside ``recv`` counts only up to a bound at each look, so that one pause,
+however long, never makes a step late.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def doing_of(word: int, num_ids: int) -> Doing | None:
 class StepWatchdog:
     """A watchdog that measures the time each worker has spent in its current step or reset.
 
-    words: the activity words, one per worker. num_ids: the slab's. slice_s: the longest wait before the next ``look``,
-    in seconds; None without limits.
+    words: the activity words, one per worker. num_ids: as for SlabShape. slice_s: the longest wait before the next
+    ``look``, in seconds; None if there are no limits.
     """
 
     def __init__(self, words: Array, num_ids: int, limits: Limits) -> None:
@@ -68,11 +68,11 @@ class StepWatchdog:
         self.slice_s: float | None = min(0.1, min(seconds) / SLICES) if seconds else None
 
     def look(self, pending: Callable[[int], object]) -> Sequence[tuple[int, str]]:
-        """Return the workers whose step or reset has taken too long, each with the cause as text for the error.
+        """Return the workers whose step or reset has taken too long, each with a description for the error.
 
-        pending: a function that takes a worker and returns a value that identifies a request which it may not have
-        begun, or None if there is none. It serves to detect a worker process that was stopped while it was idle, which
-        never begins its request.
+        pending: a function that is called with a worker's number. It returns a value that identifies a request which
+        the worker may not have begun, or None if there is no such request. This detects a worker process that was
+        stopped while it was idle, and so never begins its next request.
         """
         assert self.slice_s is not None, "nothing is limited"
         now_s = time.monotonic()
@@ -88,7 +88,7 @@ class StepWatchdog:
                 continue
             self._taken_s[worker] += passed_s
             doing = doing_of(word, self._num_ids)
-            which, phase = "what it was to do next", "step" if self._limits.step_timeout else "reset"
+            which, phase = "its next request", "step" if self._limits.step_timeout else "reset"
             if doing is not None:
                 which, phase = f"the {doing.phase} of environment {doing.env_id}", doing.phase
             limit = self._limits[phase == "reset"]

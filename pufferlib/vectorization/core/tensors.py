@@ -43,8 +43,8 @@ class Tensors:
       ``finish(key)`` waits for that. Memory passed to ``pin`` is copied directly, other arrays through pinned buffers.
     - Any other ("mps"): tensors are copies, complete when ``of`` returns.
 
-    copy: whether tensors stay valid forever, which takes a new copy of each batch. cuda: the streams and copies of a
-    CUDA device; by default, they are created when they are first needed.
+    copy: whether tensors stay valid forever, which takes a new copy of each batch. cuda: the Cuda that copies to the
+    device; by default, one is created when it is first needed.
 
     Raises MissingExtra if torch is not installed, PlanError for a device that cannot be used.
     """
@@ -79,7 +79,7 @@ class Tensors:
         return torch_device
 
     def check(self, space: gymnasium.Space[object]) -> None:
-        """Raise SpaceError unless torch has a flat observation space's dtype on this device."""
+        """Raise SpaceError if torch does not support the dtype of a flat observation space on this device."""
         dtype = np.dtype(space.dtype)
         try:
             host = self._torch.from_numpy(np.zeros(0, dtype))
@@ -233,7 +233,7 @@ def tensors_of(as_torch: bool | None, device: Device | str | None, *, copy: bool
 
 
 class Cuda:
-    """The stream on which ``Tensors`` copies to one CUDA device, with the memory and events that this takes."""
+    """The stream on which a Tensors copies to one CUDA device, with the memory and events that the copies need."""
 
     def __init__(self, torch: ModuleType, device: Device) -> None:
         self._torch = torch
@@ -286,10 +286,10 @@ class Cuda:
 
 
 class _Buffers(NamedTuple):
-    """The buffers of one batch, by the index of the array.
+    """The buffers of one batch, in lists that are indexed like the batch's arrays.
 
-    targets: tensors on the device. sources: the read-only array that each target holds, or None. pinned: the tensor in
-    pinned host memory through which an array elsewhere on the host is copied; None before the first such copy.
+    targets: tensors on the device. sources: the read-only array that each target holds, or None. pinned: tensors in
+    pinned host memory, through which arrays are copied whose own memory is not pinned; None before the first such copy.
     """
 
     targets: list[Tensor]

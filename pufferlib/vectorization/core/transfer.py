@@ -1,8 +1,8 @@
 """Pickling of objects for another process, together with this process's registrations.
 
-``dumps`` pickles an object, by value if ``__main__`` defines it, together with the custom spaces registered with
-layouts and the specifications in Gymnasium's registry. ``loads`` unpickles it in the other process and registers them
-there.
+``dumps`` pickles an object, by value if ``__main__`` defines it, together with the custom spaces that are registered
+with pufferlib.layout and the specifications in Gymnasium's registry. ``loads`` unpickles the object in the other
+process, and registers the spaces and specifications there.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _registered: dict[str, EnvSpec] = {}  # in the receiving process: the specificat
 class _Parcel(NamedTuple):
     """The content of a parcel that ``dumps`` returns, before it is pickled.
 
-    with_specs: the object and those specifications that may fail to be unpickled. alone: the object without them, or
-    b"" if there are none.
+    with_specs: the object and those specifications that may fail to be unpickled. alone: the object without these
+    specifications, or b"" if there are no such specifications.
     """
 
     with_specs: bytes
@@ -74,7 +74,7 @@ def loads(parcel: bytes) -> object:
         if not alone:
             raise
         content, spaces, _, _ = pickle.loads(alone)
-        reason = f"what was registered cannot be unpickled in this process ({type(error).__name__}: {error})"
+        reason = f"its specification cannot be unpickled in this process ({type(error).__name__}: {error})"
         specs, of_main = {env_id: _refusing(env_id, reason) for env_id in env_ids}, {}
     leaves.registry.update(spaces)
     vars(sys.modules["__main__"]).update(of_main)
@@ -86,9 +86,9 @@ def loads(parcel: bytes) -> object:
 
 
 def register() -> None:
-    """Register the specifications that ``loads`` received with Gymnasium, replacing any that imports registered since.
+    """Register with Gymnasium the specifications that ``loads`` received.
 
-    Does nothing in the sending process.
+    They replace any that imports have registered since. Does nothing in the sending process.
     """
     gymnasium.registry.update(_registered)
 
@@ -96,7 +96,7 @@ def register() -> None:
 def _by_value(content: object) -> bytes:
     """Pickle an object with cloudpickle, including any cached functions that other processes cannot import.
 
-    cloudpickle would pickle a function with ``functools.lru_cache``, as in PettingZoo's tutorials, only by its name.
+    cloudpickle itself would pickle a function with ``functools.lru_cache``, as in PettingZoo's tutorials, only by name.
     """
     import cloudpickle
 
@@ -163,7 +163,7 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
         _by_value((spec, _of_main([spec])))
         return spec
     except Exception as error:  # any error of the user's object
-        return _refusing(spec.id, f"what was registered cannot be pickled ({type(error).__name__}: {error})")
+        return _refusing(spec.id, f"its specification cannot be pickled ({type(error).__name__}: {error})")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,7 +85,7 @@ class VecEnv(ABC):
 
         observations: (rows, \\*single_observation_space.shape). seed, options, env_ids: see ``async_reset``. With
         ``env_ids``, the rows of all other environments are returned unchanged, and every mask is False.
-        Without it, actions already sent are executed first, and their rows dropped.
+        Without ``env_ids``, actions already sent are executed first, and their rows dropped.
         Raises the errors of ``async_reset`` and ``recv``; also CallError for ``env_ids`` if batch_size < num_envs.
         """
         if env_ids is not None and self.batch_size < self.num_envs:
@@ -158,7 +158,8 @@ class VecEnv(ABC):
     def host_batch(self) -> Batch | None:
         """The last batch as NumPy arrays, in the memory that the environments wrote; None before the first.
 
-        With ``device``, it can be read without waiting for the device. It is valid as long as the batch is.
+        It is valid as long as the batch is. With ``device``, it can be read without waiting for the device, except on
+        the backend "cuda" with a GPU, where it is a copy from the GPU.
         """
 
     @property
@@ -170,7 +171,7 @@ class VecEnv(ABC):
 
     @abstractmethod
     def call(self, name: str, *args: object, env_ids: Sequence[int] | None = None, **kwargs: object) -> list[object]:
-        """Return, for each environment, the result of its method ``name``, or the attribute if it is not callable.
+        """Call method ``name`` of each environment and return the results; for a plain attribute, return its values.
 
         env_ids: the environments, in the order of the results; by default, all. Each environment first executes the
         actions already sent to it. Results from other processes are copies. Raises WorkerError if an environment raises
@@ -200,7 +201,7 @@ class VecEnv(ABC):
 
         It covers the time since ``make`` or the last ``stats(reset=True)``: the environments' step and reset times, the
         fraction of time each worker was busy, the learner's shares, and a verdict as text. Recording adds about 1 % to
-        the time of a step. Raises CallError if ``backend_kwargs={"telemetry": False}`` has turned it off.
+        the time of a step. Raises CallError if ``backend_kwargs={"telemetry": False}`` has turned recording off.
         """
 
     @abstractmethod
@@ -220,7 +221,7 @@ class VecEnv(ABC):
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise CallError(
             f"a {self._title} cannot be pickled or copied, as its workers belong to one object in one process; "
-            "pass on what makes one, such as functools.partial(pufferlib.make, …), and call that there"
+            "pass on a function that makes one, such as functools.partial(pufferlib.make, …), and call it there"
         )
 
     def __enter__(self) -> VecEnv:

@@ -24,8 +24,8 @@ class Actions:
     """A checker of the actions sent to a CUDA VecEnv.
 
     Values on the host are checked at every step. Reading values on a device waits for it, so they are checked only at
-    each environment's first step or, with ``always``, at every step. Otherwise, a kernel plays an action outside the
-    space as action 0 (kernel.cuh).
+    each environment's first step or, with ``always``, at every step. At a step without a check, the kernel plays an
+    action outside the space as action 0 (kernel.cuh).
 
     data: a cuda_ext.data.Data, to whose device actions are copied. always: whether values on a device are checked at
     every step. launches_check: whether a launch of all environments checks the values itself.

@@ -1,6 +1,6 @@
 """Episode statistics on a device.
 
-Kernels accumulate ended episodes for each environment, and one reduction sums over the environments. Only reading the
+Kernels accumulate sums over ended episodes for each environment, and one reduction adds these up. Only reading the
 result waits for the device.
 """
 
@@ -25,9 +25,9 @@ class EpisodeStats:
     """Means over the episodes that have ended for all agents of an environment; NaN if there are none.
 
     num_episodes: how many have ended. mean_length: the mean length in steps. mean_score: the mean of ``info["score"]``;
-    None if the kernel writes no score or no episode has ended. mean_return: the mean of an environment's return, the
-    sum over its agents. mean_returns: the mean return of each agent index, float64. agent_names: the name of each agent
-    index; () if agents have no names.
+    None if the kernel writes no score or no episode has ended. mean_return: the mean of the episodes' returns, each
+    summed over all agents. mean_returns: the mean return of each agent index, float64. agent_names: the name of each
+    agent index; () if agents have no names.
     """
 
     num_episodes: int
@@ -70,7 +70,7 @@ class EpisodeSums:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Any], agent_names: Sequence[Any], *, reset: bool) -> EpisodeSums:
-        """Sum arrays over the environments. arrays: tensors by name. reset: whether to zero them afterwards."""
+        """Return the sums over all environments. arrays: tensors by name. reset: whether to zero them afterwards."""
         num_episodes, num_steps, scores, returns = (arrays[name].sum(dim=0) for name in FIELDS)
         if reset:
             for name in FIELDS:
@@ -82,7 +82,7 @@ class EpisodeSums:
         return sum(tensor.nbytes for tensor in (self.num_episodes, self.num_steps, self.scores, self.returns))
 
     def stats(self) -> EpisodeStats:
-        """Copy the sums to the host, which waits for them, and return the means."""
+        """Copy the sums to the host, waiting until the device has computed them, and return the means."""
         num, score = int(self.num_episodes), float(self.scores)
         returns = self.returns.cpu().numpy()
         count = num or np.nan

@@ -1,4 +1,4 @@
-"""Access from the host to environments on a device: to their fields directly, to methods through a reference."""
+"""Access from the host to environments on a device: directly to fields, and to methods through a reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 class HostView:
     """Access to the environments' methods and attributes from the host.
 
-    data: a cuda_ext.data.Data. reference: a reference environment; copies of it are given the environments' states.
+    data: a cuda_ext.data.Data. reference: a reference environment, whose copies are set to the environments' states to
+    call methods.
     """
 
     def __init__(self, data: Any, reference: Any) -> None:
@@ -122,7 +123,7 @@ class HostView:
 
 @contextmanager
 def _named(env_id: int, phase: str) -> Iterator[None]:
-    """Raise a reference environment's exception as a WorkerError with the env id, as in the other backends."""
+    """Convert a reference environment's exception to a WorkerError with the env id, as in the other backends."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Look up the kernel, reference and device that the arguments of ``make`` select, and check that they can be used."""
+"""Lookup of the kernel, reference and device that the arguments of ``make`` select, with checks of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["device_of", "kernel_of", "kernel_of_all", "reference_of", "require_k
 
 
 def kernel_of(env: Any) -> Any:
-    """Return the KernelEnv for a name, or env itself if it is one. Raises RegistryError if it has no kernel."""
+    """Return the KernelEnv that ``env`` names, or ``env`` itself if it is a KernelEnv.
+
+    Raises RegistryError if ``env`` has no kernel.
+    """
     kind = importlib.import_module("cuda_ext.schema").KernelEnv
     stems = importlib.import_module("cuda_ext.sources").stems()
     if isinstance(env, str) and env.replace("/", "_") in stems:
@@ -28,7 +31,7 @@ def kernel_of(env: Any) -> Any:
     names = [named(f"cuda_ext.{stem}:KERNEL").name for stem in stems]
     raise RegistryError(
         f'{env!r} has no kernel, which backend "cuda" needs; these have one: {", ".join(names)}; '
-        "of your own, pass a cuda_ext.schema.KernelEnv, or use another backend"
+        "for an environment of your own, pass a cuda_ext.schema.KernelEnv, or use another backend"
     )
 
 
@@ -52,9 +55,9 @@ def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
 
 
 def reference_of(kernel: Any) -> Any:
-    """Return the callable that makes a kernel's reference.
+    """Return the callable that makes a kernel's reference environment.
 
-    Raises RegistryError if it does not exist, MissingExtra if a package that it needs is not installed.
+    Raises RegistryError if the callable does not exist, MissingExtra if a package that it needs is not installed.
     """
     try:
         return load(kernel.reference)

@@ -27,7 +27,7 @@ class KernelStats:
     num_launches: int
     num_env_steps: int
     seconds: float
-    host_to_device_nbytes: int  # by the data manager, seeds and actions
+    host_to_device_nbytes: int  # arrays written through the data manager, seeds and actions
     device_to_host_nbytes: int  # infos and attributes that were read
 
     @property
@@ -48,10 +48,11 @@ class KernelStats:
 
 
 class Launchers:
-    """The launchers of one kernel's variants, with its arrays on the device.
+    """The launchers of one kernel's variants, with the kernel's arrays on the device.
 
     torch: the module. device: the device of the arrays. kernel: a cuda_ext.schema.KernelEnv. reference: one of its
-    reference environments. fixed: the arguments that all launches share. num_threads, checked: see ``CUDA``.
+    reference environments. fixed: the arguments that all launches share. num_threads, checked: ``threads`` and
+    ``checked`` of ``CUDA``'s backend_kwargs.
 
     data: the arrays (a cuda_ext.data.Data). step: the launcher of a single step, to which actions are passed. variant:
     a function that returns the launcher for other constants, compiled on first use. ``close`` deletes these three.
@@ -96,8 +97,8 @@ class Launchers:
             require_uncaptured(
                 self._torch,
                 self._torch.cuda.current_stream(self.device),
-                "this call is the first that needs its kernel, which is compiled and loaded then, and a capture "
-                "holds none of that; make it once before the capture",
+                "this call is the first that needs its kernel, which is compiled and loaded during the call; that "
+                "cannot be captured, so make it once before the capture",
             )
         with context:
             launcher = self._make({**self._fixed, **more}, *self._rest)

@@ -91,7 +91,7 @@ class Policies:
         return logits.to(self._torch.float32).contiguous(), masks
 
     def sample(self, ids: Ids, logits: Any, masks: Any, *, greedy: bool, streams: CurrentStream) -> Chosen:
-        """Choose actions for waiting environments in one launch that plays no step.
+        """Choose actions for waiting environments, in one launch that plays no step, and return them.
 
         logits, masks: results of ``checked``.
         """
@@ -137,7 +137,7 @@ class Policies:
             raise unreadable_error(name, error) from error
         if tuple(tensor.shape) != shape:
             num_agents = self._shape.agents_per_env
-            options = f", and an option each of {self._space}"
+            options = f", and a column for each option of {self._space}"
             raise shape_error(name, tensor.shape, shape, num_agents, shape[0] // num_agents, options)
         if tensor.device != launchers.device:
             if tensor.device.type == "cpu":

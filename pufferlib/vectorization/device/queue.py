@@ -109,7 +109,7 @@ class DeviceQueue:
         return chosen
 
     def _all_launched(self, block: Block) -> None:
-        """Record the launch of a block with the rows of all environments."""
+        """Record a launch that fills a block with the rows of all environments."""
         self._free.popleft()
         num_envs, launchers = self._num_envs, self.launchers
         block.ids, block.num_filled = self._everyone, num_envs
@@ -139,9 +139,10 @@ class DeviceQueue:
             self.launch(np.asarray(ids)[~seeded], None, resets=True)
 
     def launch(self, ids: Ids, actions: Any, *, seeds: Array | None = None, resets: bool = False) -> None:
-        """Step environments, or reset them if ``resets``; their rows fill the next free slots.
+        """Step environments, or reset them if ``resets``.
 
-        actions: a tensor of actions, None for a reset. seeds: uint32, one per environment; by default, none.
+        Their rows fill the next free slots or, if batches are synchronous, the slot of each environment's id. actions:
+        a tensor of actions, None for a reset. seeds: uint32, one per environment; by default, none.
         """
         shape, synchronous = self.shape, self._synchronous
         num_agents, size = shape.agents_per_env, shape.batch_size
@@ -166,7 +167,7 @@ class DeviceQueue:
             num_sent += num
 
     def open_block(self) -> Block:
-        """Return a free block, which the next launches fill."""
+        """Take a free block for the next launches to fill, and return it."""
         if not self._free:
             raise AssertionError("more blocks are in use than batches can be under way")
         self._filling = block = self._free.popleft()
@@ -197,7 +198,7 @@ class DeviceQueue:
         self.launched(block, ids, 0 if resets else num)
 
     def launched(self, block: Block, ids: Ids, num_env_steps: int) -> None:
-        """Record a launch of environments into the block of ``open_block``, which is in flight once it is full."""
+        """Record a launch into the block that ``open_block`` returned. Once the block is full, it is in flight."""
         block.fill(ids)
         self.states.set(ids, FLYING)
         self.launchers.num_launches += 1
@@ -211,8 +212,8 @@ class DeviceQueue:
     def receive(self, debug: bool) -> Block:
         """Return the next block: a full one whose launches have finished, else the oldest full one.
 
-        The caller's stream then waits for its launches. debug: whether to overwrite the block that expires. Raises
-        CallError if no block is full, ClosedError after ``close``.
+        This makes the caller's stream wait for the launches of that block. debug: whether to overwrite the block that
+        expires. Raises CallError if no block is full, ClosedError after ``close``.
         """
         if not self._full:
             self.launchers.require_open()

@@ -20,8 +20,8 @@ __all__ = ["Rollout", "played"]
 class Rollout(NamedTuple):
     """The rows of a rollout with a policy: the fields of a Batch and of Chosen, with arrays (num_steps, rows, …).
 
-    ``actions[k]`` led to ``observations[k]``. They were chosen from ``observations[k - 1]``, or for k = 0 from those of
-    the previous batch. With ``keep=False``, there are only the rows of the last step, (rows, …).
+    ``actions[k]`` led to ``observations[k]``, and was chosen from ``observations[k - 1]`` or, for k = 0, from the
+    observations of the previous batch. With ``keep=False``, there are only the rows of the last step, (rows, …).
     """
 
     observations: Any
@@ -52,7 +52,7 @@ def played(
     """Play a rollout and return its rows; see ``CUDA.rollout``. receive: a function that receives the next batch."""
     shape, launchers = queue.shape, queue.launchers
     if not shape.synchronous or queue.states.all != WAITING:
-        raise CallError("a rollout is of all environments at once, after reset or recv, with batch_size=num_envs")
+        raise CallError("a rollout steps all environments at once, after reset or recv, with batch_size=num_envs")
     if num_steps < 1:
         raise CallError(f"num_steps={num_steps} is impossible; use 1 or more")
     if policy is not None and actions is not None:

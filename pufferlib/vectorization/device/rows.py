@@ -135,7 +135,8 @@ class Block:
     def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
         """Copy actions to the tensor that the launch reads, and return it.
 
-        env_ids: the environments whose rows to write; None writes the rows of the slots that are filled next.
+        env_ids: the environments to which the actions belong, by whose ids they are placed; None if they belong to the
+        slots that are filled next.
         """
         num_agents, batch_size = self._shape.agents_per_env, self._shape.batch_size
         if self._actions is None or self._actions.dtype != actions.dtype:
@@ -205,7 +206,7 @@ class Block:
         return arrays
 
     def expire(self, debug: bool) -> None:
-        """End the validity of the batch. debug: whether to overwrite it."""
+        """End the validity of the batch. debug: whether to overwrite its rows."""
         if debug:
             for column in (self.observations, self.rewards):
                 column.fill_(float("nan"))
@@ -246,7 +247,7 @@ class Block:
         if self.buffer_index != buffer_index:
             raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
         if self._launchers.closed:
-            raise ClosedError("these infos are on a device whose CUDA is closed; read them before that")
+            raise ClosedError("these infos are on the device of a CUDA that is closed; read them before close")
         self._streams.current()
         return self._read(self._endings())
 

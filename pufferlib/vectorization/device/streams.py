@@ -27,7 +27,7 @@ class CurrentStream(Protocol):
     """The stream on which the caller's next launch runs."""
 
     def current(self) -> int:
-        """Return the stream's address, once it is set to wait for earlier launches.
+        """Make the stream wait for earlier launches, and return its address.
 
         Raises CallError if a graph capture rules that out.
         """
@@ -46,8 +46,8 @@ class Streams:
 
     torch: the module. device: a CUDA device. newest: a function that returns the block of the last batch, or None.
 
-    A graph capture on the stream of the earlier steps is not detected. The trainers capture graphs that way, but copy
-    the rows of each step.
+    A graph capture on the stream of the earlier steps is not checked, because only a change of stream is noticed. The
+    trainers capture graphs in this way; they copy the rows of each step.
     """
 
     def __init__(self, torch: Any, device: Any, newest: Callable[[], Any]) -> None:
@@ -62,10 +62,10 @@ class Streams:
         self._index: int = device.index
 
     def current(self) -> int:
-        """Return the address of the current stream, after making it wait for earlier launches on another.
+        """Make the current stream wait for earlier launches on another stream, and return its address.
 
-        Raises CallError if the stream has changed and a graph is being captured on the previous one, or if a graph
-        captured since the last change does not end in the rows with which it began.
+        Raises CallError if the stream has changed and a graph is being captured on the previous stream, or if a graph
+        captured since the last change of stream does not end in the rows with which it began.
         """
         address = self._raw(self._index)
         if address != self._last_address:
@@ -78,7 +78,7 @@ class Streams:
             require_uncaptured(
                 self._torch,
                 last,
-                "the current stream is not that of the step before, and a graph is captured on that one; "
+                "a graph is being captured on the stream of the previous step, and the current stream is another; "
                 "take all steps of a capture on one stream",
             )
         first_block, captured, self._captures = self._first_block, self._captures, is_captured(self._torch, stream)
@@ -88,8 +88,8 @@ class Streams:
             stream.wait_stream(last)
         if captured and self._newest() is not first_block:
             raise CallError(
-                "the steps that were captured in a graph do not end in the rows that they began with, which a replay "
-                "would begin with, too: three blocks of rows take turns, so capture 3, 6, 9, … steps"
+                "the steps captured in a graph do not end in the block of rows with which they began, and with which "
+                "each replay begins: three blocks of rows take turns, so capture 3, 6, 9, … steps"
             )
 
 
@@ -121,8 +121,8 @@ class BlockStream:
         require_uncaptured(
             torch,
             caller,
-            f"batch_size={self._shape.batch_size} of num_envs={self._shape.num_envs} plays on streams of its own, "
-            "whose batches come in no order that a graph could hold; capture with batch_size=num_envs",
+            f"batch_size={self._shape.batch_size} of num_envs={self._shape.num_envs} plays on several streams, and its "
+            "batches come in no fixed order, so that no graph can hold them; capture with batch_size=num_envs",
         )
         stream.wait_stream(caller)
         for tensor in tensors:

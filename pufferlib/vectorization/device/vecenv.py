@@ -84,9 +84,9 @@ class CUDA(VecEnv):
     the batch to the host; ``info["episode"]["t"]`` is estimated: the number of steps times the mean time of one. With
     ``autoreset_mode="disabled"``, an environment whose episode is over stays unchanged, with masks False, until it is
     reset, so that the host need not wait for the device. ``get_attr`` and ``set_attr`` access the fields of the
-    kernel's schema; ``call`` and ``render`` use a reference environment set to an environment's state. ``states`` and
-    ``twin`` are these two steps separately, to store states and render them later. Only one thread at a time may use
-    the object.
+    kernel's schema; ``call`` and ``render`` use a reference environment set to an environment's state. ``states``
+    returns such states, and ``twin`` a reference environment set to one, so that states can be stored and rendered
+    later. Only one thread at a time may use the object.
     """
 
     backend = "cuda"
@@ -209,7 +209,9 @@ class CUDA(VecEnv):
     def send_logits(
         self, logits: Any, masks: Any = None, env_ids: Sequence[int] | None = None, *, greedy: bool = False
     ) -> Chosen:
-        """Choose actions from logits and send them; for all environments, in the launch that plays them.
+        """Choose actions from logits, send them, and return the choices.
+
+        If batches hold all environments and env_ids is None, one launch chooses the actions and plays them.
 
         logits: float32 (rows, options of all discrete actions). masks: bool or uint8 of this shape, True where an
         option is allowed. env_ids: see ``send``. greedy: whether to choose the likeliest action. The returned Chosen is
@@ -229,9 +231,9 @@ class CUDA(VecEnv):
     def sample(
         self, logits: Any, masks: Any = None, env_ids: Sequence[int] | None = None, *, greedy: bool = False
     ) -> Chosen:
-        """Return the actions that ``send_logits`` would choose, without sending them. They stay valid.
+        """Return the actions that ``send_logits`` would choose, without sending them.
 
-        logits, masks, env_ids, greedy: see ``send_logits``.
+        The returned Chosen stays valid forever. logits, masks, env_ids, greedy and errors: see ``send_logits``.
         """
         return self._handed(self._sampled(logits, masks, env_ids, greedy)[1])
 
@@ -253,18 +255,19 @@ class CUDA(VecEnv):
     def rollout(
         self, num_steps: int, actions: Any = None, *, policy: Any = None, greedy: bool = False, keep: bool = True
     ) -> Batch | Rollout:
-        """Play many steps in one launch, and return their rows, each column (num_steps, rows, …), valid forever.
+        """Play many steps in one launch, and return their rows, each column (num_steps, rows, …).
 
         actions: a table (num_steps, rows, …); by default, uniform random actions from the environments' generators. The
             action of a step that starts an episode (next_step) is ignored.
         policy: a torch.nn.Sequential of Linear, Tanh and ReLU, from a row's observation to the logits of its action;
             the result then also holds its choices. greedy: whether to choose the likeliest action.
-        keep: False returns only the rows of the last step, (rows, …), and, without a table, writes no others.
+        keep: True returns the rows of all steps, which stay valid forever, without infos; read ``terminations`` and
+            ``truncations`` instead. False returns only the rows of the last step, (rows, …), which are valid as long as
+            a batch is; without a table, the launch then writes no others.
 
-        Afterwards ``batch`` holds the last step's rows, and ``send`` continues from there. With ``keep``, there are no
-        infos; read ``terminations`` and ``truncations``. Raises CallError unless all environments wait and batches hold
-        all of them, and for an impossible ``num_steps`` or both actions and a policy; ActionError for invalid actions;
-        KernelError for a policy that no kernel can run.
+        Afterwards ``batch`` holds the last step's rows, and ``send`` continues from there. Raises CallError unless all
+        environments wait and batches hold all of them, and for an impossible ``num_steps`` or both actions and a
+        policy; ActionError for invalid actions; KernelError for a policy that no kernel can run.
         """
         self._launchers.require_open()
         self._queue.streams.current()
@@ -353,9 +356,9 @@ class CUDA(VecEnv):
         return sums.stats()
 
     def episode_sums(self, *, reset: bool = False) -> EpisodeSums:
-        """Return the sums behind ``episode_stats``, on the device, without waiting; their ``stats()`` waits.
+        """Return the sums behind ``episode_stats``, on the device, without waiting.
 
-        reset: see ``episode_stats``.
+        The ``stats()`` of the result waits. reset: see ``episode_stats``.
         """
         self._queue.settle()
         return EpisodeSums.of(self._launchers.data.arrays, self.agent_names, reset=reset)

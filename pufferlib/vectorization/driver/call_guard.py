@@ -98,7 +98,7 @@ def exclusive(
 
 
 def refuse(call_guard: Guard, name: str) -> None:
-    """Raise CallError with the reason why a VecEnv called ``name`` cannot be called now, or in this process."""
+    """Raise CallError with the reason why a VecEnv cannot be used now, or in this process. name: its name in errors."""
     owner = call_guard.owner
     if owner == NOBODY:
         raise CallError(
@@ -112,7 +112,7 @@ def refuse(call_guard: Guard, name: str) -> None:
         )
     names = [repr(thread.name) for thread in threading.enumerate() if thread.ident == owner]
     raise CallError(
-        f"thread {names[0] if names else owner} is in a call of this {name}, and one thread at a time may be; "
+        f"thread {names[0] if names else owner} is in a call of this {name}, and only one thread at a time may be; "
         "share a threading.Lock among the threads that use it, or make one in each of them"
     )
 

@@ -1,4 +1,4 @@
-"""Control: call methods and access attributes of environments in workers, through requests and replies."""
+"""Control: method calls on environments in workers and access to their attributes, through requests and replies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Control", "Replies", "each_value"]
 
 
 class Control:
-    """The calls sent to workers that still await replies."""
+    """The calls that were sent to workers and still await replies."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -88,9 +88,10 @@ class Replies:
 
 
 def each_value(values: object, num: int) -> Sequence[object]:
-    """Return ``num`` values, one per environment, given as a list or tuple, or as one value for all.
+    """Return ``num`` values, one per environment.
 
-    Raises PlanError for a list or tuple of another length.
+    values: a list or tuple of the values, or one value for all environments. Raises PlanError for a list or tuple of
+    another length.
     """
     if not isinstance(values, (list, tuple)):
         return (values,) * num

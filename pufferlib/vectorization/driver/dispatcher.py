@@ -1,4 +1,4 @@
-"""Dispatcher: handling of the workers' messages: finished rows, infos, failures and deaths."""
+"""Dispatcher: handling of the workers' messages, which report finished rows, infos, failures and deaths."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Dispatcher:
                 recovery.crash_due[env_id] = cause
 
     def answer_by_crash(self, env_ids: Sequence[int], cause: str, *, died: bool = False) -> None:
-        """Deliver crash rows for those of the lost environments whose action or reset is in flight."""
+        """Deliver crash rows for the lost environments that have an action or reset in flight."""
         for env_id in self._scheduler.crash(env_ids, died=died):
             self._infos.replace(env_id, {"env_id": env_id, "restarted": cause})  # drops infos of the replaced rows
             self._recovery.crash_due.pop(env_id, None)

@@ -52,7 +52,7 @@ class BackendKind:
     ``(plan, task, *, context, entropy, **backend_kwargs)`` that returns the Backend; ``task(worker, share)`` returns a
     worker's WorkerTask. backend_arguments: the keys that backend_kwargs may have besides "telemetry". doc: the
     docstring of the new object. first_finished: whether batches hold the first environments to finish, rather than the
-    first sent. ``isinstance(vec, kind)`` is True for a VecEnv with this kind of backend.
+    first that were sent an action. ``isinstance(vec, kind)`` is True for a VecEnv with this kind of backend.
     """
 
     def __init__(
@@ -168,9 +168,9 @@ class Parts(NamedTuple):
 
 
 def claim_originals(claims: Claims, creators: Sequence[EnvCreator], workers: Workers) -> None:
-    """Claim the originals of environments that creators in workers held.
+    """Claim this process's originals of the environments that creators held in workers.
 
-    Raises WorkerError if one of them already plays other rows.
+    Raises WorkerError if one of the originals already plays other rows.
     """
     for env_id, error in claims.claim_originals(creators, workers.held_envs):
         raise Failed.of(env_id, workers.worker_of[env_id], "__init__", error).error()

@@ -1,4 +1,7 @@
-"""PendingInfos: the infos of rows that have not been received yet; the Ring holds those that travel as records."""
+"""PendingInfos: the infos of rows that have not been received yet.
+
+Infos that the compiled path packs into records, instead of pickling them, stay in the Ring until then.
+"""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ __all__ = ["Recovery"]
 class Recovery:
     """A record of the environments that raised or lost their worker.
 
-    counts: how many times each environment has been lost and made again. crash_due: the environments that were lost
-    while they waited, with the reason; a crash row answers their next action. reset_due: the environments whose crash
-    row has been written; a reset of the new environment answers their next action. Both are empty if ``on_error`` is
-    "raise".
+    counts: how many times each environment has been lost; each time, its next reset makes it again. crash_due: the
+    environments that were lost while they waited, with the reason; a crash row answers their next action. reset_due:
+    the environments whose crash row has been written; a reset of the new environment answers their next action. The
+    last two are empty if ``on_error`` is "raise".
     """
 
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
@@ -56,7 +56,10 @@ class Recovery:
         self._first_seeds.setdefault(env_id, seed)
 
     def order(self, env_id: int, slot: int, seed: int | None = None, options: Info | None = None) -> ResetOrder:
-        """Return the order to reset an environment. seed: by default, its first seed if that is due, else none."""
+        """Return the order to reset an environment.
+
+        seed: by default, the seed of the environment's first reset if that reset is due, otherwise None.
+        """
         order_seed = self._first_seeds.get(env_id) if seed is None else seed
         return ResetOrder(env_id, slot, order_seed, options, env_id in self._unmade)
 

@@ -172,7 +172,7 @@ class RingScheduler(Scheduler):
         return flying
 
     def _crash(self, env_id: int) -> None:
-        """Write and commit crash rows in place of an environment's worker, which is dead or has given it up."""
+        """Write and commit crash rows for an environment whose worker is dead or has given the environment up."""
         slot = self.fast_path.claimed_slot(env_id) if self._mode == FIRST_FINISHED else self.fast_path.slot_of(env_id)
         if slot is None:
             slot = self._ring.claim(env_id)

@@ -104,7 +104,7 @@ class Scheduler(ABC):
 
 
 def crash_rows(slab: Slab, slot: int) -> None:
-    """Write rows that end a lost environment's episode: truncated, with mask False."""
+    """Write rows that end a lost environment's episode: zeros, truncated, with mask False."""
     rows = slab.rows(slot)
     for array in rows[:5]:
         array[...] = 0

@@ -255,8 +255,8 @@ class WorkerVecEnv(VecEnv):
         while not dispatcher.may_land():
             if not dispatcher.pump(deadline, batch=True) and not dispatcher.may_land():
                 raise RecvTimeout(
-                    f"no batch within {timeout} s: {scheduler.num_ready} environments have finished of the "
-                    f"{batch_size} that it holds, {scheduler.in_flight} are in flight; call recv again, or close"
+                    f"no batch within {timeout} s: {scheduler.num_ready} environments have finished, a batch needs "
+                    f"{batch_size}, and environments {scheduler.in_flight} are in flight; call recv again, or close"
                 )
             dispatcher.raise_error()
         backend.interruptible = False
@@ -281,9 +281,10 @@ class WorkerVecEnv(VecEnv):
     def _ask(
         self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[object], kwargs: dict[str, object]
     ) -> Callable[[float | None], list[object]]:
-        """Send a call to environments (see ``Control.ask``); return a function of a timeout that awaits its results.
+        """Send a call to environments (see ``Control.ask``); return a function that awaits the results.
 
-        The function (see ``_await``) may be called again after a RecvTimeout, and need not be called at all.
+        The function takes a timeout (see ``_await``). It may be called again after a RecvTimeout, and need not be
+        called at all.
         """
         ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
         return functools.partial(self._await, self._dispatcher.control.ask(action, name, ids, args, kwargs))
@@ -292,8 +293,8 @@ class WorkerVecEnv(VecEnv):
     def _await(self, replies: Replies, timeout: float | None) -> list[object]:
         """Return the results of a call, after waiting for them up to ``timeout`` seconds (None: no limit).
 
-        Raises RecvTimeout if workers have not answered in time, WorkerError if an environment raised, and CallError if
-        a worker died, unless a WorkerError is waiting to be raised.
+        Raises RecvTimeout if workers have not answered in time, and WorkerError if an environment raised. If a worker
+        died, raises the oldest WorkerError that has not been raised yet, or CallError if there is none.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         dispatcher = self._dispatcher
@@ -313,7 +314,7 @@ class WorkerVecEnv(VecEnv):
 
         backend = self._workers.backend
         if not self._slab.shape.telemetry:
-            raise CallError('nothing was noted: backend_kwargs has {"telemetry": False}; leave that out')
+            raise CallError('no times were recorded: backend_kwargs has {"telemetry": False}; leave that out')
         remote = backend if isinstance(backend, Remote) else None
         if remote is not None:
             remote.fetch_times()
@@ -382,7 +383,7 @@ class WorkerVecEnv(VecEnv):
         return True
 
     def _drain(self) -> None:
-        """Wait for all rows in flight and drop them; warn of errors not raised yet, and drop them as well."""
+        """Wait for all rows in flight and drop them; drop errors that have not been raised yet, with a warning."""
         scheduler, dispatcher = self._scheduler, self._dispatcher
         while not scheduler.settled or not dispatcher.collect_infos():
             # If nothing is in flight, no row ends the wait.

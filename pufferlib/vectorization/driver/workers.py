@@ -1,4 +1,4 @@
-"""Workers: start a backend's workers, replace dead ones, and close them, at the latest when this process ends."""
+"""Workers: start, replacement and end of a backend's workers. They end when this process ends, at the latest."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Workers:
     have died and have not been replaced. in_place: whether the workers execute a request while it is submitted, so that
     no message comes later. call_guard: the guard that admits one thread at a time to the VecEnv's calls. closed:
     whether ``close`` has been called. closed_because: the reason, as text that ClosedErrors include. left_open: whether
-    ``close`` gave up waiting for a thread in a step; another ``close`` tries again. held_envs: after ``start``, the
-    environments that creators held before they were called, by env id. refusal: the worker's message for which
-    ``start`` raised WorkerError, or None.
+    ``close`` gave up waiting for a thread in a step; another ``close`` tries again. held_envs: after ``start``, for
+    each environment that a creator already held before it was called, where it was held, keyed by env id. refusal: the
+    worker's message for which ``start`` raised WorkerError, or None.
     """
 
     def __init__(self, backend: Backend, title: str) -> None:
@@ -145,7 +145,7 @@ class Workers:
         self.pids[worker] = 0
 
     def restart(self, worker: int) -> None:
-        """Replace a dead worker without waiting for it; a Reset makes each of its environments again.
+        """Replace a dead worker without waiting for the new one; a Reset makes each of its environments again.
 
         Raises the errors of ``Backend.start``; the worker then stays dead.
         """
@@ -191,7 +191,7 @@ class Workers:
         except PlanError:
             self.left_open = True
             warnings.warn(
-                f"another thread is in a step since {grace_s:.0f} s, so its environments were not closed",
+                f"another thread is still in a step after {grace_s:.0f} s, so the environments were not closed",
                 RuntimeWarning,
                 stacklevel=4,  # the caller of ``VecEnv.close``
             )

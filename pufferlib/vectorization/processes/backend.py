@@ -183,7 +183,7 @@ class ProcessBackend(Backend):
         try:
             return Sealed(request, sealed_frame(request, by_value=self._by_value))
         except Exception as error:  # any error of the user's object
-            raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
+            raise CallError(f"the request to the workers cannot be pickled: {error}") from error
 
     def submit(self, requests: Mapping[int, Request]) -> None:
         sealed = {
@@ -328,7 +328,10 @@ class ProcessBackend(Backend):
         return messages
 
     def leave_in_child(self) -> None:
-        """Close, in a forked child, the descriptors that only the parent may hold, so that workers notice its death."""
+        """Close, in a forked child, the descriptors that only the parent may hold.
+
+        Otherwise the workers would not notice the parent's death.
+        """
         for channel in self._channels.values():
             channel.close()
         self._life.leave()

@@ -1,4 +1,4 @@
-"""Channel: send frames over a socket pair, for a parent that must never block on a single worker."""
+"""Channel: frames over a socket pair, for a parent that must never block on a single worker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Channel:
     # ------------------------------------------------------------------------- for the parent: never blocks
 
     def post(self, frame: bytes) -> None:
-        """Send a frame; keep the bytes that the socket does not accept at once for ``flush``."""
+        """Send a frame; keep any bytes that the socket does not accept at once, and let ``flush`` send them."""
         if self._outgoing:
             self._outgoing += frame
         else:
@@ -104,7 +104,7 @@ class Channel:
         """Yield frames until the other end is closed.
 
         spin: how many times to yield the core before sleeping. Waking a process that sleeps on another core takes tens
-            of microseconds, so a short wait costs less awake.
+            of microseconds, so for a short wait it costs less to stay awake.
         """
         sock, incoming = self.sock, self.incoming
         while True:

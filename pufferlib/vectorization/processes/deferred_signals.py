@@ -1,4 +1,4 @@
-"""Delay signals: Ctrl-C during the start or end of a process would leave a process behind."""
+"""Deferred signals: without them, Ctrl-C during the start or end of a process could leave a process behind."""
 
 from __future__ import annotations
 

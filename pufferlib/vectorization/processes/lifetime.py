@@ -1,4 +1,4 @@
-"""End worker processes, at the latest with their parent, however it ends."""
+"""The end of worker processes, at the latest with their parent, however the parent ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LifePipe", "death_of", "die_with_parent", "end_group"]
 
 
 class LifePipe:
-    """A pipe without data, whose write end only the parent holds: it closes when the parent ends."""
+    """A pipe that carries no data. Only the parent holds the write end, which therefore closes when the parent ends."""
 
     def __init__(self) -> None:
         self.reader, self._writer = multiprocessing.connection.Pipe(duplex=False)

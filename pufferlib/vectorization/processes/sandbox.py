@@ -1,7 +1,7 @@
-"""Sandbox: run a function in a process that may print, hang, crash or leave processes behind, without harm to this one.
+"""Sandbox: a process for a function that may print, hang, crash or leave processes behind.
 
-The process is forked if that is safe, or else starts as a new Python. It ends, with the processes that it has started,
-when the sandbox is closed, or when this process ends.
+None of that harms this process. The sandbox's process is forked if that is safe, or else starts as a new Python. It
+ends, with the processes that it has started, when the sandbox is closed, or when this process ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Channel: TypeAlias = "Connection[object, object]"
 KEPT_NBYTES = 64 << 10  # of the output, from its end
 CHUNK_NBYTES = 64 << 10
 MOST_CHUNKS = 16  # read at a time, since the process may print without end
-POLL_S = 0.05  # where no descriptor tells that a process has ended
+POLL_S = 0.05  # where no descriptor shows that a process has ended
 
 # The search path comes first, because objects pickled by reference must be importable in the new process.
 _PROGRAM = """
@@ -54,17 +54,17 @@ _open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 class Sandbox:
     """A process that calls ``function(channel, *arguments)``, where ``channel`` is connected to this end's ``channel``.
 
-    fresh: whether to start a new Python; None: only if a fork is not safe. Then function is a function of a module, and
-    it and the arguments are pickled. environ: environment variables to set in a new Python. through: called with the
-    bytes of the output as they arrive.
+    fresh: whether to start a new Python; None: only if a fork is not safe. A new Python receives the function, which
+    must belong to a module, and the arguments as pickles. environ: environment variables to set in a new Python.
+    through: called with the bytes of the output as they arrive.
 
     channel: a duplex multiprocessing connection, through which both ends send objects. output: the last KEPT_NBYTES
     bytes of what the process and its descendants have written to stdout and stderr. pid: the id of the process, and of
-    its process group. exitcode: once it has ended, as for
-    multiprocessing; None if it is unknown.
+    its process group. exitcode: after ``end``, the exit code of the process, negative for a signal; None before, and
+    if it is unknown.
 
-    Raises PlatformError if the system cannot start a process, and the errors of pickling. Call it within
-    ``deferred_signals``, or Ctrl-C may leave a process that nothing refers to.
+    Raises PlatformError if the system cannot start a process; errors raised by pickling propagate. Construct it within
+    ``deferred_signals``, or Ctrl-C may leave a process to which nothing refers.
     """
 
     def __init__(
@@ -136,9 +136,10 @@ class Sandbox:
         return code is not None
 
     def receive(self, kind: type[Message]) -> list[Message]:
-        """Return the objects of a type that have arrived, without waiting, also after ``end``; add to ``output``.
+        """Return the objects that have arrived, without waiting, and add what the process has printed to ``output``.
 
-        Raises TypeError for objects of another type.
+        It may be called after ``end`` as well. kind: the type that all objects must have. Raises TypeError for an
+        object of another type.
         """
         if not self.closed:
             self._read()
@@ -169,7 +170,10 @@ class Sandbox:
 
     @property
     def handles(self) -> list[Channel | int]:
-        """The objects of which ``multiprocessing.connection.wait`` reports one as ready if there is news."""
+        """The objects to pass to ``multiprocessing.connection.wait``.
+
+        One becomes ready when the process sends an object, prints or ends.
+        """
         handles: list[Channel | int] = [pipe for pipe in (self._output, self.channel) if not pipe.closed]
         return handles if self._death_fd is None else [*handles, self._death_fd]
 
@@ -234,7 +238,7 @@ def await_any(sandboxes: Iterable[Sandbox], timeout_s: float) -> None:
 
 
 def serve(channel: Channel, life_fd: int, output_fd: int) -> None:
-    """Receive a function and its arguments, and call it: what a new Python does."""
+    """Receive a function and its arguments through the channel, and call it. A new Python runs this."""
     payload = channel.recv_bytes()
     life: Channel = Connection(life_fd, writable=False)
     die_with_parent(life)  # before loading, which runs the user's code
@@ -248,7 +252,7 @@ def _call(
 ) -> None:
     """Call the function with stdout and stderr going to output_fd, line by line, so that a crash loses no lines.
 
-    life: the pipe at whose end this process ends; None if that is arranged already.
+    life: the pipe for ``die_with_parent``; None if that has been called already.
     """
     if life is not None:
         die_with_parent(life)

@@ -1,4 +1,7 @@
-"""The main function of a worker process: execute requests from a channel and send messages until the channel closes."""
+"""The main function of a worker process.
+
+It executes requests from a channel, and sends messages through it, until the channel closes.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +164,7 @@ def frames_of(message: Message, worker: int) -> tuple[list[bytes], bool]:
     """Return the frames of a message, and whether they hold all of it.
 
     An environment whose infos cannot be pickled gets a Failed instead, and other environments are not affected. A Reply
-    whose results cannot be pickled becomes one that has failed.
+    whose results cannot be pickled is replaced by a failed Reply.
     """
     try:
         if isinstance(message, Failed):

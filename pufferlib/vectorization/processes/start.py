@@ -1,4 +1,4 @@
-"""Start worker processes."""
+"""The start of worker processes."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _ready_to_fork() -> None:
 def portable(task: object, needs: str, more: str = "") -> bytes:
     """Serialize a task for a process that does not share this one's memory.
 
-    needs: who needs that, as a clause for the error. more: another way out, for the end of the error. Raises PlanError
-    if the task cannot be pickled.
+    needs: what requires pickling, as a clause for the error, such as "the start method 'spawn' needs". more: another
+    way out, for the end of the error. Raises PlanError if the task cannot be pickled.
     """
     try:
         return transfer.dumps(task)

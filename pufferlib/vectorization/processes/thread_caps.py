@@ -1,4 +1,4 @@
-"""Limit the threads of a worker process, because all workers share the cores."""
+"""Limits on the threads of a worker process, because all workers share the cores."""
 
 from __future__ import annotations
 

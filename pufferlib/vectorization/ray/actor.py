@@ -86,9 +86,9 @@ class Format(NamedTuple):
 class ActorTask(NamedTuple):
     """The arguments of an actor.
 
-    tasks: its workers' tasks, with the VecEnv's numbers. env_spec: as for ``Backend.start``. in_place: whether its only
+    tasks: its workers' tasks, numbered as in the VecEnv. env_spec: as for ``Backend.start``. in_place: whether its only
     worker runs in the actor's process. synchronous: whether the VecEnv's batches hold all environments. generation: the
-    number of actors it has replaced.
+    number of earlier actors in its place.
     """
 
     tasks: list[WorkerTask]
@@ -132,9 +132,9 @@ def outcomes_of(data: bytes, num_rows: int, reward_dtype: str) -> tuple[Array, .
 
 
 def sealed(answer: Answer) -> bytes | tuple[Any, ...]:
-    """Serialize an answer: to bytes, or to a tuple if its observations are large.
+    """Return an answer in the form in which Ray sends it: pickled to bytes, or a tuple if its observations are large.
 
-    Ray sends a bytes object in a fifth less time than anything else, but copies it; large arrays stay in the object
+    Ray sends a bytes object in 20 % less time than anything else, but copies it. A tuple's arrays stay in Ray's object
     store.
     """
     if answer.observations is None or answer.observations.nbytes <= SMALL_NBYTES:
@@ -143,7 +143,7 @@ def sealed(answer: Answer) -> bytes | tuple[Any, ...]:
 
 
 def opened(data: bytes | tuple[Any, ...]) -> Answer:
-    """Return the answer that ``sealed`` serialized."""
+    """Return the Answer from which ``sealed`` made ``data``."""
     return Answer(*(pickle.loads(data) if isinstance(data, bytes) else data))
 
 
@@ -248,10 +248,10 @@ class ActorService:
         return answer if isinstance(answer, bytes) else pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
 
     def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
-        """Make the environments and return a frame with Ready, or with Failed if one cannot be made.
+        """Make the environments and return frames: a Ready for each worker, or a Failed or Died if making them fails.
 
         format: the argument of ``attach``; None if the VecEnv calls ``attach`` later. path: the ``sys.path`` of the
-            VecEnv's process; the folders of it that exist on this machine are added to this process's.
+            VecEnv's process; its folders that exist on this machine are added to this process's ``sys.path``.
         """
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
         task = transfer.loads(sealed)
@@ -326,9 +326,10 @@ class ActorService:
     def exchange(self, call: bytes, linger_s: float = LINGER_S) -> bytes | tuple[Any, ...]:
         """Execute requests, wait until ``num_back`` environments have finished, and return their rows and messages.
 
-        call: a pickled tuple of the call's number, its requests and num_back. This method returns sooner if there are
-        messages to report, if no more rows can come, linger_s seconds after the first rows (if batches are not
-        synchronous), after a slice of time, or when the next call arrives, so that at most one call waits for rows.
+        call: a pickled tuple of the call's number, its requests and num_back. This method returns earlier if there are
+        messages to report, if no more rows can come, if linger_s seconds have passed since the first rows (unless
+        batches are synchronous), or if SLICE_S seconds have passed. It also returns when the next call arrives, so that
+        at most one call waits for rows.
         """
         number, requests, num_back = pickle.loads(call)
         with self._changed:
@@ -411,7 +412,7 @@ class ActorService:
                 backend.submit({worker: message})
 
     def _post(self, env_ids: list[int], send: Any) -> None:
-        """Start work in environments. send: a function that is called with the slots for their rows and starts it."""
+        """Start work in environments. send: a function that starts the work, given the slots for their rows."""
         scheduler = self._scheduler
         send(scheduler.mark_sent(env_ids))
         if self._plan.synchronous and len(env_ids) < len(self._ids):  # the others' rows are not of interest
@@ -511,15 +512,15 @@ class ActorService:
     # ---------------------------------------------------------------------------------------------------- rest
 
     def times(self) -> tuple[Array, ...]:
-        """Return copies of the recorded times: ``times``, ``histogram`` and ``worker_times`` of its slab.
+        """Return copies of the recorded times: ``times``, ``histogram`` and ``worker_times`` of the actor's slab.
 
-        The first two have one element for each of the actor's environments.
+        The first axis of the first two runs over the actor's environments.
         """
         slab, first_env = self._slab, self._plan.first_env
         return slab.times[first_env:].copy(), slab.histogram[first_env:].copy(), slab.worker_times.copy()
 
     def close(self, grace_s: float = CLOSE_S) -> bytes:
-        """Close the environments and end the workers; return frames with any failures to close."""
+        """Close the environments and end the workers; return a frame for each environment that failed to close."""
         with self._changed:
             messages = self._workers.close(grace_s)
         return b"".join(self._frames(self._located(message)) for message in messages if isinstance(message, Failed))

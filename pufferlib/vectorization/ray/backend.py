@@ -206,7 +206,7 @@ class RayBackend(Backend):
         try:
             return Sealed(request, sealed_frame(request, by_value=True))
         except Exception as error:  # any error of the user's object
-            raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
+            raise CallError(f"the request to the workers cannot be pickled: {error}") from error
 
     def submit(self, requests: Mapping[int, Request]) -> None:
         by_actor: dict[int, list[Any]] = {}

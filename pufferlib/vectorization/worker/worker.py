@@ -1,6 +1,7 @@
-"""Make, reset and step one worker's environments, with THE autoreset: in a process, an actor or the caller's process.
+"""Worker: construction, resets and steps of one worker's environments, with THE autoreset.
 
-The compiled loop handles the plain case of next-step autoreset without this file, and shares the set ``over`` with it.
+A Worker runs in a worker process, in a Ray actor, or in the caller's process. The compiled loop handles the plain case
+of next-step autoreset without this file, and shares the set ``over`` with it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Worker:
         self.envs: dict[int, RowEnv] = {}
         self._claims = Claims()
         self._holdings: HeldEnvs | None = None  # during build: the environments that creators held before it
-        self._held_envs: dict[int, HeldEnv] = {}  # those of them that the creators returned
+        self._held_envs: dict[int, HeldEnv] = {}  # the ones that the creators returned
         self._env_spec = env_spec
         self._wrapped: set[int] = set()  # environments that users wrapped themselves
         self._early: set[int] = set()  # environments made by a call, before the reset that would make them
@@ -104,7 +105,7 @@ class Worker:
         self._done = Done([], [], [])  # on the portable path: results not announced yet
 
     def build(self) -> None:
-        """Make the environments and emit Ready, or Failed, unless they are made at their resets."""
+        """Make the environments and emit Ready, or Failed; do nothing if each is made by its first reset."""
         if self._env_spec is None:
             self._make_all()
 
@@ -174,7 +175,7 @@ class Worker:
         self.rest()
 
     def execute(self, request: Request) -> None:
-        """Execute a request; its answers are emitted."""
+        """Execute a request and emit its answers."""
         if isinstance(request, Step):
             (self if self.step_loop is None else self.step_loop).step(*request)
         elif isinstance(request, Reset):
@@ -255,7 +256,10 @@ class Worker:
         return self._is_plain(env_id)
 
     def finish_reset(self, env_id: int, slot: int, result: object) -> bool:
-        """Finish a reset whose raw ``reset`` returned ``result``; return whether the next step may be fast."""
+        """Finish a reset whose raw ``reset`` returned ``result``.
+
+        Return whether the next step may take the fast path.
+        """
         env = self.envs[env_id]
         try:
             env.take_reset(result)
@@ -265,10 +269,10 @@ class Worker:
         return self._is_plain(env_id)
 
     def finish_restart(self, env_id: int, slot: int, result: object, last: Info, observation: object) -> bool:
-        """Finish a same-step reset whose raw ``reset`` returned ``result``; return whether the next step may be fast.
+        """Finish a same-step reset whose raw ``reset`` returned ``result``.
 
-        The outcome of the episode's last step is already in its row. last, observation: that step's info and
-        observation.
+        Return whether the next step may take the fast path. The outcome of the episode's last step is already in its
+        row. last, observation: that step's info and observation.
         """
         observations = np.asarray(observation)[np.newaxis]
         return self.finish_restart_of_several(env_id, slot, result, [(0, last)], observations)
@@ -319,9 +323,10 @@ class Worker:
         self._commit(env_id, slot, over, self._infos(env_id, env) if env.infos else [])
 
     def _deliver_with_finals(self, env_id: int, slot: int, env: RowEnv, final: AgentInfos, observations: Array) -> None:
-        """Write the first rows of an episode over the last rows of the previous one, and commit them with its outcome.
+        """Write the first observations of an episode over the last ones of the previous episode, and commit the rows.
 
-        final, observations: the infos and the observations of the last rows.
+        The rows keep the outcome of the previous episode's last step. final, observations: the infos and the
+        observations of that step.
         """
         rows = self._rows(slot)
         env.write_observations(rows)
@@ -338,7 +343,7 @@ class Worker:
             self.check_time("reset", self.reset_s)
 
     def _announce(self, env_id: int, slot: int, over: bool, infos: list[Info]) -> None:
-        """Commit rows on the portable path through a message, one per environment if ``announce_each`` is set."""
+        """Commit rows on the portable path: at once if ``announce_each`` is set, otherwise at the next ``flush``."""
         done = self._done
         done.env_ids.append(env_id)
         done.overs.append(over)
@@ -353,7 +358,10 @@ class Worker:
             self.emit(done)
 
     def hand_over(self, env_id: int, slot: int, over: bool, infos: list[Info]) -> None:
-        """Commit rows on the compiled path, at once. Their infos arrive before or with them."""
+        """Commit rows on the compiled path, at once, unless a failure to send their infos was emitted instead.
+
+        The infos arrive before the rows, or with them.
+        """
         step_loop = self.step_loop
         assert step_loop is not None
         if not infos or step_loop.holds_infos or self.emit(InfosMessage([env_id], infos)):
