@@ -211,21 +211,22 @@ class FewRays:
         """answers: which actor's play is over next; one that is negative, -index - 1, dies instead."""
         self.answers, self.puts, self.killed = iter(answers), [], []
 
-    def remote(self, **options):
-        return lambda kind: SimpleNamespace(remote=lambda index, *arguments: self.handle(index))
+    def remote(self, kind):
+        started = SimpleNamespace(remote=lambda index, *arguments: self.handle(index))
+        return SimpleNamespace(options=lambda **options: started)
 
     def handle(self, index):
         def play(seed, version, weights):
             return (index, seed, version), (index, version)
 
         asked = SimpleNamespace(options=lambda num_returns: SimpleNamespace(remote=play))
-        return SimpleNamespace(play=asked, close=SimpleNamespace(remote=lambda: None))
+        return SimpleNamespace(play=asked, close=SimpleNamespace(remote=lambda: (index, "closed")))
 
     def put(self, weights):
         self.puts.append(weights)
 
     def wait(self, references, **options):
-        answer = next(self.answers, None)
+        answer = next(self.answers, None) if len(references[0]) == 3 else None  # a play's report, or another call
         if answer is None:
             return references, []
         self.dies, index = answer < 0, max(answer, -answer - 1)
@@ -258,7 +259,10 @@ class Telling:
 
 def a_fleet(answers, **settings):
     few, config = FewRays(answers), Config(num_envs=2, **settings)
-    fleet = Fleet(few, Telling(), config, PolicyActor)
+    connection = SimpleNamespace(
+        ray=few, is_local=True, alive=lambda: True, require=lambda: None, check=lambda: None, release=lambda: None
+    )
+    fleet = Fleet(connection, Telling(), config, PolicyActor)
     fleet.broadcast(0, torch.nn.Linear(1, 1))
     fleet.begin(1)
     return few, fleet
