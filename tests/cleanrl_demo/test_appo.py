@@ -31,7 +31,7 @@ from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
 from cleanrl_demo.session import environments
 from cleanrl_demo.settings import family_settings
-from pufferlib.errors import PlanError, WorkerError
+from pufferlib.errors import PlanError, PlatformError, WorkerError
 from pufferlib.models import Actor, Origin
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.beside]
@@ -292,6 +292,20 @@ def test_the_end_waits_for_all_plays_together():
     with fleet:
         pass
     assert len(few.killed) == 3
+
+
+def test_where_the_head_is_gone_a_fleet_ends_without_a_call_to_it():
+    few, fleet = a_fleet([], num_actors=2)
+    released = []
+
+    def check():
+        few.wait = None
+        raise PlatformError("the head is gone")
+
+    vars(fleet.supervisor.connection).update(check=check, alive=lambda: False, release=lambda: released.append(1))
+    with pytest.raises(PlatformError, match="the head is gone"), fleet:
+        fleet.gather(1)
+    assert released and not few.killed
 
 
 @pytest.mark.parametrize("count", [2, 4])
