@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.fleet import Fleet, RolloutReport, connected, node_name, ray_module
+from cleanrl_demo.fleet import Fleet, RolloutReport, connect, node_name
 from cleanrl_demo.minibatches import as_one, shares
 from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout
 from cleanrl_demo.recent_statistics import numbers_in
@@ -43,6 +43,7 @@ from cleanrl_demo.session import RunConfig, Session, environments, main, resumed
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, Distribution, Memory, Origin, State, observe
 from pufferlib.vectorization.core import transfer
+from pufferlib.vectorization.ray.connection import ray_module
 
 LOSSES = ("appo", "impala")
 
@@ -197,7 +198,7 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
 def learn(session: Session, learner: Learner, config: Config) -> None:
     """Train on the rollouts that actors play, until ``total_steps`` transitions have been learnt from."""
     report, setup = session.report, packed(replace(config, device="cpu"), session.env, session.origin)
-    with connected(config) as ray, Fleet(ray, report, config, PolicyActor, setup) as fleet:
+    with Fleet(connect(config), report, config, PolicyActor, setup) as fleet:
         for last_step in session.stretches():
             fleet.broadcast(learner.version, learner.actor.policy)
             fleet.begin(session.seed)

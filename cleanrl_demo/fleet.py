@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,10 +17,10 @@ import numpy as np
 from torch import nn
 
 from cleanrl_demo.report import Report
-from pufferlib.errors import MissingExtra, PlanError, PlatformError, PufferError, WorkerError
-from pufferlib.vectorization.ray.connection import head_of, plain, reason, require_address, require_answer
+from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
+from pufferlib.vectorization.ray.connection import Connection, plain, ray_module, reason
+from pufferlib.vectorization.ray.supervisor import RemoteActor, Supervisor
 
-MOST_DEATHS = 3  # in a row, of one actor, without a rollout in between
 WAIT_S = 1.0  # between refreshes of the dashboard
 PATIENCE_S = 30.0  # without any rollout, before a message is printed
 CLOSE_S = 5.0  # for actors to close their environments
@@ -37,14 +36,10 @@ class RolloutReport(NamedTuple):
     infos: list[list[dict[str, Any]]]  # by batch, reduced to numbers, with env_id and agent_id unique in the fleet
 
 
-@dataclass
-class FleetActor:
-    """An actor of the fleet, which keeps its index when its process is replaced."""
+@dataclass(eq=False)
+class FleetActor(RemoteActor):
+    """An actor of the fleet and those that replace it. node, location: those of the last rollout."""
 
-    index: int
-    handle: Any
-    life: int = 0  # the number of earlier processes
-    deaths: int = 0  # the latest of these in a row, without a rollout
     node: str = ""
     steps_per_s: float = 0.0  # in the last rollout
 
@@ -56,11 +51,15 @@ class Fleet:
     lost as well. num_dropped: how many rollouts were older than ``max_lag`` when they arrived.
     """
 
-    def __init__(self, ray: Any, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
-        """kind: the actors' class, called with an index and ``arguments``. config: see ``appo_ray.Config``."""
-        self.ray, self.report, self.config, self.arguments = ray, report, config, arguments
-        self.kind = ray.remote(num_cpus=config.cpus_per_actor, scheduling_strategy="SPREAD")(kind)
-        self.members = [FleetActor(index, self._new(index)) for index in range(config.num_actors)]
+    def __init__(self, connection: Connection, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
+        """connection: to the cluster; it is released at the end. kind: the actors' class, called with an index and
+        ``arguments``. config: see ``appo_ray.Config``.
+        """
+        self.report, self.config, self.arguments = report, config, arguments
+        self.members = [FleetActor(index) for index in range(config.num_actors)]
+        cpus = {"num_cpus": config.cpus_per_actor}
+        self.supervisor = Supervisor(connection, kind, self.members, resources=cpus, placement="SPREAD")
+        self.ray = self.supervisor.ray
         self.plays: dict[Any, tuple[FleetActor, Any]] = {}  # by the report's reference, with the rollout's
         self.waiting: list[FleetActor] = []  # for the next version, if no lag is allowed
         self.num_lost = self.num_dropped = self.num_deaths = 0
@@ -70,20 +69,11 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         """Print what was lost, and end all actors; those that are playing get a few seconds to finish."""
-        self._sum_up()
-        try:
-            self.ray.wait(
-                [member.handle.close.remote() for member in self.members],
-                num_returns=len(self.members),
-                timeout=CLOSE_S,
-            )
-        finally:
-            for member in self.members:
-                self.ray.kill(member.handle)
-            # One time limit for all: if the head is gone, plays on other nodes never end.
-            for report_ref in self.ray.wait(list(self.plays), num_returns=len(self.plays), timeout=CLOSE_S)[0]:
-                if self._look_at(report_ref):
-                    self._look_at(self.plays[report_ref][1])
+        with closing(self.supervisor):
+            self._sum_up()
+            self.supervisor.ask_to_close(self.members, CLOSE_S)
+            plays = {ref: member for report, (member, rollout) in self.plays.items() for ref in (report, rollout)}
+            self.supervisor.answers(plays, 0.0)  # Ray logs errors that are never read
 
     def broadcast(self, version: int, policy: nn.Module) -> None:
         """Put the weights of a policy version where actors can fetch them."""
@@ -113,10 +103,10 @@ class Fleet:
             try:
                 rollout_report: RolloutReport = self.ray.get(report_ref)
             except self.ray.exceptions.RayError as error:
-                self._look_at(rollout_ref)
+                self.supervisor.answers({rollout_ref: member}, CLOSE_S)  # or Ray logs it
                 self._lose(member, error)
                 continue
-            member.deaths, member.node = 0, rollout_report.node
+            member.deaths, member.node, member.location = 0, rollout_report.node, f" on {rollout_report.node}"
             member.steps_per_s = rollout_report.num_steps / rollout_report.seconds
             for infos in rollout_report.infos:
                 self.report.infos(infos)
@@ -145,17 +135,6 @@ class Fleet:
         lost = {"dropped_rollouts": self.num_dropped, "lost_rollouts": self.num_lost, "lost_actors": self.num_deaths}
         return {**{f"charts/{name}": count for name, count in lost.items() if count}, **speeds}
 
-    def _look_at(self, reference: Any) -> bool:
-        """Read the result of a play that is not used; return whether the play failed.
-
-        Ray logs the traceback of an error that is never read.
-        """
-        try:
-            self.ray.get(reference, timeout=CLOSE_S)
-        except self.ray.exceptions.RayError:
-            return True
-        return False
-
     def _sum_up(self) -> None:
         if self.num_lost:
             self._say(
@@ -165,16 +144,16 @@ class Fleet:
         if self.num_dropped:
             self._say(f"dropped: {self.num_dropped} rollout(s), older than max_lag={self.config.max_lag}")
 
-    def _new(self, index: int) -> Any:
-        return self.kind.remote(index, *self.arguments)
-
     def _ask_waiting(self) -> None:
         while self.waiting:
             self._ask(self.waiting.pop(0))
 
     def _ask(self, member: FleetActor) -> None:
-        """Ask an actor for a rollout."""
-        seed = int(np.random.SeedSequence([self.seed, member.index, member.life]).generate_state(1)[0])
+        """Ask an actor for a rollout; start it if there is none."""
+        if member.handle is None:
+            self.supervisor.start(member, member.index, *self.arguments)
+        num_earlier = member.generation - 1
+        seed = int(np.random.SeedSequence([self.seed, member.index, num_earlier]).generate_state(1)[0])
         report_ref, rollout_ref = member.handle.play.options(num_returns=2).remote(seed, self.version, [self.weights])
         self.plays[report_ref] = member, rollout_ref
 
@@ -182,6 +161,7 @@ class Fleet:
         """Wait for the first play to finish or fail, and return the reference to its report."""
         since_s, waits = time.monotonic(), True
         while True:
+            self.supervisor.connection.check()
             ready, _ = self.ray.wait(list(self.plays), timeout=WAIT_S)
             if ready:
                 return ready[0]
@@ -206,23 +186,15 @@ class Fleet:
         num_envs, death = self.config.num_envs, reason(cause if lost else error)
         self.num_lost += 1
         self.num_deaths += 1
-        member.deaths += 1
-        member.life += 1
         member.steps_per_s = 0.0
-        where = f"actor {member.index}" + (f" on {member.node}" if member.node else "")
-        if member.deaths == MOST_DEATHS:
-            raise WorkerError(
-                f"{where} died {MOST_DEATHS} times without having come to the end of a rollout; the last time: {death}",
-                worker=member.index,
-            )
+        self.supervisor.count_death(member, "without having come to the end of a rollout", death)
         first = member.index * num_envs
         self.report.infos([{"env_id": env_id, "restarted": death} for env_id in range(first, first + num_envs)])
         self._say(
-            f"{where} died: {death}. A rollout and the open episodes of its {num_envs} environments are lost; "
+            f"{member.name} died: {death}. A rollout and the open episodes of its {num_envs} environments are lost; "
             "another one takes its place"
         )
-        self.ray.kill(member.handle)
-        member.handle = self._new(member.index)
+        self.supervisor.kill(member)
         self._ask(member)
 
     def _explained(self, member: FleetActor, cause: Any, trace: str) -> PufferError:
@@ -241,55 +213,22 @@ class Fleet:
         self.report.console.print(text, soft_wrap=True, markup=False)
 
 
-@contextmanager
-def connected(config: Any) -> Iterator[Any]:
-    """Connect to Ray, and yield its module. An existing connection is used if there is one.
+def connect(config: Any) -> Connection:
+    """Connect to Ray, or start one here that has CPUs for all actors. config: as for ``Fleet``.
 
-    Otherwise the address is config's or, if that is None, RAY_ADDRESS; without either, Ray is started on this machine
-    and ends with the context. config: as for ``Fleet``. Raises MissingExtra without Ray; PlanError if there is no Ray
-    at the address, or this process is connected to another one; PlatformError if Ray does not start.
+    Raises PlanError if no Ray answers at the address, and the other errors of ``Connection``.
     """
-    ray = ray_module()
-    if ray.is_initialized():
-        require_address(config.address, head_of(ray))
-        yield ray
-        return
-    address = config.address or os.environ.get("RAY_ADDRESS") or "local"
-    num_cpus = max(os.cpu_count() or 1, math.ceil(config.num_actors * config.cpus_per_actor))
-    ray_options = {"num_cpus": num_cpus, "include_dashboard": False} if address == "local" else {}
-    with ExitStack() as stack:
-        _quieten(stack)
-        stack.callback(ray.shutdown)
-        try:
-            require_answer(address)
-            ray.init(address, log_to_driver=False, logging_level="ERROR", **ray_options)
-        except (OSError, ValueError) as error:
-            raise PlanError(
-                f"address={address!r} is no Ray that can be reached ({error}); start one with `ray start --head`, or "
-                "leave the address out for one on this machine"
-            ) from error
-        except Exception as error:  # Ray raises plain Exception if a node does not start within half a minute
-            raise PlatformError(f"Ray did not start: {error} Try again when the machine is less busy") from error
-        yield ray
-
-
-def _quieten(stack: ExitStack) -> None:
-    """Keep Ray from printing a paragraph on each actor's death to standard output; the fleet prints a line."""
-    from ray._private import worker
-
-    original = getattr(worker, "print_to_stdstream", None)
-    if original is not None:
-        worker.print_to_stdstream = lambda *_, **__: None
-        stack.callback(setattr, worker, "print_to_stdstream", original)
-
-
-def ray_module() -> Any:
-    """Import and return Ray. Raises MissingExtra if it is not installed."""
+    num_cpus = math.ceil(config.num_actors * config.cpus_per_actor)
     try:
-        import ray
-    except ImportError as error:
-        raise MissingExtra('cleanrl_demo.appo_ray needs Ray: pip install "pufferlib[ray]"') from error
-    return ray
+        return Connection(config.address, num_cpus=num_cpus, log_to_driver=False)
+    except PlatformError as error:
+        address = config.address or os.environ.get("RAY_ADDRESS") or "local"
+        if address == "local":
+            raise
+        raise PlanError(
+            f"address={address!r} is no Ray that can be reached ({error.__cause__}); start one with `ray start --head`,"
+            " or leave the address out for one on this machine"
+        ) from error
 
 
 def node_name() -> str:

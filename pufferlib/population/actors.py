@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +24,11 @@ from pufferlib.population.task_runner import (
 )
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.processes.start import portable
-from pufferlib.vectorization.ray.connection import Connection, Placement, plain, reason
+from pufferlib.vectorization.ray.connection import Connection, location, plain, reason
+from pufferlib.vectorization.ray.supervisor import RemoteActor, Supervisor
 
 __all__ = ["RayWorkers", "RemoteTaskRunner"]
 
-MOST_DEATHS = 3  # of one worker's actors in a row before they have made their environments
 SLICE_S = 0.5  # longest wait between two checks of the cluster's head
 
 
@@ -40,15 +41,12 @@ class RemoteTaskRunner:
         payload: the serialized arguments of the ``TaskRunner``. path: the coordinator's ``sys.path``; those of its
         folders that exist on this machine are appended to the actor's.
         """
-        import ray
-
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
         task = transfer.loads(payload)
         assert isinstance(task, tuple), task
         env, make_kwargs, torch_threads = task
         self._task_runner = TaskRunner(env, make_kwargs, torch_threads)
-        address: Any = ray.util.get_node_ip_address  # it has no annotations
-        return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
+        return location()
 
     def work(self, payload: bytes, order: Order, *contents: Content) -> Any:
         """Run a task; return its result, or a FailedTask if it raised an exception.
@@ -68,22 +66,17 @@ class RemoteTaskRunner:
             self._task_runner.close()
 
 
-@dataclass
-class RemoteWorker:
-    """A worker and its current actor.
+@dataclass(eq=False)
+class RemoteWorker(RemoteActor):
+    """A worker and its current actor, whose location is known once it has created its environments.
 
-    handle, call: Ray's references to the actor and to its running call. number: the number of the running task; None if
-    no task is running or its result is no longer needed. location: the actor's location as text; "" until it has
-    created its environments. digests: the digests of the contents sent to the actor. since_s: the time at which the
+    call: Ray's reference to the running call. number: the number of the running task; None if no task is running or its
+    result is no longer needed. digests: the digests of the contents sent to the actor. since_s: the time at which the
     task started, a reading of ``time.monotonic``.
     """
 
-    index: int
-    handle: Any = None
     call: Any = None
     number: int | None = None
-    location: str = ""
-    deaths: int = 0  # in a row, before its environments were made
     since_s: float = 0.0
     digests: set[str] = field(default_factory=set)
 
@@ -107,31 +100,24 @@ class RayWorkers:
     ) -> None:
         self._supply, self._start_s, self._timeout_s = supply, start_timeout, timeout_s
         self._payload = portable((env, make_kwargs, torch_threads), "actors need")
-        self._connection = connection = Connection(address)
-        try:
-            self._placement = Placement(connection, placement, resources, num_actors)
-        except BaseException:
-            connection.release()
-            raise
-        self._ray = connection.ray
         self._refs: dict[str, Any] = {}  # of contents in Ray's object store, by digest
         self._waited_s = 0.0  # while no actor was ready
         self._workers = [RemoteWorker(index) for index in range(num_actors)]
+        self._supervisor = Supervisor(
+            Connection(address), RemoteTaskRunner, self._workers, resources=resources, placement=placement
+        )
+        self._connection, self._ray = self._supervisor.connection, self._supervisor.ray
         try:
             for worker in self._workers:
                 self._start(worker)
         except BaseException:
-            self._placement.remove()
-            connection.release()
+            self._supervisor.close()
             raise
 
     def _start(self, worker: RemoteWorker) -> None:
         """Start a new actor for a worker."""
-        self._connection.require()
-        actor_class = self._ray.remote(RemoteTaskRunner).options(
-            max_restarts=0, max_task_retries=0, **self._placement.options(worker.index)
-        )
-        worker.handle, worker.location, worker.number, worker.digests = actor_class.remote(), "", None, set()
+        self._supervisor.start(worker)
+        worker.location, worker.number, worker.digests = "", None, set()
         worker.call = worker.handle.start.remote(self._payload, sys.path)
 
     def idle(self) -> Iterator[int]:
@@ -181,8 +167,8 @@ class RayWorkers:
             timeout_s, number = self._timeout_s, worker.number
             if timeout_s is None or not worker.location or time.monotonic() - worker.since_s <= timeout_s:
                 continue
-            lost = timeout_result(f"actor {worker.index}{worker.location}", timeout_s)
-            self._restart(worker)
+            lost = timeout_result(worker.name, timeout_s)
+            self._start(worker)
             if number is not None:
                 results.append((number, lost))
         return results
@@ -195,36 +181,18 @@ class RayWorkers:
         except self._ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             if number is None and not worker.location:
-                raise (
-                    cause
-                    if isinstance(cause, PufferError)
-                    else WorkerError(
-                        f"actor {worker.index} could not make its environments: {plain(error)}", worker=worker.index
-                    )
-                ) from None
+                text = f"{worker.name} could not make its environments: {plain(error)}"
+                raise (cause if isinstance(cause, PufferError) else WorkerError(text, worker=worker.index)) from None
             return FailedTask(plain(error), plain(error), worker.location, None)
         except self._ray.exceptions.RayError as error:
-            return self._replace(worker, reason(error))
+            if not worker.location:
+                self._supervisor.count_death(worker, "before it had made its environments", reason(error))
+            lost = LostTask(f"{worker.name}: {reason(error)}")
+            self._start(worker)
+            return lost
         if not worker.location:
             worker.location, worker.deaths = result, 0
         return result._replace(where=worker.location) if isinstance(result, FailedTask) else result
-
-    def _replace(self, worker: RemoteWorker, message: str) -> LostTask:
-        worker.deaths += not worker.location
-        if worker.deaths >= MOST_DEATHS:
-            worker.deaths = 0  # a later run tries again
-            raise WorkerError(
-                f"actor {worker.index} died {MOST_DEATHS} times before it had made its environments; the last time: "
-                f"{message}",
-                worker=worker.index,
-            )
-        lost = LostTask(f"actor {worker.index}{worker.location}: {message}")
-        self._restart(worker)
-        return lost
-
-    def _restart(self, worker: RemoteWorker) -> None:
-        self._ray.kill(worker.handle)
-        self._start(worker)
 
     def _require_placed(self) -> None:
         """Raise PlatformError if no actor has been ready for more than start_timeout."""
@@ -232,7 +200,7 @@ class RayWorkers:
             self._waited_s = 0.0
         elif self._waited_s > self._start_s:
             raise PlatformError(
-                f"no actor has made its environments within {self._start_s:g} s: {self._placement.want()}"
+                f"no actor has made its environments within {self._start_s:g} s: {self._supervisor.placement.want()}"
             )
 
     def abandon(self) -> None:
@@ -240,15 +208,9 @@ class RayWorkers:
             worker.number = None
 
     def close(self) -> None:
-        if self._connection.alive():
-            closing = [worker.handle.close.remote() for worker in self._workers if worker.location]
-            if closing:
-                self._ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
-            for worker in self._workers:
-                self._ray.kill(worker.handle)
-            self._placement.remove()
+        with closing(self._supervisor):
+            self._supervisor.ask_to_close([worker for worker in self._workers if worker.location], CLOSE_S)
         self._refs.clear()
-        self._connection.release()
 
 
 def _payload(task: Task) -> bytes:

@@ -31,7 +31,7 @@ from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
 from cleanrl_demo.session import environments
 from cleanrl_demo.settings import family_settings
-from pufferlib.errors import PlanError, WorkerError
+from pufferlib.errors import PlanError, PlatformError, WorkerError
 from pufferlib.models import Actor, Origin
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.beside]
@@ -211,21 +211,22 @@ class FewRays:
         """answers: which actor's play is over next; one that is negative, -index - 1, dies instead."""
         self.answers, self.puts, self.killed = iter(answers), [], []
 
-    def remote(self, **options):
-        return lambda kind: SimpleNamespace(remote=lambda index, *arguments: self.handle(index))
+    def remote(self, kind):
+        started = SimpleNamespace(remote=lambda index, *arguments: self.handle(index))
+        return SimpleNamespace(options=lambda **options: started)
 
     def handle(self, index):
         def play(seed, version, weights):
             return (index, seed, version), (index, version)
 
         asked = SimpleNamespace(options=lambda num_returns: SimpleNamespace(remote=play))
-        return SimpleNamespace(play=asked, close=SimpleNamespace(remote=lambda: None))
+        return SimpleNamespace(play=asked, close=SimpleNamespace(remote=lambda: (index, "closed")))
 
     def put(self, weights):
         self.puts.append(weights)
 
     def wait(self, references, **options):
-        answer = next(self.answers, None)
+        answer = next(self.answers, None) if len(references[0]) == 3 else None  # a play's report, or another call
         if answer is None:
             return references, []
         self.dies, index = answer < 0, max(answer, -answer - 1)
@@ -258,7 +259,10 @@ class Telling:
 
 def a_fleet(answers, **settings):
     few, config = FewRays(answers), Config(num_envs=2, **settings)
-    fleet = Fleet(few, Telling(), config, PolicyActor)
+    connection = SimpleNamespace(
+        ray=few, is_local=True, alive=lambda: True, require=lambda: None, check=lambda: None, release=lambda: None
+    )
+    fleet = Fleet(connection, Telling(), config, PolicyActor)
     fleet.broadcast(0, torch.nn.Linear(1, 1))
     fleet.begin(1)
     return few, fleet
@@ -288,6 +292,20 @@ def test_the_end_waits_for_all_plays_together():
     with fleet:
         pass
     assert len(few.killed) == 3
+
+
+def test_where_the_head_is_gone_a_fleet_ends_without_a_call_to_it():
+    few, fleet = a_fleet([], num_actors=2)
+    released = []
+
+    def check():
+        few.wait = None
+        raise PlatformError("the head is gone")
+
+    vars(fleet.supervisor.connection).update(check=check, alive=lambda: False, release=lambda: released.append(1))
+    with pytest.raises(PlatformError, match="the head is gone"), fleet:
+        fleet.gather(1)
+    assert released and not few.killed
 
 
 @pytest.mark.parametrize("count", [2, 4])

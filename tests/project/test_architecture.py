@@ -70,12 +70,7 @@ OPTIONAL = {
         "pufferlib.adapters.torchrl",
         "pufferlib.adapters.skrl",
     },
-    "ray": {
-        "pufferlib.vectorization.ray.actor",
-        "pufferlib.vectorization.ray.connection",
-        "pufferlib.population.actors",
-        "pufferlib.adapters.rllib",
-    },
+    "ray": {"pufferlib.vectorization.ray.connection", "pufferlib.adapters.rllib"},
     "tensorboard": set(),
     "wandb": set(),
     "matplotlib": {"pufferlib.telemetry.plot", "pufferlib.population.pictures"},

@@ -129,8 +129,7 @@ class FakeRay:
 @contextmanager
 def driver(fake: FakeRay, num_actors: int) -> Iterator[tuple[ray_calls.Calls, list[ray_calls.ActorHandle]]]:
     actors = [ray_calls.ActorHandle(index, []) for index in range(num_actors)]
-    connection: Any = SimpleNamespace(ray=fake)
-    calls = ray_calls.Calls(connection, actors)
+    calls = ray_calls.Calls(fake, actors)
     yield calls, actors
     calls.close()
 

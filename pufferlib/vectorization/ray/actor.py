@@ -48,6 +48,7 @@ from pufferlib.vectorization.driver.workers import Workers
 from pufferlib.vectorization.processes.backend import ProcessBackend
 from pufferlib.vectorization.processes.serve import frames_of
 from pufferlib.vectorization.processes.thread_caps import limit_imported, limit_threads
+from pufferlib.vectorization.ray.connection import location, ray_module
 from pufferlib.vectorization.ray.sockets import SocketServer
 from pufferlib.vectorization.serial import SerialBackend
 from pufferlib.vectorization.worker.worker import WorkerTask, seed_globals
@@ -149,10 +150,7 @@ def opened(data: bytes | tuple[Any, ...]) -> Answer:
 
 def own_host() -> str:
     """Return the IP address by which Ray knows this machine."""
-    import ray
-
-    address: Any = ray.util.get_node_ip_address  # without annotations
-    return str(address())
+    return str(ray_module().util.get_node_ip_address())
 
 
 class ActorDispatcher(Dispatcher):
@@ -226,9 +224,7 @@ class ActorService:
 
     def where(self) -> str:
         """Return the actor's location, as text for messages."""
-        import ray
-
-        self._location = f" on node {ray.get_runtime_context().get_node_id()[:8]} at {own_host()}"
+        self._location = location()
         return self._location
 
     def listen(self, key: bytes) -> Address | None:

@@ -2,7 +2,7 @@
 
 One call carries actions to all of an actor's environments, and its answer carries the rows of many: directly if they
 are small (sockets.py), otherwise through Ray, as arrays in the object store. calls.py sends calls and receives answers,
-and actor.py is the code in an actor; this file places actors, replaces dead ones, makes calls and reads answers.
+and actor.py is the code in an actor; supervisor.py starts and ends actors. This file makes calls and reads answers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,8 @@ from pufferlib.vectorization.ray.actor import (
     outcomes_of,
 )
 from pufferlib.vectorization.ray.calls import ActorHandle, Calls
-from pufferlib.vectorization.ray.connection import Connection, Placement, reason
+from pufferlib.vectorization.ray.connection import Connection, reason
+from pufferlib.vectorization.ray.supervisor import Supervisor
 from pufferlib.vectorization.worker.worker import WorkerTask
 
 __all__ = ["Ray", "RayBackend"]
@@ -94,8 +96,8 @@ class RayBackend(Backend):
             start_method(context)  # raises the same error as in the actors
         self._plan = plan
         self._start_s = math.inf if start_s is None else start_s
-        self._settings = (context, entropy, worker_threads, spin)
         self._in_place = local_workers == 0 and task(0, range(1)).limits == Limits()
+        self._task = ActorTask([], None, self._in_place, plan.synchronous, context, entropy, 0, worker_threads, spin)
         self._actors: list[ActorHandle] = []
         tasks: list[WorkerTask] = []
         for index, share in enumerate(plan.shares):
@@ -113,14 +115,16 @@ class RayBackend(Backend):
         self._slab: Slab | None = None
         self._format: Format | None = None
         self._closed = False
-        self._connection = connection = Connection(address)
-        try:
-            self._placement = Placement(connection, placement, resources, len(self._actors))
-        except BaseException:
-            connection.release()
-            raise
-        self._ray = connection.ray
-        self._calls = Calls(connection, self._actors)
+        self._supervisor = Supervisor(
+            Connection(address),
+            RolloutActor,
+            self._actors,
+            resources=resources,
+            placement=placement,
+            max_concurrency=1 if self._in_place else MOST_CALLS,  # in place all happens in the actor's main thread
+        )
+        self._connection, self._ray = self._supervisor.connection, self._supervisor.ray
+        self._calls = Calls(self._ray, self._actors)
 
     # ------------------------------------------------------------------------------------------- beginning
 
@@ -137,32 +141,13 @@ class RayBackend(Backend):
 
     def _request_actor(self, actor: ActorHandle) -> None:
         """Ask Ray for an actor, its location and the start of its workers. Requests held for it remain held."""
-        self._connection.require()
-        kind = self._ray.remote(RolloutActor).options(
-            max_concurrency=1 if self._in_place else MOST_CALLS,  # in place all happens in the actor's main thread
-            max_restarts=0,
-            max_task_retries=0,
-            **self._placement.options(actor.index),
-        )
-        context, entropy, worker_threads, spin = self._settings
-        task = ActorTask(
-            actor.tasks,
-            actor.env_spec,
-            self._in_place,
-            self._plan.synchronous,
-            context,
-            entropy,
-            actor.generation,
-            worker_threads,
-            spin,
-        )
+        task = self._task._replace(tasks=actor.tasks, env_spec=actor.env_spec, generation=actor.generation)
         sealed = portable(task, "actors need")
-        actor.handle = handle = kind.remote()
+        self._supervisor.start(actor)
         actor.calls.clear()
-        actor.calls.append(("where", handle.where.remote()))
-        actor.calls.append(("start", handle.start.remote(sealed, self._format, sys.path)))
+        actor.calls.append(("where", actor.handle.where.remote()))
+        actor.calls.append(("start", actor.handle.start.remote(sealed, self._format, sys.path)))
         actor.number = 0
-        actor.generation += 1
         if self._format is not None:
             self._ask_for_client(actor)
 
@@ -196,8 +181,8 @@ class RayBackend(Backend):
                     raise message.error()
             if time.monotonic() > deadline_s:
                 raise PlatformError(
-                    f"actor {late[0].index}{late[0].location} has made its environments, and then did not answer "
-                    f"within {self._start_s:g} s; is its process stopped, or its machine overloaded?"
+                    f"{late[0].name} has made its environments, and then did not answer within {self._start_s:g} s; "
+                    "is its process stopped, or its machine overloaded?"
                 )
 
     # ---------------------------------------------------------------------------------------- step by step
@@ -313,12 +298,9 @@ class RayBackend(Backend):
         return [*quiet, *self._messages(actor, answer.frames)]
 
     def _messages(self, actor: ActorHandle, frames: bytes) -> list[Any]:
-        messages: list[Any] = []
-        for frame in complete_frames(bytearray(frames)):
-            messages += messages_of(frame, actor.workers.start)
-        for message in messages:
-            if isinstance(message, Died):
-                self._ended.add(message.worker)
+        first = actor.workers.start
+        messages = [message for frame in complete_frames(bytearray(frames)) for message in messages_of(frame, first)]
+        self._ended.update(message.worker for message in messages if isinstance(message, Died))
         return messages
 
     def _late(self) -> list[Any]:
@@ -330,7 +312,7 @@ class RayBackend(Backend):
         now_s = time.monotonic()
         for actor in self._actors:
             if actor.handle is not None and actor.begun_s is not None and now_s - actor.begun_s > self._start_s:
-                how = f"was not placed within {self._start_s:g} s: {self._placement.want()}"
+                how = f"was not placed within {self._start_s:g} s: {self._supervisor.placement.want()}"
                 if actor.env_spec is None:
                     raise PlatformError(f"actor {actor.index} {how}")
                 messages += self._bury(actor, how)
@@ -338,9 +320,11 @@ class RayBackend(Backend):
 
     def _bury(self, actor: ActorHandle, how: str) -> list[Any]:
         """Kill an actor, if it still runs, and discard its calls; return its workers' Died messages."""
-        self._calls.kill(actor)
+        self._supervisor.kill(actor)
+        self._calls.discard(actor)
         self._ended.difference_update(actor.workers)
-        self._keep_times(actor)
+        if self._slab is not None:  # the replacement's times start at zero
+            self._times_before[actor.index] = self._times_of(actor)
         return [Died(task.worker, None, task.env_ids, location=actor.location, how=how) for task in actor.tasks]
 
     def kill(self, worker: int, cause: str) -> None:
@@ -356,25 +340,12 @@ class RayBackend(Backend):
         arrays = (slab.times[envs], slab.histogram[envs], slab.worker_times[workers.start : workers.stop])
         return tuple(array.copy() for array in arrays)
 
-    def _keep_times(self, actor: ActorHandle) -> None:
-        """Keep the times that an actor has recorded, because its replacement starts at zero."""
-        if self._slab is not None:
-            self._times_before[actor.index] = self._times_of(actor)
-
     def fetch_times(self) -> None:
         assert self._slab is not None
         self._connection.require()
         slab, placed = self._slab, [actor for actor in self._actors if actor.handle and actor.begun_s is None]
-        refs = {actor.handle.times.remote(): actor for actor in placed}
-        if not refs:
-            return
-        ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=CLOSE_S)
-        for ref in ready:
-            actor = refs[ref]
-            try:
-                times, histogram, worker_times = self._ray.get(ref)
-            except self._ray.exceptions.RayError:  # its death is reported elsewhere
-                continue
+        calls = {actor.handle.times.remote(): actor for actor in placed}
+        for actor, (times, histogram, worker_times) in self._supervisor.answers(calls, CLOSE_S)[0]:
             before = self._times_before[actor.index]
             envs = slice(actor.env_ids.start, actor.env_ids.stop)
             slab.times[envs] = before[0] + times
@@ -388,40 +359,24 @@ class RayBackend(Backend):
     # ---------------------------------------------------------------------------------------------- ending
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
-        messages: list[Any] = []
-        if self._connection.alive():
-            if grace_s > 0:
-                messages = self._end_actors(grace_s)
-            for actor in self._actors:
-                self._calls.kill(actor)
-            self._placement.remove()
+        with closing(self._supervisor), closing(self._calls):
+            messages = self._close_environments(grace_s) if grace_s > 0 else []
         self._closed = True
-        self._calls.close()
-        self._connection.release()
         return messages
 
-    def _end_actors(self, grace_s: float) -> list[Any]:
-        """Ask all actors to close their environments; return the failures that they report."""
-        messages: list[Any] = []
-        actors = [actor for actor in self._actors if actor.handle is not None and actor.begun_s is None]
-        busy = {actor.index for actor in actors if any(kind in ("start", "attach") for kind, _ in actor.calls)}
-        actors = [actor for actor in actors if actor.index not in busy]  # those are still making environments
-        refs = {actor.handle.close.remote(grace_s): actor for actor in actors}
-        if not refs:
-            return messages
-        ready, late = self._ray.wait(list(refs), num_returns=len(refs), timeout=grace_s)
-        for ref in ready:
-            try:
-                messages += self._messages(refs[ref], self._ray.get(ref))
-            except self._ray.exceptions.RayError:  # it was dead already
-                continue
-        for ref in late:
+    def _close_environments(self, grace_s: float) -> list[Any]:
+        """Ask actors to close their environments; return the failures that they report."""
+        making = ("start", "attach")  # the calls of actors that are still making environments
+        placed = [actor for actor in self._actors if actor.begun_s is None]
+        asked = [actor for actor in placed if not any(kind in making for kind, _ in actor.calls)]
+        answers, late = self._supervisor.ask_to_close(asked, grace_s, grace_s)
+        for actor in late:
             warnings.warn(
-                f"actor {refs[ref].index}{refs[ref].location} did not close its environments in {grace_s:.0f} s and "
-                "was killed",
+                f"{actor.name} did not close its environments in {grace_s:.0f} s and was killed",
                 RuntimeWarning,
                 stacklevel=2,
             )
+        messages = [message for actor, frames in answers for message in self._messages(actor, frames)]
         return [message for message in messages if isinstance(message, Failed)]
 
 

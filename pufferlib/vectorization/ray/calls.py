@@ -17,8 +17,8 @@ from typing import Any
 from pufferlib.util.sockets import Address, new_key
 from pufferlib.vectorization.core.backend import SLICE_S
 from pufferlib.vectorization.core.messages import EnvSpec
-from pufferlib.vectorization.ray.connection import Connection
 from pufferlib.vectorization.ray.sockets import SocketClient
+from pufferlib.vectorization.ray.supervisor import RemoteActor
 from pufferlib.vectorization.worker.worker import WorkerTask
 
 __all__ = ["ActorHandle", "Calls"]
@@ -28,26 +28,21 @@ DEATH_S = 1.0  # the time for Ray to report the death of an actor that could not
 
 
 @dataclass(eq=False)
-class ActorHandle:
+class ActorHandle(RemoteActor):
     """The driver's record of one actor and of those that replace it. tasks: its workers' tasks.
 
-    handle: Ray's handle of the actor, None while it is dead. env_spec: as for ``Backend.start``. generation: how many
-    actors have been requested. number: the number of the last ``exchange`` call. calls: (kind, Ray's reference) of each
-    call in flight, in order. more: whether the actor has more work in progress. location: its node, as text. begun_s:
-    when its placement began, None once it is placed. held: requests to send once it is placed. key: the key of its
-    SocketServer. client: the direct connection to it, or None; calls over it have None for a reference. serving: the
-    reference of the Ray call that lasts as long as that connection.
+    env_spec: as for ``Backend.start``. number: the number of the last ``exchange`` call. calls: (kind, Ray's reference)
+    of each call in flight, in order. more: whether the actor has more work in progress. begun_s: when its placement
+    began, None once it is placed. held: requests to send once it is placed. key: the key of its SocketServer. client:
+    the direct connection to it, or None; calls over it have None for a reference. serving: the reference of the Ray
+    call that lasts as long as that connection.
     """
 
-    index: int
     tasks: list[WorkerTask]
-    handle: Any = None
     env_spec: EnvSpec | None = None
-    generation: int = 0
     number: int = 0
     calls: deque[tuple[str, Any]] = field(default_factory=deque)
     more: bool = False
-    location: str = ""
     begun_s: float | None = None
     held: list[list[Any]] = field(default_factory=list)
     key: bytes = b""
@@ -66,9 +61,8 @@ class ActorHandle:
 class Calls:
     """The calls of one driver to its actors. Each actor answers its calls in order."""
 
-    def __init__(self, connection: Connection, actors: Sequence[ActorHandle]) -> None:
-        self._connection = connection
-        self._ray = connection.ray
+    def __init__(self, ray: Any, actors: Sequence[ActorHandle]) -> None:
+        self._ray = ray
         self._waiting = list(actors)  # the actor that answered last is polled last
         self._clients = selectors.DefaultSelector()
         self._direct = True
@@ -104,7 +98,7 @@ class Calls:
             self._direct = False
             host, port = address
             warnings.warn(
-                f"actor {actor.index}{actor.location} cannot be reached directly at {host}:{port} ({error}); calls go "
+                f"{actor.name} cannot be reached directly at {host}:{port} ({error}); calls go "
                 "through Ray, which takes a millisecond for each. Nodes must be able to connect to each other's ports",
                 RuntimeWarning,
                 stacklevel=2,
@@ -184,16 +178,13 @@ class Calls:
             actor.client = None
             actor.calls = deque([("serve", actor.serving)])
 
-    def kill(self, actor: ActorHandle) -> None:
-        """Kill an actor, if it is alive, and discard its calls."""
-        handle, actor.handle = actor.handle, None
+    def discard(self, actor: ActorHandle) -> None:
+        """Discard the calls of an actor that has ended."""
         self.cut(actor)
         actor.calls.clear()
         actor.more, actor.begun_s = False, None
-        if handle is not None and self._connection.alive():  # otherwise this call would start a new Ray
-            self._ray.kill(handle)
 
     def close(self) -> None:
         for actor in self._waiting:
-            self.cut(actor)
+            self.discard(actor)
         self._clients.close()

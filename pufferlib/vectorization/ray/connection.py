@@ -8,13 +8,14 @@ import re
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from pufferlib.errors import MissingExtra, PlanError, PlatformError
 from pufferlib.util.suggestions import not_one_of
 from pufferlib.vectorization.core.plan import available_cpus
 
-__all__ = ["Connection", "Placement", "head_of", "plain", "reason", "require_address", "require_answer"]
+__all__ = ["Connection", "Placement", "location", "plain", "ray_module", "reason"]
 
 GROUPS = ("PACK", "STRICT_PACK", "STRICT_SPREAD")
 CHECK_S = 1.0  # how often the head is checked
@@ -27,65 +28,76 @@ GUESSES = re.compile(r" (Some common causes include|There are some potential roo
 _users = 0  # the number of uses of the connection that was made here
 _is_local = False  # whether that connection is to a Ray that was started here
 _session = 0  # counts the connections, so that users of an ended one can distinguish the next
+_ending = ExitStack()  # ends that connection
 
 
 class Connection:
     """A use of this process's connection to Ray; a connection made here ends with its last use.
 
+    address: by default that in RAY_ADDRESS, else "local", which starts a Ray here. num_cpus: the least number of CPUs
+    of a Ray that is started here. log_to_driver: whether a connection made here prints reports of Ray and its workers.
     is_local: whether this Ray was started here. head: host:port of the cluster's head, None with a ray:// address.
+
     Raises MissingExtra if Ray is not installed, PlatformError if no cluster answers at the address or Ray cannot be
     started here, PlanError if this process is already connected to another cluster.
     """
 
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str | None, *, num_cpus: int = 0, log_to_driver: bool = True) -> None:
         global _users, _is_local, _session
-        try:
-            import ray
-        except ImportError as error:
-            raise MissingExtra(
-                "backend='ray' needs Ray; install it with pip install 'pufferlib[ray]', or use backend='pool'"
-            ) from error
-        self.ray: Any = ray
+        self.ray = ray = ray_module()
         self._lost = ""  # how it was lost, or ""; permanent, as actors are no longer told to end
         self._looked_s = self._answered_s = time.monotonic()
         if not ray.is_initialized():
             _session += 1
-            _users, _is_local = 0, address is None and not os.environ.get("RAY_ADDRESS")
-            self._connect("local" if _is_local else address)
+            asked = address or os.environ.get("RAY_ADDRESS") or "local"
+            _users, _is_local = 0, asked == "local"
+            _ending.close()  # of an earlier connection, which somebody else has ended
+            try:
+                self._connect(asked, num_cpus, log_to_driver)
+            except BaseException:
+                _ending.close()
+                raise
             self._counted = True
         else:
             self._counted = _users > 0
         _users += self._counted
         self._session = _session
         self.is_local = _is_local and self._counted
-        self.head = head_of(ray)
-        try:
-            require_address(address, self.head)
-        except PlanError:
+        client = ray.util.client.ray.is_connected()
+        self.head = head = None if client else str(ray.get_runtime_context().gcs_address)
+        if address and head and re.fullmatch(r"[^/]+:\d+", address) and not _same(address, head):
             self.release()
-            raise
+            raise PlanError(
+                f"address={address!r}, but this process is connected to the Ray at {head}; call ray.shutdown first, or "
+                "leave address out"
+            )
 
-    def _connect(self, address: str | None) -> None:
-        settings: dict[str, Any] = {"logging_level": logging.ERROR}
+    def _connect(self, address: str, num_cpus: int, log_to_driver: bool) -> None:
+        settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": log_to_driver}
         if _is_local:
+            num_cpus = max(num_cpus, available_cpus())
             # Workers run at this process's priority, as in other backends; Ray's default is a lower one.
-            settings.update(include_dashboard=False, num_cpus=available_cpus(), _system_config={"worker_niceness": 0})
+            settings.update(include_dashboard=False, num_cpus=num_cpus, _system_config={"worker_niceness": 0})
         before = os.environ.get("RAY_USAGE_STATS_ENABLED")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         try:
-            require_answer(address)
+            _require_answer(address)
+            if not log_to_driver:
+                _print_no_deaths()
+            _ending.callback(self.ray.shutdown)
             self.ray.init(address, **settings)
         except Exception as error:  # ConnectionError, OSError, and a plain Exception if a node does not start
             if _is_local:
-                raise PlatformError(f"Ray could not be started here: {error}") from error
+                raise PlatformError(
+                    f"Ray could not be started here: {error}; try again when the machine is less busy"
+                ) from error
             raise PlatformError(
                 f"no Ray cluster answers at address={address!r}: {error}; start one with ray start --head, or leave "
                 "address out for one of our own"
             ) from error
         finally:
-            if before is None:
-                del os.environ["RAY_USAGE_STATS_ENABLED"]
-            else:
+            del os.environ["RAY_USAGE_STATS_ENABLED"]
+            if before is not None:
                 os.environ["RAY_USAGE_STATS_ENABLED"] = before
 
     def alive(self) -> bool:
@@ -130,19 +142,40 @@ class Connection:
         if self._counted and self._session == _session:
             self._counted = False
             _users -= 1
-            if _users == 0 and self.ray.is_initialized():
-                self.ray.shutdown()
+            if _users == 0:
+                _ending.close()
 
 
-def head_of(ray: Any) -> str | None:
-    """Return host:port of the head to which this process is connected, or None for a ray:// connection."""
-    client: Any = ray.util.client.ray  # without annotations
-    return None if client.is_connected() else str(ray.get_runtime_context().gcs_address)
+def ray_module() -> Any:
+    """Import and return Ray. Raises MissingExtra if it is not installed."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra(
+            "this needs Ray; install it with pip install 'pufferlib[ray]', or use one machine, as backend='pool' does"
+        ) from error
+    return ray
 
 
-def require_answer(address: str | None) -> None:
+def location() -> str:
+    """Return the location of the actor that calls this, as text that follows its name in messages."""
+    ray = ray_module()
+    return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {ray.util.get_node_ip_address()}"
+
+
+def _print_no_deaths() -> None:
+    """Keep Ray from printing a paragraph on each actor's death to standard output, until ``_ending`` is closed."""
+    from ray._private import worker
+
+    original = getattr(worker, "print_to_stdstream", None)
+    if original is not None:
+        worker.print_to_stdstream = lambda *_, **__: None
+        _ending.callback(setattr, worker, "print_to_stdstream", original)
+
+
+def _require_answer(address: str) -> None:
     """Raise OSError if nothing answers at an address of the form host:port; Ray would keep trying for minutes."""
-    if match := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address or ""):
+    if match := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address):
         socket.create_connection((match[1].strip("[]"), int(match[2])), REACH_S).close()
 
 
@@ -157,15 +190,6 @@ def reason(error: Exception) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "because" in line or "unavailable" in line]
     return GUESSES.sub("", telling[0]).rstrip(".") if telling else text
-
-
-def require_address(asked: str | None, head: str | None) -> None:
-    """Raise PlanError if an address (host:port) differs from that of the head to which this process is connected."""
-    if asked is not None and head is not None and re.fullmatch(r"[^/]+:\d+", asked) and not _same(asked, head):
-        raise PlanError(
-            f"address={asked!r}, but this process is connected to the Ray at {head}; call ray.shutdown first, or leave "
-            "address out"
-        )
 
 
 def _same(asked: str, head: str) -> bool:
@@ -188,30 +212,26 @@ class Placement:
     def __init__(
         self, connection: Connection, strategy: Any, resources: Mapping[str, float] | None, num_actors: int
     ) -> None:
-        self._connection, self._ray, self._strategy, self._group = connection, connection.ray, strategy, None
-        grouped = isinstance(strategy, str) and strategy in GROUPS
-        if isinstance(strategy, str) and strategy not in ("SPREAD", "DEFAULT", *GROUPS):
-            known = ("SPREAD", "DEFAULT", *GROUPS)
+        self._ray, self._strategy, self._group = connection.ray, strategy, None
+        known = ("SPREAD", "DEFAULT", *GROUPS)
+        if isinstance(strategy, str) and strategy not in known:
             raise PlanError(not_one_of("placement", strategy, known, ", nor a scheduling strategy of Ray's"))
-        reserved: dict[str, float] = {"num_cpus": 0 if connection.is_local and not grouped else 1}
-        if resources is not None:
-            reserved = dict(resources)
+        grouped = isinstance(strategy, str) and strategy in GROUPS
+        by_default = {"num_cpus": 0 if connection.is_local and not grouped else 1}
+        reserved: dict[str, float] = dict(by_default if resources is None else resources)
         items = reserved.items()
         if not all(isinstance(name, str) and isinstance(num, (int, float)) and num >= 0 for name, num in items):
             raise PlanError(f"resources={resources!r} is not a mapping of names to numbers, 0 or more")
         reserved.setdefault("num_cpus", 0)
         names = {"num_cpus": "CPU", "num_gpus": "GPU"}
         self._asked = {names.get(name, name): num for name, num in reserved.items() if num}
+        self._options: dict[str, Any] = {"resources": reserved, "scheduling_strategy": strategy}
         names_of_ray = [name for name in ("num_cpus", "num_gpus", "memory") if name in reserved]
-        fixed: dict[str, Any] = {name: reserved.pop(name) for name in names_of_ray}
-        self._options: dict[str, Any] = {**fixed, "resources": reserved}
-        if not grouped:
-            self._options["scheduling_strategy"] = strategy
-            return
-        bundle = self._asked
-        if not bundle:
-            raise PlanError(f"placement={strategy!r} reserves what actors need, so name some resources")
-        self._group = self._ray.util.placement_group([bundle] * num_actors, strategy=strategy)
+        self._options.update((name, reserved.pop(name)) for name in names_of_ray)
+        if grouped:
+            if not self._asked:
+                raise PlanError(f"placement={strategy!r} reserves what actors need, so name some resources")
+            self._group = self._ray.util.placement_group([self._asked] * num_actors, strategy=strategy)
 
     def options(self, index: int) -> dict[str, Any]:
         """Return Ray's options for starting an actor. index: the actor's bundle in the placement group."""

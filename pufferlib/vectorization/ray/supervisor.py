@@ -1,0 +1,128 @@
+"""Supervise Ray actors: reserve their resources, start them, count their deaths, replace them and end them.
+
+The users of a ``Supervisor`` make the calls to their actors, and decide when one is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Generic, TypeVar
+
+from pufferlib.errors import WorkerError
+from pufferlib.vectorization.ray.connection import Connection, Placement
+
+__all__ = ["RemoteActor", "Supervisor"]
+
+MOST_DEATHS = 3  # in a row, of an actor and its replacements
+
+
+@dataclass(eq=False)
+class RemoteActor:
+    """A record of an actor and of those that replace it.
+
+    handle: Ray's handle of the actor, None while there is none. generation: how many actors have been requested.
+    deaths: how many have died in a row. location: where the actor is, as text that follows its name, if that is known.
+    """
+
+    index: int
+    _: KW_ONLY
+    handle: Any = None
+    generation: int = 0
+    deaths: int = 0
+    location: str = ""
+
+    @property
+    def name(self) -> str:
+        """The actor's number and location, for messages."""
+        return f"actor {self.index}{self.location}"
+
+
+Actor = TypeVar("Actor", bound=RemoteActor)
+Answers = tuple[list[tuple[Actor, Any]], list[Actor]]
+
+
+class Supervisor(Generic[Actor]):
+    """The actors of one class that one user has in a cluster.
+
+    connection: a use of the cluster; ``close`` releases it, and so does this constructor if it raises. actors: the
+    records of the actors, which ``start`` starts. resources, placement: see ``Placement``, whose errors are raised.
+    options: Ray's other options for an actor.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        actor_class: type[Any],
+        actors: Sequence[Actor],
+        *,
+        resources: Mapping[str, float] | None,
+        placement: Any,
+        **options: Any,
+    ) -> None:
+        self.connection, self.ray, self._actors, self._options = connection, connection.ray, actors, options
+        try:
+            self._actor_class = self.ray.remote(actor_class)
+            self.placement = Placement(connection, placement, resources, len(actors))
+        except BaseException:
+            connection.release()
+            raise
+
+    def start(self, actor: Actor, *arguments: Any) -> None:
+        """Start an actor, after killing the one that it replaces. Raises PlatformError if the connection has ended.
+
+        arguments: those of the actor's class.
+        """
+        self.connection.require()
+        self.kill(actor)
+        options = {"max_restarts": 0, "max_task_retries": 0, **self._options, **self.placement.options(actor.index)}
+        actor.handle = self._actor_class.options(**options).remote(*arguments)
+        actor.generation += 1
+
+    def kill(self, actor: Actor) -> None:
+        """Kill an actor, if there is one and the connection has not ended."""
+        handle, actor.handle = actor.handle, None
+        if handle is not None and self.connection.alive():  # otherwise this call would start a new Ray
+            self.ray.kill(handle)
+
+    def count_death(self, actor: Actor, when: str, reason: str) -> None:
+        """Count a death. Raises WorkerError for the last of MOST_DEATHS; the user resets ``deaths`` after progress.
+
+        when: text that says what the actor had not reached.
+        """
+        actor.deaths += 1
+        if actor.deaths == MOST_DEATHS:
+            actor.deaths = 0  # the user may try again
+            text = f"{actor.name} died {MOST_DEATHS} times {when}; the last time: {reason}"
+            raise WorkerError(text, worker=actor.index)
+
+    def answers(self, calls: Mapping[Any, Actor], timeout_s: float) -> Answers[Actor]:
+        """Return (actor, answer) for calls that end within timeout_s, and the actors of those that do not end.
+
+        calls: the actors by Ray's references to their calls. Calls that fail are left out; if the connection has ended,
+        all are.
+        """
+        if not calls or not self.connection.alive():
+            return [], []
+        ended, late = self.ray.wait(list(calls), num_returns=len(calls), timeout=timeout_s)
+        answers = []
+        for call in ended:
+            with suppress(self.ray.exceptions.RayError):  # an actor's death is reported by its other calls
+                answers.append((calls[call], self.ray.get(call)))
+        return answers, [calls[call] for call in late]
+
+    def ask_to_close(self, actors: Iterable[Actor], timeout_s: float, *arguments: Any) -> Answers[Actor]:
+        """Call ``close(*arguments)`` of actors that exist, and return the ``answers``."""
+        asked = [actor for actor in actors if actor.handle is not None and self.connection.alive()]
+        return self.answers({actor.handle.close.remote(*arguments): actor for actor in asked}, timeout_s)
+
+    def close(self) -> None:
+        """Kill all actors, give back their resources, and release the connection."""
+        try:
+            for actor in self._actors:
+                self.kill(actor)
+            if self.connection.alive():
+                self.placement.remove()
+        finally:
+            self.connection.release()
