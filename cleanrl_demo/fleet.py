@@ -175,9 +175,10 @@ class Fleet:
                 )
 
     def _lose(self, member: FleetActor, error: Any) -> None:
-        """Replace an actor that died.
+        """Replace an actor that died, or lost what its play needed, and ask the new one for a rollout.
 
-        Raises the error of its environment or policy, or WorkerError if it died too often.
+        If its environment or policy raised instead, raises the error that ``_explained`` returns. Raises WorkerError if
+        the actor died MOST_DEATHS times in a row.
         """
         cause: Any = getattr(error, "cause", None)
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):

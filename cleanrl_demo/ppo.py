@@ -2,10 +2,10 @@
 
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
-Trainers most often get two parts wrong. ``Rollout`` links the rows of each agent by ``agent_ids``, whichever batches
-they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: after a termination no value is
-added, after a truncation the value of the final observation, which is in the row whose flag is set. The trainer learns
-only from valid transitions, those whose next row has its mask set, not from reset rows or the padding of absent agents.
+Two parts of a trainer are easy to get wrong. ``Rollout`` links each agent's rows by ``agent_ids``, whichever batches
+they arrive in. ``advantages`` cuts an agent's sequence of rows where its episode ended: after a termination it adds no
+value; after a truncation it adds the value of the final observation, which is in the row whose flag is set. The trainer
+learns only from valid transitions, whose next row has its mask set, not from reset rows or the padding of absent agents.
 
 ``session.py`` provides the rest: environments, folder, checkpoints, evaluation.
 

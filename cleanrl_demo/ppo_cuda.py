@@ -288,10 +288,11 @@ MOST_SHUFFLED = 2**31 - 1
 
 
 def require_shuffled(config: Any, rows: Sequence[int]) -> None:
-    """Raise PlanError if a rollout has too many rows for the GPU to shuffle. rows: the number of each team's rows.
+    """Raise PlanError if a rollout has too many rows to shuffle on the GPU. rows: the number of rows of each team.
 
-    torch's randperm numbers a team's rows with a 32-bit int, and draws a random number for each row in every epoch. A
-    CUDA graph counts its random numbers in an unsigned 32-bit int.
+    torch.randperm indexes rows with a signed 32-bit int, which limits the rows of any one team. It also draws a random
+    number per row in every epoch, and in a CUDA graph torch counts the draws in an unsigned 32-bit int, which limits
+    epochs times rows over all teams.
     """
     num_epochs = getattr(config, "num_epochs", 0)
     if torch.device(config.device).type != "cuda" or num_epochs == 0:

@@ -3,16 +3,16 @@
     python -m cleanrl_demo.ppo_selfplay --env tag/grid
     python -m cleanrl_demo.ppo_selfplay --env pettingzoo.classic.tictactoe_v3:env
 
-One policy, the learner, learns to play all seats; it takes one in each episode, each in turn. When an episode begins,
-the opponents in the other seats are drawn: the current policy, or a past version of it; by default, those that beat the
-learner more often are drawn more often. Past versions are saved to a pool, at equal intervals over the run.
+One policy, the learner, learns to play all seats; it plays one seat per episode, rotating through them. When an episode
+begins, an opponent is drawn for each other seat: the current policy or a past version of it. By default, opponents that
+beat the learner more often are drawn more often. Past versions are saved to a pool, at equal intervals over the run.
 ``LearnerView`` shows the learner only its own rows, and a router plays the other seats, so that the rest is ppo.py. At
 the end the policy plays against random play and against its oldest version.
 
-Trainers most often get two parts wrong. ``Rollout`` links the rows of each agent by ``agent_ids``, whichever batches
-they arrive in. ``advantages`` cuts an agent's line of rows where its episode ended: after a termination no value is
-added, after a truncation the value of the final observation, which is in the row whose flag is set. The trainer learns
-only from valid transitions, those whose next row has its mask set, not from reset rows or the padding of absent agents.
+Two parts of a trainer are easy to get wrong. ``Rollout`` links each agent's rows by ``agent_ids``, whichever batches
+they arrive in. ``advantages`` cuts an agent's sequence of rows where its episode ended: after a termination it adds no
+value; after a truncation it adds the value of the final observation, which is in the row whose flag is set. The trainer
+learns only from valid transitions, whose next row has its mask set, not from reset rows or the padding of absent agents.
 
 ``session.py`` provides the rest: environments, folder, checkpoints, evaluation.
 

@@ -110,7 +110,7 @@ class Data:
             raise KernelError(f"{name} is const: its value is fixed when the environments are made")
         if array.shape != tuple(target.shape) or not np.can_cast(array.dtype, field.dtype, "same_kind"):
             raise KernelError(
-                f"{name} holds {field.dtype} {tuple(target.shape)}, and not {array.dtype} {array.shape}; convert it"
+                f"{name} holds {field.dtype} {tuple(target.shape)}, but got {array.dtype} {array.shape}; convert it"
             )
         target.copy_(self._pushed(array.astype(field.dtype)))
 

@@ -1,4 +1,4 @@
-"""RWARE, robots in a warehouse: one Gymnasium environment, whose Tuple spaces have an element for each robot."""
+"""RWARE, robots in a warehouse: Gymnasium environments whose Tuple spaces have one element per robot."""
 
 from __future__ import annotations
 

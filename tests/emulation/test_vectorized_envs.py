@@ -601,7 +601,7 @@ def test_samples_are_checked_on_the_first_calls_or_always() -> None:
 @pytest.mark.parametrize(
     ("healthy", "says"),
     [
-        (1, r"no batch of its space|observations at \('a',\)"),  # Gymnasium sees it from 1.1 on
+        (1, r"not a batch of its space|observations at \('a',\)"),  # Gymnasium sees it from 1.1 on
         (2, r"observations at \('a',\) have shape \(1, 2\); expected \(4, 2\)"),
     ],
 )

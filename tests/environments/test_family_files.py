@@ -89,7 +89,7 @@ def test_gray_pictures_are_made_of_pictures() -> None:
     env.observation_space = spaces.Box(0, 255, (128,), np.uint8)
     closed: list[bool] = []
     env.close = lambda: closed.append(True)  # type: ignore[method-assign]
-    with pytest.raises(SpaceError, match=r"these are Box\(0, 255, \(128,\), uint8\); use the raw environment"):
+    with pytest.raises(SpaceError, match=r"got Box\(0, 255, \(128,\), uint8\); use the raw environment"):
         GrayPictures(env)
     assert closed == [True]
 

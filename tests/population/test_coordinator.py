@@ -200,7 +200,7 @@ def test_tasks_are_given_what_they_name_and_learners_as_they_were_published() ->
         assert len(cached) == 3  # what learners were is forgotten
         frozen = pool.freeze(learner)
         assert seen(frozen, [frozen]) == 4 and len(cached) == 3  # the same content has come already
-        with pytest.raises(WorkerError, match="not among the task's policies"):
+        with pytest.raises(WorkerError, match="did not come with the task"):
             seen(0, [3])
         with pytest.raises(PlanError, match="no policy has id 99"):
             seen(99, [99])

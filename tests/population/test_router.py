@@ -425,8 +425,8 @@ def test_population_based_training_copies_the_best_and_varies_them() -> None:
         (lambda pool, vec: Router(pool, vec, Fixed([(0, 0, 9)])).act(vec.recv()), "no policy has id 9"),
         (lambda pool, vec: Router(pool, vec, Fixed([(1, 0, 0)])).act(vec.recv()), "cannot take 'guard_0'"),
         (lambda pool, vec: Router(pool, vec, Fixed([(0,)]), seats=[Seat("all", (0, 1))]), "each of 0 to 2"),
-        (lambda pool, vec: Fixed([]), "no matchups"),
-        (lambda pool, vec: product([(0, 1)], [[0.5, 0.6]]), "sum is 1"),
+        (lambda pool, vec: Fixed([]), "matchups is empty"),
+        (lambda pool, vec: product([(0, 1)], [[0.5, 0.6]]), "sum to 1"),
         (lambda pool, vec: pool.version(0), "frozen"),
     ],
 )

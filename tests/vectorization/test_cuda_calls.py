@@ -279,7 +279,7 @@ def test_calls_out_of_order(vec: Any) -> None:
             r"environment 2 \(worker 0\) raised in get 'speed': AttributeError: .* no attribute 'speed'",
         ),
         (lambda vec: vec.call("fly"), WorkerError, r"environment 0 \(worker 0\) raised in call 'fly': AttributeError"),
-        (lambda vec: vec.data.push("x", np.zeros(3)), KernelError, r"x holds int32 \(4, 3\), and float64 \(3,\) came"),
+        (lambda vec: vec.data.push("x", np.zeros(3)), KernelError, r"x holds int32 \(4, 3\), but got float64 \(3,\)"),
         (lambda vec: vec.data.push("layouts", 1), KernelError, "layouts is const: its value is fixed when the"),
         (lambda vec: vec.data.pull("speed"), KernelError, "there is no field speed; there are seed, episode, t"),
     ],

@@ -1,4 +1,4 @@
-"""The end of worker processes, at the latest with their parent, however the parent ends."""
+"""Ending worker processes, no later than their parent, however the parent ends."""
 
 from __future__ import annotations
 
