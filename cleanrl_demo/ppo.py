@@ -5,7 +5,7 @@
 Two parts of a trainer are easy to get wrong. ``Rollout`` links each agent's rows by ``agent_ids``, whichever batches
 they arrive in. ``advantages`` cuts an agent's sequence of rows where its episode ended: after a termination it adds no
 value; after a truncation it adds the value of the final observation, which is in the row whose flag is set. The trainer
-learns only from valid transitions, whose next row has its mask set, not from reset rows or the padding of absent agents.
+learns only from valid transitions, whose next row has its mask set, not from reset rows or absent agents' padding.
 
 ``session.py`` provides the rest: environments, folder, checkpoints, evaluation.
 
