@@ -1,8 +1,8 @@
 """All about the project stands in pyproject.toml; here only what is compiled, which is optional.
 
-The compiled path: where there is no C compiler, no Cython or no Linux, the package installs without it and runs the
-portable path; `puffer doctor` says which one is in use. The kernels of cuda_ext as the host plays them: without them
-they are compiled when they are first used.
+The compiled path: where there is no C compiler, no Cython, no NumPy or no Linux, the package installs without it and
+runs the portable path; `puffer doctor` says which one is in use. The kernels of cuda_ext as the host plays them:
+without them they are compiled when they are first used.
 """
 
 import sys
@@ -16,6 +16,8 @@ FOLDER = "pufferlib/_native"
 # Aligned code: otherwise a change elsewhere in a file moves the speed of a trivial step by up to 5 %.
 ALIGNED = ["-falign-functions=64", "-falign-loops=32"]
 FLAGS = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function", *ALIGNED]
+# The oldest NumPy that pyproject.toml names: what is built with NumPy 2's headers runs with that and all later ones.
+NUMPY = [(name, "NPY_1_23_API_VERSION") for name in ("NPY_TARGET_VERSION", "NPY_NO_DEPRECATED_API")]
 KERNELS = Path("build/kernels")
 
 
@@ -23,6 +25,7 @@ def extensions() -> list[Extension]:
     if not sys.platform.startswith("linux") or sys.implementation.name != "cpython":
         return []
     try:
+        import numpy
         from Cython.Build import cythonize
     except ImportError:
         return []
@@ -30,7 +33,8 @@ def extensions() -> list[Extension]:
         Extension(
             source.removesuffix(".pyx").replace("/", "."),
             [source],
-            include_dirs=[FOLDER],
+            include_dirs=[FOLDER, numpy.get_include()],
+            define_macros=NUMPY,
             depends=sorted(glob(f"{FOLDER}/*.h") + glob(f"{FOLDER}/*.pxd")),
             libraries=["m"],
             extra_compile_args=FLAGS,

@@ -208,6 +208,7 @@ OURS = (
     "wheel==0.48.0",
     "Cython==3.3.1",
     "threadpoolctl==3.8.0",
+    "tomli-w==1.2.0",
 )  # its build requirements and dependencies
 
 VENVS = {

@@ -48,7 +48,7 @@ def _load() -> str:
                 modules = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
                 pack, infos, ring, agents, step_loop, fast_path = modules
             return ""
-        except (ImportError, RuntimeWarning, TypeError, ValueError) as error:
+        except (ImportError, RuntimeError, RuntimeWarning, TypeError, ValueError) as error:
             cause = f"it was not built, or for another Python ({error}); {_remedy()}"
     if setting == "1":
         raise ImportError(f"PUFFERLIB_NATIVE=1, but the compiled path cannot be used: {cause}")

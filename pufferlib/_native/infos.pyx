@@ -17,7 +17,9 @@ from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim
+from pufferlib._native.arrays cimport (
+    puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim, puf_scalar
+)
 
 import pickle
 
@@ -30,9 +32,6 @@ cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object, Py_ssize_t *) except NULL
     object PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
     void *Py_TYPE(object)
-
-cdef extern from "arrays.h":
-    char *puf_scalar(object)
 
 cdef enum:
     MOST_NBYTES = 4096  # of a message

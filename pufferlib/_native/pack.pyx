@@ -17,7 +17,12 @@ from cpython.object cimport Py_EQ, Py_TYPE, PyObject, PyObject_RichCompareBool
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.math cimport isnan, rintf
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memcpy, memmove, memset
+
+from pufferlib._native.arrays cimport (
+    NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE, puf_data, puf_descr, puf_dim, puf_dims, puf_has_flags, puf_is_array,
+    puf_is_plain, puf_ndim, puf_scalar, puf_strides,
+)
 
 import collections
 import math
@@ -27,19 +32,8 @@ import numpy
 
 __all__ = ["Packer", "Unpacker"]
 
-cdef extern from "arrays.h":
-    enum: PUF_C_CONTIGUOUS, PUF_WRITEABLE
-    bint puf_is_array(object, object ndarray)
-    char *puf_data(object)
-    int puf_ndim(object)
-    Py_ssize_t puf_dim(object, int)
-    Py_ssize_t *puf_dims(object)
-    Py_ssize_t *puf_strides(object)
-    PyObject *puf_base(object)
-    PyObject *puf_descr(object)
-    int puf_flags(object)
-    bint puf_is_plain(object)
-    char *puf_scalar(object)
+cdef extern from "numpy/arrayobject.h":
+    int _import_array() except -1
 
 cdef extern from "casts.h" nogil:
     ctypedef int puf_cast(char *, const char *, Py_ssize_t, size_t) noexcept
@@ -64,40 +58,10 @@ cdef object INT64_SCALAR = numpy.int64
 cdef object INT32_SCALAR = numpy.int32
 cdef object ORDERED = collections.OrderedDict
 
+_import_array()  # raises RuntimeError if this NumPy is of another ABI, or older than setup.py names
+
 # The exceptions by which the Python code recognizes an unusual sample.
 UNUSUAL = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
-
-
-def _compare_arrays():
-    """Check the fields that arrays.h reads against the attributes of arrays and scalars.
-
-    Raises ImportError if they differ.
-    """
-    base = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
-    frozen = numpy.zeros(3, numpy.int16)
-    frozen.flags.writeable = False
-    others = [frozen, numpy.zeros((0, 5), numpy.bool_), numpy.ones(2, ">i4")]
-    cdef Py_ssize_t i
-    for array in [base, base[:, ::2, 1:], base.T, base[0, 0, 0, ...], *others]:
-        # Pointers are compared before they are followed.
-        agree = <size_t>puf_data(array) == array.__array_interface__["data"][0] and puf_ndim(array) == array.ndim
-        agree = agree and puf_descr(array) == <PyObject *>array.dtype and puf_flags(array) == array.flags.num
-        agree = agree and puf_base(array) == (NULL if array.base is None else <PyObject *>array.base)
-        if agree:
-            agree = [puf_dims(array)[i] for i in range(array.ndim)] == list(array.shape)
-            agree = agree and [puf_strides(array)[i] for i in range(array.ndim)] == list(array.strides)
-        if not agree:
-            raise ImportError(f"arrays of numpy {numpy.__version__} have another memory layout than arrays.h expects")
-    for char in "?bBhHiIlLefd":
-        scalar = numpy.dtype(char).type(1)
-        ones = scalar.tobytes()
-        if type(scalar).__basicsize__ < <Py_ssize_t>sizeof(PyObject) + len(ones) or memcmp(
-            puf_scalar(scalar), <char *>ones, len(ones)
-        ):
-            raise ImportError(f"scalars of numpy {numpy.__version__} have another memory layout than arrays.h expects")
-
-
-_compare_arrays()
 
 
 # ---------------------------------------------------------------------------------------------------- pack
@@ -132,7 +96,7 @@ cdef bint is_equal(PyObject *dtype, PyObject *expected):
 
 cdef int copy(object array, Node *node, Py_ssize_t nbytes, char *target) except -1:
     """Copy an array that ``is_like`` a node; return 0 if it overlaps the target."""
-    if puf_flags(array) & PUF_C_CONTIGUOUS:
+    if puf_has_flags(array, NPY_ARRAY_C_CONTIGUOUS):
         memmove(target, puf_data(array), nbytes)
         return 1
     if overlaps(array, node.itemsize, target, nbytes):
@@ -573,8 +537,7 @@ cdef class Packer:
 
 cdef inline bint is_open(object row):
     """Return whether a row can be written as one block."""
-    cdef int required = PUF_C_CONTIGUOUS | PUF_WRITEABLE
-    return puf_flags(row) & required == required
+    return puf_has_flags(row, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_WRITEABLE)
 
 
 cdef int build(Node *node, tuple plan, list references) except -1:

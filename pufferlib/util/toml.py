@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 import types
 import typing
@@ -16,8 +14,6 @@ from pufferlib.errors import PlanError
 from pufferlib.util.suggestions import meant
 
 __all__ = ["checked", "read_toml", "to_toml"]
-
-BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
 
 
 def read_toml(path: str | Path, hint: str) -> dict[str, Any]:
@@ -108,31 +104,21 @@ def _description(hint: Any) -> str:
     return names.get(hint, str(hint))
 
 
-def to_toml(values: Mapping[str, Any], table: str = "") -> str:
+def to_toml(values: Mapping[str, Any]) -> str:
     """Format str, bool, int and float values (also NumPy's), and lists and mappings of them, as TOML.
 
-    Keys whose value is None are omitted. table: the dotted name of the table that contains the values, if any.
+    Keys whose value is None or an empty mapping are omitted. Other values are written as their ``str``.
     """
-    lines, tables = [], []
-    for key, value in values.items():
-        name = key if BARE.fullmatch(key) else _written(key)
-        if isinstance(value, Mapping):
-            path = f"{table}.{name}" if table else name
-            tables.append(f"\n[{path}]\n{to_toml(value, path)}" if value else "")
-        elif value is not None:
-            lines.append(f"{name} = {_written(value)}\n")
-    return "".join(lines + tables)
+    import tomli_w
+
+    return tomli_w.dumps(_plain(values))
 
 
-def _written(value: Any) -> str:
-    value = value.item() if hasattr(value, "item") else value  # NumPy's float64 is a float with repr np.float64(0.5)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_written, value))}]"
+def _plain(value: Any) -> Any:
+    """Convert a value to the types that tomli-w writes."""
+    value = value.item() if hasattr(value, "item") else value  # NumPy's numbers
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_written(str(key))} = {_written(item)}' for key, item in value.items())} }}"
-    # A JSON string is a TOML string, except for DEL, which TOML requires escaped.
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+        return {str(key): _plain(item) for key, item in value.items() if item is not None and item != {}}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (bool, int, float)) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -124,6 +125,9 @@ def check_built(tree: Path) -> None:
     built = {path.name.partition(".")[0] for path in (tree / "pufferlib/_native").glob("*.so")}
     assert built == {Path(name).stem for name in written(tree) if name.endswith(".pyx")}
     assert not list((tree / "pufferlib").rglob("*.c"))
+    (oldest,) = re.findall(r'"numpy>=(.+)"', (ROOT / "pyproject.toml").read_text().partition("[project]")[2])
+    (pack,) = (tree / "pufferlib/_native").glob("pack*.so")
+    assert f"against NumPy C-API version 0x%x (NumPy {oldest}) but".encode() in pack.read_bytes()  # NumPy's own words
     modules = ", ".join(sorted(built))
     assert "_native" in run(tree, "-c", f"from pufferlib._native import {modules}; print({modules})")
 
@@ -172,9 +176,9 @@ def test_a_checkout_that_hides_what_is_installed_is_named(tmp_path: Path) -> Non
     assert said == f"{NOT_BUILT[:-1]}); {way_out}\n"
 
 
-@pytest.mark.parametrize("error", [ImportError, ValueError, TypeError, RuntimeWarning])
+@pytest.mark.parametrize("error", [ImportError, ValueError, TypeError, RuntimeError, RuntimeWarning])
 def test_modules_of_different_builds_are_not_used(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cython raises the first three, but only warns where a class of the other module has grown."""
+    """Cython raises the first three, and NumPy the next; Cython only warns where a class of the other has grown."""
 
     def load(name: str) -> Any:
         if issubclass(error, Warning):
