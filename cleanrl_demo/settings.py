@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from cleanrl_demo.runs import RUN, read_run
 from pufferlib import environments, registry
 from pufferlib.errors import PlanError
+from pufferlib.util.flags import whole_numbers
 from pufferlib.util.toml import checked, read_toml
 
 DEFAULTS = Path(__file__).with_name("defaults.toml")
@@ -48,8 +49,6 @@ def from_command_line(config_type: type[Config], arguments: Sequence[str] | None
     arguments: by default this program's. Raises the errors of ``settle``; if tyro cannot parse them, the program exits.
     """
     import tyro
-
-    from pufferlib.cli.parsing import whole_numbers
 
     kind = make_dataclass(config_type.__name__, [], bases=(FromFile, config_type), frozen=True)
     kind.__doc__ = config_type.__doc__
