@@ -34,14 +34,14 @@ import torch
 
 import pufferlib
 from cleanrl_demo.fleet import Fleet, RolloutReport, connect, node_name
-from cleanrl_demo.minibatches import as_one, shares
 from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout
-from cleanrl_demo.recent_statistics import numbers_in
-from cleanrl_demo.results import Result
-from cleanrl_demo.reward_processing import RewardProcessing
-from cleanrl_demo.session import RunConfig, Session, environments, main, resumed, run
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, Distribution, Memory, Origin, State, observe
+from pufferlib.training.minibatches import as_one, shares
+from pufferlib.training.recent_statistics import numbers_in
+from pufferlib.training.results import Result
+from pufferlib.training.reward_processing import RewardProcessing
+from pufferlib.training.session import RunConfig, Session, environments, main, resumed, run
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.ray.connection import ray_module
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
-from cleanrl_demo.report import Report
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
+from pufferlib.training.report import Report
 from pufferlib.vectorization.ray.connection import Connection, plain, ray_module, reason
 from pufferlib.vectorization.ray.supervisor import RemoteActor, Supervisor
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from cleanrl_demo.results import Result
 from cleanrl_demo.suite.tasks import Task, demo_trainer
 from pufferlib.models import BatchPlayer
+from pufferlib.training.results import Result
 
 __all__ = ["train", "train_over_ray"]
 

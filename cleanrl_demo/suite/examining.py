@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from cleanrl_demo import evaluation
-from cleanrl_demo.evaluation import evaluate
-from cleanrl_demo.random_policy import random_actor
-from cleanrl_demo.results import mean_score
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Cannot, Task
 from pufferlib import registry, vectorization
 from pufferlib.errors import PlanError, PufferError
 from pufferlib.layout import action_values
+from pufferlib.training import evaluation
+from pufferlib.training.evaluation import evaluate
+from pufferlib.training.random_policy import random_actor
+from pufferlib.training.results import mean_score
 from pufferlib.vectorization.core.messages import signal_name
 from pufferlib.vectorization.core.plan import available_cpus
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals

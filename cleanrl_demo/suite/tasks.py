@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pufferlib
-from cleanrl_demo.settings import family_settings
 from pufferlib import registry
 from pufferlib.errors import PlanError, PufferError
+from pufferlib.training.settings import family_settings
 from pufferlib.util.suggestions import meant
 
 __all__ = ["NUM_EPISODES", "Cannot", "Task", "catches", "faults", "names", "shortfall", "tasks"]

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
-from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.suite.tasks import Task
-from cleanrl_demo.terminal_view import TerminalView
+from pufferlib.training.evaluation import evaluate
+from pufferlib.training.terminal_view import TerminalView
 
 __all__ = ["watch"]
 

@@ -1,4 +1,4 @@
-"""`puffer ocean`: its arguments and output. cleanrl_demo does the work."""
+"""`puffer ocean`: its arguments and output. cleanrl_demo.suite does the work."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def trained(env, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(WorkerVecEnv, "async_reset", shuffled)
         # Evaluation is not what is looked at, and resets as well.
-        patch.setattr("cleanrl_demo.session.evaluate", lambda *args: [])
+        patch.setattr("pufferlib.training.session.evaluate", lambda *args: [])
         weights = trainer.train(config).actor.policy.parameters()
     return torch.cat([part.detach().reshape(-1) for part in weights])
 

@@ -42,6 +42,7 @@ LAYERS = [
     {"pufferlib.models"},
     {"pufferlib.population"},
     {"pufferlib.adapters", "pufferlib.testing", "pufferlib.recording"},
+    {"pufferlib.training"},
     {"pufferlib.cli"},
 ]
 # The other packages may import from themselves and from these.
@@ -59,7 +60,7 @@ OPTIONAL = {
         "pufferlib.population.games.game_env",
     },
     "pyspiel": {"pufferlib.population.games.trees"},
-    "scipy": {"pufferlib.population.solvers"},
+    "scipy": {"pufferlib.population.solvers", "pufferlib.training.plot"},
     "openskill": {"pufferlib.population.ratings"},
     "torch": {
         "pufferlib.vectorization.device.vecenv",
@@ -69,11 +70,12 @@ OPTIONAL = {
         "pufferlib.population",
         "pufferlib.adapters.torchrl",
         "pufferlib.adapters.skrl",
+        "pufferlib.training",
     },
     "ray": {"pufferlib.vectorization.ray.connection", "pufferlib.adapters.rllib"},
-    "tensorboard": set(),
-    "wandb": set(),
-    "matplotlib": {"pufferlib.telemetry.plot", "pufferlib.population.pictures"},
+    "tensorboard": {"pufferlib.training.plot"},
+    "wandb": {"pufferlib.training.tracking"},
+    "matplotlib": {"pufferlib.telemetry.plot", "pufferlib.population.pictures", "pufferlib.training.plot"},
     "dm_env": {"pufferlib.adapters.dm_env"},
     "envpool": {"pufferlib.adapters.envpool"},
     "gymnax": {"pufferlib.adapters.gymnax"},
@@ -83,8 +85,14 @@ OPTIONAL = {
     "tensordict": {"pufferlib.adapters.torchrl"},
     "tianshou": {"pufferlib.adapters.tianshou"},
     "torchrl": {"pufferlib.adapters.torchrl"},
-    "tyro": {"pufferlib.cli"},
-    "rich": {"pufferlib.cli"},
+    "tyro": {"pufferlib.cli", "pufferlib.training.settings"},
+    "rich": {
+        "pufferlib.cli",
+        "pufferlib.training.dashboard",
+        "pufferlib.training.evaluation",
+        "pufferlib.training.report",
+        "pufferlib.training.terminal_view",
+    },
 }
 
 
