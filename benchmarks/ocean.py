@@ -30,10 +30,10 @@ from benchmarks.pages import mark, write_page
 from benchmarks.processes import children_cpu_s
 from benchmarks.revisions import version
 from benchmarks.svg import write_svg
-from cleanrl_demo.suite import demo
-from cleanrl_demo.suite.examining import Examination, Verdict, examined
-from cleanrl_demo.suite.table import Screen
-from cleanrl_demo.suite.tasks import NUM_EPISODES, Task, names, tasks
+from ocean.suite import demo
+from ocean.suite.examining import Examination, Verdict, examined
+from ocean.suite.table import Screen
+from ocean.suite.tasks import NUM_EPISODES, Task, names, tasks
 from pufferlib.training.plot import Curve, band_of, read
 from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole

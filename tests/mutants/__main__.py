@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tyro
 
-from cleanrl_demo.suite.tasks import faults
+from ocean.suite.tasks import faults
 from pufferlib.cli.ocean import num_jobs, require_numbers
 from pufferlib.cli.screen import new_console
 from pufferlib.errors import PufferError

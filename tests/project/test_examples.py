@@ -55,7 +55,7 @@ def test_stable_baselines_is_examined() -> None:
     """One rollout: what it has learnt is for `puffer ocean` to say, but it plays."""
     import torch
 
-    from cleanrl_demo.suite.tasks import tasks
+    from ocean.suite.tasks import tasks
 
     num_threads = torch.get_num_threads()
     (task,) = tasks(["bandit"], ["serial"])

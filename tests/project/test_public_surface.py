@@ -421,7 +421,7 @@ SHIMS = {
     "pufferlib.toml": "to_toml",
     "pufferlib.vectorization.stats": "Stats",
 }
-# What trainers share was in cleanrl_demo.
+# What trainers share was in cleanrl_demo, and the suite of `puffer ocean` in cleanrl_demo.suite.
 TRAINING_SHIMS = {
     "checkpoints": "checkpoint_path",
     "cuda_graphs": "GraphedIteration",
@@ -447,6 +447,13 @@ TRAINING_SHIMS = {
     "terminal_view": "TerminalView",
     "tracking": "Tracker",
     "video": "Videos",
+}
+SUITE_SHIMS = {
+    "demo": "train",
+    "examining": "Examination",
+    "table": "Screen",
+    "tasks": "Cannot",
+    "watching": "watch",
 }
 USES = """
 import importlib, pickle, sys, warnings
@@ -475,11 +482,12 @@ def test_moved_modules_work_and_warn_where_they_are_imported() -> None:
 @pytest.mark.slow
 def test_moved_modules_of_the_trainers_work_and_warn() -> None:
     shims = {f"cleanrl_demo.{name}": member for name, member in TRAINING_SHIMS.items()}
+    shims |= {f"cleanrl_demo.suite.{name}": member for name, member in SUITE_SHIMS.items()}
     words = [word for pair in shims.items() for word in pair]
     done = subprocess.run([sys.executable, "-c", USES, *words], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    moved = {path.stem for path in (ROOT / "cleanrl_demo/moved").glob("[a-z]*.py")}
-    assert moved == TRAINING_SHIMS.keys()
+    moved = {path.stem for path in (ROOT / "cleanrl_demo/moved").rglob("[a-z]*.py")}
+    assert moved == TRAINING_SHIMS.keys() | SUITE_SHIMS.keys()
 
 
 def test_renamed_members_warn() -> None:

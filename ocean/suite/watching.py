@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cleanrl_demo.suite.tasks import Task
+from ocean.suite.tasks import Task
 from pufferlib.training.evaluation import evaluate
 from pufferlib.training.terminal_view import TerminalView
 

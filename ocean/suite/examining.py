@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cleanrl_demo.suite.tasks import NUM_EPISODES, Cannot, Task
+from ocean.suite.tasks import NUM_EPISODES, Cannot, Task
 from pufferlib import registry, vectorization
 from pufferlib.errors import PlanError, PufferError
 from pufferlib.layout import action_values
@@ -35,7 +35,7 @@ from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_an
 
 __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "score"]
 
-DEMO = "cleanrl_demo.suite.demo:train"
+DEMO = "ocean.suite.demo:train"
 TIMEOUT_S = 600.0
 GRACE_S = 5.0
 MAX_RANDOM_STEPS = 1000  # within which a random episode is expected to end
@@ -100,9 +100,7 @@ def learner(name: str) -> Learner:
     try:
         inspect.signature(train).bind(None)
     except (TypeError, ValueError) as error:
-        raise PlanError(
-            f"trainer={name!r} cannot be called as train(task) ({error}); see cleanrl_demo.suite"
-        ) from error
+        raise PlanError(f"trainer={name!r} cannot be called as train(task) ({error}); see ocean.suite") from error
     return train
 
 
@@ -166,7 +164,7 @@ def examined(
     the generator does, for whatever reason. If ``jobs`` is more than 1, the cores are shared out: torch's number of
     threads in a process is initially that process's share.
     """
-    import cleanrl_demo.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
+    import ocean.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 
     # By default each would have a thread per core; two such trainings on two cores would wait for each other.
     num_threads = None if jobs == 1 else max(1, available_cpus() // jobs)

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from cleanrl_demo.suite.examining import Examination, Verdict
-from cleanrl_demo.suite.tasks import Task, shortfall
+from ocean.suite.examining import Examination, Verdict
+from ocean.suite.tasks import Task, shortfall
 
 __all__ = ["Screen", "closing_line"]
 

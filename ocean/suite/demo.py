@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from cleanrl_demo.suite.tasks import Task, demo_trainer
+from ocean.suite.tasks import Task, demo_trainer
 from pufferlib.models import BatchPlayer
 from pufferlib.training.results import Result
 
