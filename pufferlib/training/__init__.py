@@ -21,6 +21,8 @@ On a device:
     device_video       films of kernel environments
     ddp                training by several processes
 
+Over Ray, ``fleet`` requests rollouts from actors on many machines.
+
 The trainers are in ``cleanrl_demo``. They need the extra ``train``: torch, tensorboard, rich, tyro, matplotlib, SciPy
 and Pillow.
 """

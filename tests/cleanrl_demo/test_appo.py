@@ -26,9 +26,9 @@ from programs import running
 
 from cleanrl_demo import appo_ray, ppo
 from cleanrl_demo.appo_ray import Config, Lines, PolicyActor, joined, train, vtrace
-from cleanrl_demo.fleet import Fleet, RolloutReport
 from pufferlib.errors import PlanError, PlatformError, WorkerError
 from pufferlib.models import Actor, Origin
+from pufferlib.training.fleet import Fleet, RolloutReport
 from pufferlib.training.plot import read
 from pufferlib.training.report import Report
 from pufferlib.training.session import environments

@@ -430,6 +430,7 @@ TRAINING_SHIMS = {
     "device_video": "DeviceVideo",
     "evaluation": "Subject",
     "film": "Film",
+    "fleet": "Fleet",
     "league_oracles": "ppo_oracle",
     "minibatches": "shares",
     "oracles": "LearnedOracle",
