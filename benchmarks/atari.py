@@ -20,9 +20,9 @@ import numpy as np
 from benchmarks.lines import table_text
 from benchmarks.pages import mark
 from benchmarks.revisions import version
-from cleanrl_demo.evaluation import Subject, play
-from cleanrl_demo.plot import SECONDS_TAG, Band, draw, read
-from cleanrl_demo.runs import read_config
+from pufferlib.training.evaluation import Subject, play
+from pufferlib.training.plot import SECONDS_TAG, Band, draw, read
+from pufferlib.training.runs import read_config
 from pufferlib.tuning.bench import machine
 
 FOLDER = Path(__file__).parent

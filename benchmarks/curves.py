@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cleanrl_demo.plot import plot
 from cleanrl_demo.ppo import Config, train
+from pufferlib.training.plot import plot
 
 FOLDER = Path(__file__).parent.parent / "docs" / "curves"
 ENVS = {"ocean/squared": 1000, "MiniGrid-Empty-8x8-v0": 100}  # environment: episodes of the evaluation

@@ -14,8 +14,9 @@ from unittest import mock
 
 from benchmarks.envs import breakout
 from benchmarks.svg import write_svg
-from cleanrl_demo import ppo, session
-from cleanrl_demo.report import Report
+from cleanrl_demo import ppo
+from pufferlib.training import session
+from pufferlib.training.report import Report
 
 OUT = Path(__file__).parent.parent / "docs" / "pictures" / "dashboard.svg"
 WIDTH = 100  # columns

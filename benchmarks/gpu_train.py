@@ -47,10 +47,10 @@ from benchmarks.lines import append, table_text
 from benchmarks.ratios import MedianRange
 from benchmarks.tag_learning import GAMES
 from cleanrl_demo import ppo, ppo_cuda
-from cleanrl_demo.cuda_graphs import GraphedIteration, on_own_stream
-from cleanrl_demo.plot import SECONDS_TAG, Curve, NoScalar, read
-from cleanrl_demo.results import RETURN_OF
-from cleanrl_demo.session import environments, origin_of, torch_set_up
+from pufferlib.training.cuda_graphs import GraphedIteration, on_own_stream
+from pufferlib.training.plot import SECONDS_TAG, Curve, NoScalar, read
+from pufferlib.training.results import RETURN_OF
+from pufferlib.training.session import environments, origin_of, torch_set_up
 
 __all__ = ["Measured", "memcpy_nbytes", "reached", "split", "table"]
 

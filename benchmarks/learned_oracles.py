@@ -2,11 +2,11 @@
 
     python -m benchmarks.learned_oracles [--only kuhn_poker|leduc_poker] [--minutes 20] [--page]
 
-A response is tabular DQN (cleanrl_demo/oracles.py) over a VecEnv of ``GameEnv``s, against opponents drawn for each
-episode from the meta-solver's mixture; it starts from the seat's last response. Payoffs are sampled. NashConv is exact
-(``ExactOracle.nash_conv``) and not part of the learning, but its computation counts in the times. The program is one
-process with one thread: its CPU time is the time on an idle core, and limits the run (--minutes); the wall time shows
-how busy the machine was. A game ends earlier if NashConv reaches the last of its ``levels``. Writes
+A response is tabular DQN (pufferlib/training/oracles.py) over a VecEnv of ``GameEnv``s, against opponents drawn for
+each episode from the meta-solver's mixture; it starts from the seat's last response. Payoffs are sampled. NashConv is
+exact (``ExactOracle.nash_conv``) and not part of the learning, but its computation counts in the times. The program is
+one process with one thread: its CPU time is the time on an idle core, and limits the run (--minutes); the wall time
+shows how busy the machine was. A game ends earlier if NashConv reaches the last of its ``levels``. Writes
 benchmarks/results/learned_oracles.json after each iteration, then the picture and the table of docs/population.md;
 --page writes only these.
 """
@@ -30,9 +30,9 @@ from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
 from cleanrl_demo import dqn
-from cleanrl_demo.oracles import LearnedOracle
 from pufferlib.population import Evaluator, ExactOracle, PayoffTable, PolicyPool, Solver, psro, solvers
 from pufferlib.population.games import GameEnv
+from pufferlib.training.oracles import LearnedOracle
 from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole
 

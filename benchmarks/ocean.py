@@ -30,11 +30,11 @@ from benchmarks.pages import mark, write_page
 from benchmarks.processes import children_cpu_s
 from benchmarks.revisions import version
 from benchmarks.svg import write_svg
-from cleanrl_demo.plot import Curve, band_of, read
-from cleanrl_demo.suite import demo
-from cleanrl_demo.suite.examining import Examination, Verdict, examined
-from cleanrl_demo.suite.table import Screen
-from cleanrl_demo.suite.tasks import NUM_EPISODES, Task, names, tasks
+from ocean.suite import demo
+from ocean.suite.examining import Examination, Verdict, examined
+from ocean.suite.table import Screen
+from ocean.suite.tasks import NUM_EPISODES, Task, names, tasks
+from pufferlib.training.plot import Curve, band_of, read
 from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole
 from pufferlib.version import __version__
@@ -81,7 +81,7 @@ def page(facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> str
         f"{', '.join(map(str, seeds))}.",
         f"Of these, {', '.join(str(seed) for seed in seeds if seed not in TUNED) or 'none'} played no part in choosing "
         'the settings (`[ppo."ocean/*"]` and the tables after it in',
-        "[cleanrl_demo/defaults.toml](../cleanrl_demo/defaults.toml), each exception with its reason).",
+        "[pufferlib/training/defaults.toml](../pufferlib/training/defaults.toml), each exception with its reason).",
         f"A score is the mean over {NUM_EPISODES:,} fresh episodes after training, with sampled actions; a cell has",
         "the lowest and the highest of the seeds. Seconds are training time, including the making of the environments:",
         "the median and the longest. *Original* is the score that PufferLib's blog reports for its own suite, the",

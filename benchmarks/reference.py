@@ -33,7 +33,7 @@ from benchmarks.revisions import version
 from benchmarks.train import FOLDER, Contestant, run
 from benchmarks.trainers.settings import REFERENCE
 from benchmarks.venvs import python_of
-from cleanrl_demo.plot import Curve, band_of, draw, interval_radius
+from pufferlib.training.plot import Curve, band_of, draw, interval_radius
 from pufferlib.tuning.bench import machine
 
 TIMEOUT_S = 3600

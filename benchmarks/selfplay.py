@@ -24,10 +24,10 @@ from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
 from cleanrl_demo import ppo_selfplay
-from cleanrl_demo.session import environments, run
-from cleanrl_demo.settings import family_settings
 from pufferlib.models import Actor
 from pufferlib.population import Evaluator, PayoffTable
+from pufferlib.training.session import environments, run
+from pufferlib.training.settings import family_settings
 from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole
 

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from cleanrl_demo import ppo_cuda
-from cleanrl_demo.checkpoints import checkpoint_path
-from cleanrl_demo.ddp import joined, require_as_many
 from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, as_begun, descend, weighed
-from cleanrl_demo.results import Result
-from cleanrl_demo.session import main, resumed, run
+from pufferlib.training.checkpoints import checkpoint_path
+from pufferlib.training.ddp import joined, require_as_many
+from pufferlib.training.results import Result
+from pufferlib.training.session import main, resumed, run
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ weights, a new *version* of the policy, in the store once, and each actor fetche
 A rollout is therefore some versions old when it is trained on: that is its *lag*. V-trace gives less weight to actions
 that the current policy is less likely to choose, and rollouts older than ``max_lag`` are dropped. Episode ends, masks
 and memories are handled as in ``ppo.py`` and ``ppo_lstm.py``; the ``Rollout`` of ``ppo_lstm.py`` links the rows of each
-agent. ``fleet.py`` manages the actors.
+agent. ``pufferlib.training.fleet`` manages the actors.
 
 Source: Espeholt et al., arXiv:1802.01561 (IMPALA, V-trace); Schulman et al., arXiv:1707.06347 (the clipped loss); Luo
 et al., arXiv:1912.00167 (both combined); Hilton et al., arXiv:2110.00641 (the loss is clipped around the policy before
@@ -33,15 +33,15 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.fleet import Fleet, RolloutReport, connect, node_name
-from cleanrl_demo.minibatches import as_one, shares
 from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout
-from cleanrl_demo.recent_statistics import numbers_in
-from cleanrl_demo.results import Result
-from cleanrl_demo.reward_processing import RewardProcessing
-from cleanrl_demo.session import RunConfig, Session, environments, main, resumed, run
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, Distribution, Memory, Origin, State, observe
+from pufferlib.training.fleet import Fleet, RolloutReport, connect, node_name
+from pufferlib.training.minibatches import as_one, shares
+from pufferlib.training.recent_statistics import numbers_in
+from pufferlib.training.results import Result
+from pufferlib.training.reward_processing import RewardProcessing
+from pufferlib.training.session import RunConfig, Session, environments, main, resumed, run
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.ray.connection import ray_module
 

@@ -28,14 +28,14 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 import pufferlib
-from cleanrl_demo.results import Result
-from cleanrl_demo.reward_processing import RewardProcessing
-from cleanrl_demo.session import RunConfig, Session, main, resumed, run
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models import Actor, FrameStack, Origin, make_policy
 from pufferlib.models.networks import vision
 from pufferlib.models.reading import Features, Frames, Images, has_images, images_of
+from pufferlib.training.results import Result
+from pufferlib.training.reward_processing import RewardProcessing
+from pufferlib.training.session import RunConfig, Session, main, resumed, run
 from pufferlib.util.memory import memory_at_hand, memory_text
 
 STEPS_PER_REPORT = 1000

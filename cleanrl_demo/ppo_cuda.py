@@ -32,18 +32,18 @@ import torch
 from torch import Tensor, nn
 
 import pufferlib
-from cleanrl_demo.checkpoints import checkpoint_path
-from cleanrl_demo.cuda_graphs import GraphedIteration, Reading, on_own_stream
-from cleanrl_demo.ddp import alike, gathered, joined, of_this_rank, require_as_many, total
-from cleanrl_demo.device_video import DeviceVideo
-from cleanrl_demo.planner import as_many_as_fit, free_nbytes
 from cleanrl_demo.ppo import PRECISIONS, SCHEDULES
-from cleanrl_demo.results import RETURN_OF, Result
-from cleanrl_demo.runs import num_processes
-from cleanrl_demo.session import RunConfig, Session, environments, main, origin_of, resumed, run, torch_set_up
-from cleanrl_demo.teams import OF_A_TEAM, teams_of
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, Origin
+from pufferlib.training.checkpoints import checkpoint_path
+from pufferlib.training.cuda_graphs import GraphedIteration, Reading, on_own_stream
+from pufferlib.training.ddp import alike, gathered, joined, of_this_rank, require_as_many, total
+from pufferlib.training.device_video import DeviceVideo
+from pufferlib.training.planner import as_many_as_fit, free_nbytes
+from pufferlib.training.results import RETURN_OF, Result
+from pufferlib.training.runs import num_processes
+from pufferlib.training.session import RunConfig, Session, environments, main, origin_of, resumed, run, torch_set_up
+from pufferlib.training.teams import OF_A_TEAM, teams_of
 from pufferlib.util.memory import memory_text
 from pufferlib.vectorization.device.episodes import EpisodeStats, EpisodeSums
 

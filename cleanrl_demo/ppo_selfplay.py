@@ -14,7 +14,7 @@ they arrive in. ``advantages`` cuts an agent's sequence of rows where its episod
 value; after a truncation it adds the value of the final observation, which is in the row whose flag is set. The trainer
 learns only from valid transitions, whose next row has its mask set, not from reset rows or absent agents' padding.
 
-``session.py`` provides the rest: environments, folder, checkpoints, evaluation.
+``pufferlib.training.session`` provides the rest: environments, folder, checkpoints, evaluation.
 
 Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE); for the details Huang et al., "The 37
 Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
@@ -34,10 +34,6 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.minibatches import as_one, shares
-from cleanrl_demo.results import Result
-from cleanrl_demo.reward_processing import RewardProcessing
-from cleanrl_demo.session import RunConfig, Session, main, resumed, run
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, FrameStack, Origin, observe
 from pufferlib.population import (
@@ -52,6 +48,10 @@ from pufferlib.population import (
     seats_of,
 )
 from pufferlib.population.matchmaker import even, hard
+from pufferlib.training.minibatches import as_one, shares
+from pufferlib.training.results import Result
+from pufferlib.training.reward_processing import RewardProcessing
+from pufferlib.training.session import RunConfig, Session, main, resumed, run
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
-from cleanrl_demo.suite.tasks import Cannot, Task
+from ocean.suite.tasks import Cannot, Task
 from pufferlib import registry
 from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv, SyncVectorEnv
 

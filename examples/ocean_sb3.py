@@ -15,7 +15,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import pufferlib
-from cleanrl_demo.suite.tasks import Cannot, Task
+from ocean.suite.tasks import Cannot, Task
 from pufferlib import registry
 
 

@@ -91,7 +91,7 @@ if __name__ == "__main__":
     import tyro
 
     from cleanrl_demo import ppo
-    from cleanrl_demo.results import summary
+    from pufferlib.training.results import summary
 
     sys.path.insert(0, str(Path(__file__).parent))  # workers import the environment by name
     defaults = {"env": "own_policy:Market", "policy": "own_policy:OfferPolicy", "gamma": 0.0, "learning_rate": 5e-3}

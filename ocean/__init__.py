@@ -25,7 +25,7 @@ import gymnasium
 def _register() -> None:
     for module in pkgutil.iter_modules(__path__):
         name = f"ocean/{module.name}"
-        if not module.name.startswith("_") and name not in gymnasium.registry:
+        if not module.ispkg and not module.name.startswith("_") and name not in gymnasium.registry:
             gymnasium.register(name, entry_point=f"pufferlib.emulation.registered:{module.name}")
 
 

@@ -9,8 +9,8 @@ from trainers.settings import Settings
 
 import pufferlib
 from cleanrl_demo import ppo
-from cleanrl_demo.plot import TAG, read
 from pufferlib import _native
+from pufferlib.training.plot import TAG, read
 
 
 def config_of(settings: Settings, options: dict[str, Any]) -> ppo.Config:

@@ -28,7 +28,7 @@ class Missed(Exception):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ocean", "Ocean, a test of learners")
-    group.addoption("--ocean", metavar="MODULE:FUNCTION", help="your learner: train(task) -> play (cleanrl_demo.suite)")
+    group.addoption("--ocean", metavar="MODULE:FUNCTION", help="your learner: train(task) -> play (ocean.suite)")
     help_text = "an environment, with or without ocean/; default: all. Can be repeated"
     group.addoption("--ocean-env", metavar="ENV", action="append", default=[], help=help_text)
     group.addoption("--ocean-backend", choices=BACKENDS, default=BACKENDS[0], help=f"default: {BACKENDS[0]}")
@@ -78,8 +78,8 @@ def _collected(session: pytest.Session, name: str) -> list[pytest.Item]:
     or if an environment is unknown or cannot be learnt.
     """
     try:
-        from cleanrl_demo.suite.examining import learner
-        from cleanrl_demo.suite.tasks import faults, tasks
+        from ocean.suite.examining import learner
+        from ocean.suite.tasks import faults, tasks
         from pufferlib.errors import PufferError
     except ImportError as error:
         raise pytest.UsageError(f'--ocean needs pip install "pufferlib[train]": {error}') from error
@@ -127,8 +127,8 @@ class Examined(pytest.Item):
         self.task, self.train = task, train
 
     def runtest(self) -> None:
-        from cleanrl_demo.suite.examining import examine
-        from cleanrl_demo.suite.tasks import Cannot
+        from ocean.suite.examining import examine
+        from ocean.suite.tasks import Cannot
 
         try:
             verdict, _ = examine(self.task, self.train)
@@ -139,7 +139,7 @@ class Examined(pytest.Item):
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the reason for a failure: the score, a pufferlib error's message, or the traceback in the learner."""
-        from cleanrl_demo.suite.tasks import shortfall
+        from ocean.suite.tasks import shortfall
         from pufferlib.errors import PufferError
 
         if isinstance(excinfo.value, Missed):

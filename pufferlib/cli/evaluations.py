@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from pufferlib.cli.options import Eval, keywords
 from pufferlib.cli.screen import file_name
+from pufferlib.training.evaluation import SEED, Evaluation, Subject, play
 
 __all__ = ["evaluated", "lines"]
 
@@ -19,13 +19,12 @@ NUM_EPISODES, NUM_WATCHED = 100, 3
 SNAPSHOT_STEPS = (0, 50, 150, 300)
 
 
-def evaluated(evaluation: Any, options: Eval, console: Console, after: Callable[[int, int], None] | None) -> Any:
+def evaluated(options: Eval, console: Console, after: Callable[[int, int], None] | None) -> Evaluation:
     """Run the evaluation that the options describe, and return its result.
 
-    evaluation: the module ``cleanrl_demo.evaluation``, which the caller passes because it is in a higher layer. after:
-    called with the numbers of finished episodes and steps.
+    after: called with the numbers of finished episodes and steps.
     """
-    subject = evaluation.Subject.of(
+    subject = Subject.of(
         options.target,
         options.policy,
         keywords(options.policy_kwargs, "--policy-kwargs"),
@@ -35,11 +34,11 @@ def evaluated(evaluation: Any, options: Eval, console: Console, after: Callable[
         trust=options.trust,
     )
     usual = NUM_WATCHED if options.watch else NUM_EPISODES
-    return evaluation.play(
+    return play(
         subject,
         num_episodes=usual if options.episodes is None else options.episodes,
         greedy=options.greedy,
-        seed=evaluation.SEED if options.seed is None else options.seed,
+        seed=SEED if options.seed is None else options.seed,
         max_steps=options.max_steps,
         backend=options.backend,
         num_envs=options.num_envs,
@@ -56,7 +55,7 @@ def evaluated(evaluation: Any, options: Eval, console: Console, after: Callable[
     )
 
 
-def lines(evaluation: Any) -> Iterator[RenderableType]:
+def lines(evaluation: Evaluation) -> Iterator[RenderableType]:
     """Yield an Evaluation's output: a heading, a table of statistics, and notes."""
     num = len(evaluation.episodes)
     how = "" if evaluation.policy == "random" else ", most likely actions" if evaluation.greedy else ", sampled actions"

@@ -1,4 +1,4 @@
-"""`puffer ocean`: its arguments and output. cleanrl_demo does the work."""
+"""`puffer ocean`: its arguments and output. ocean.suite does the work."""
 
 from __future__ import annotations
 
@@ -100,4 +100,4 @@ def _watched(tasks: list[Any], train: Any, console: Any) -> int:
 
 def _suite(name: str) -> Any:
     """Import a module of the suite by name, because it is in a higher layer."""
-    return importlib.import_module(f"cleanrl_demo.suite.{name}")
+    return importlib.import_module(f"ocean.suite.{name}")

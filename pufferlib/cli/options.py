@@ -284,8 +284,8 @@ class Ocean:
     seeds: int = 1
     """number of seeds"""
     trainer: str | None = None
-    """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer, which is
-    cleanrl_demo.suite.demo:train"""
+    """your learner, as module:function (see ocean/suite/__init__.py); default: the demo trainer, which is
+    ocean.suite.demo:train"""
     jobs: int | None = None
     """trainings at a time; default: 2, or 1 on a single core. Trainings that share the cores take longer: use --jobs 1
     to compare seconds, or for a learner that needs the whole machine"""

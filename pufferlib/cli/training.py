@@ -1,4 +1,4 @@
-"""`puffer train`, `puffer eval` and `puffer plot`: their arguments and output. cleanrl_demo does the work."""
+"""`puffer train`, `puffer eval` and `puffer plot`: their arguments and output. pufferlib.training does the work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def train(arguments: list[str]) -> int:
     require("torch", "tensorboard", "tyro", "rich")
     if any(argument.partition("=")[0] == "--resume" for argument in arguments):
         return _resumed(arguments)
-    trainer, settings = _demo(_algorithm(arguments)), _demo("settings")
+    from pufferlib.training import results, settings
+
+    trainer = _trainer(_algorithm(arguments))
     base = trainer.Config
     kind = dataclasses.make_dataclass(
         "Train",
@@ -52,7 +54,7 @@ def train(arguments: list[str]) -> int:
     config, note = settings.settle(base, parsed, arguments)
     if note:
         print(note)
-    print(_demo("results").summary(config, trainer.train(config)))
+    print(results.summary(config, trainer.train(config)))
     return 0
 
 
@@ -67,7 +69,9 @@ def _algorithm(arguments: Sequence[str]) -> str:
         values.setdefault(name, value if equals else next_argument)
     algorithm = values.get("--algorithm")
     if algorithm is None and "--config" in values:
-        algorithm = _demo("settings").algorithm_in(values["--config"])
+        from pufferlib.training.settings import algorithm_in
+
+        algorithm = algorithm_in(values["--config"])
     return algorithm if algorithm in ALGORITHMS else ALGORITHMS[0]
 
 
@@ -75,20 +79,22 @@ def _resumed(arguments: list[str]) -> int:
     """Resume a run; return the exit status."""
     text = "the run's environment, as module:function, if it has no name"
     options: Resume = parse(Resume, "train", arguments, "ENV", text)
+    from pufferlib.training import results, session  # after parsing, because torch takes seconds
+
     folder = Path(options.resume)  # or a file in the folder
-    trainer = _demo(_demo("session").algorithm_of(folder))
+    trainer = _trainer(session.algorithm_of(folder))
     config, result = trainer.resume(folder, options.env or None, options.total_steps, trust=options.trust)
-    print(_demo("results").summary(config, result))
+    print(results.summary(config, result))
     return 0
 
 
 def evaluate(arguments: list[str]) -> int:
     """Run ``puffer eval RUN``: evaluate a run's policy."""
     require("torch", "tyro", "rich")
-    from pufferlib.cli.evaluations import evaluated, lines
-
     text = "a run's folder, its policy.pt, or, with --policy, an environment as for the other commands"
     options: Eval = parse(Eval, "eval", arguments, "RUN", text, "target")
+    from pufferlib.cli.evaluations import evaluated, lines  # after parsing, because torch takes seconds
+
     console = new_console()
     next_s = time.monotonic() + SHOWN_S
 
@@ -99,7 +105,7 @@ def evaluate(arguments: list[str]) -> int:
             next_s = time.monotonic() + SHOWN_S
 
     with nullcontext() if options.json or options.watch else cleared(console):
-        evaluation = evaluated(_demo("evaluation"), options, console, None if options.json else after)
+        evaluation = evaluated(options, console, None if options.json else after)
     if options.json:
         print(json.dumps(evaluation.as_dict(), indent=2))
         return 0
@@ -113,14 +119,15 @@ def plot(arguments: list[str]) -> int:
     require("tensorboard")
     text = "folders of runs, or globs of them"
     options: Plot = parse(Plot, "plot", arguments, "RUN", text, "runs", tuple[str, ...])
-    plotter = _demo("plot")
-    left_out = plotter.plot(plotter.folders_of(options.runs), Path(options.out), options.tag, options.x)
+    from pufferlib.training import plot as plotting
+
+    left_out = plotting.plot(plotting.folders_of(options.runs), Path(options.out), options.tag, options.x)
     if left_out:
         print(f"left out, without {options.tag}: {', '.join(map(str, left_out))}")
     print(f"drawn in {options.out}")
     return 0
 
 
-def _demo(name: str) -> Any:
-    """Import a module of cleanrl_demo by name, because it is in a higher layer."""
-    return importlib.import_module(f"cleanrl_demo.{name}")
+def _trainer(algorithm: str) -> Any:
+    """Import a trainer by name, because it is in a higher layer."""
+    return importlib.import_module(f"cleanrl_demo.{algorithm}")

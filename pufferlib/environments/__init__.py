@@ -2,8 +2,8 @@
 
 A Python file defines ``FAMILY``, the names and requirements of its environments, and ``env_creator(name, **kwargs)``,
 which makes one and imports other packages only then. The registry lists the files. The TOML files hold the settings
-that a trainer starts with, as ``cleanrl_demo/defaults.toml`` does. ``make test-envs`` installs each family into its own
-virtual environment and plays it: see docs/environments.md.
+that a trainer starts with, as ``pufferlib/training/defaults.toml`` does. ``make test-envs`` installs each family into
+its own virtual environment and plays it: see docs/environments.md.
 """
 
 from __future__ import annotations

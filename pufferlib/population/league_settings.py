@@ -26,8 +26,8 @@ HINT = "docs/population.md says what a league's file holds; examples/league.toml
 # Functions that return oracles, called like ``exact_oracle`` in league.py.
 ORACLES = {
     "exact": "pufferlib.population.league:exact_oracle",
-    "ppo": "cleanrl_demo.league_oracles:ppo_oracle",
-    "dqn": "cleanrl_demo.league_oracles:dqn_oracle",
+    "ppo": "pufferlib.training.league_oracles:ppo_oracle",
+    "dqn": "pufferlib.training.league_oracles:dqn_oracle",
 }
 
 

@@ -7,6 +7,7 @@ sockets      connect two processes that share a key
 cgroups      find the control groups that may limit this process
 suggestions  suggest the nearest valid name for a misspelt one
 parameters   declare parameters once, in a TypedDict, for several functions
+flags        write integers in command-line arguments in full
 renamed      keep old names working, with a warning
 philox       counter-based random numbers, the same on host and device
 annotations  types used in annotations across the package

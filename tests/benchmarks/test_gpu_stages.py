@@ -231,7 +231,7 @@ def test_the_summary_finds_what_came_as_a_wheel(tmp_path: Path, monkeypatch: pyt
 def test_a_foreign_package_called_tests_hides_none_of_ours(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "__init__.py").write_text("")
-    files = ("tests/cuda_ext/test_gpu.py", "tests/cleanrl_demo/test_planner.py")
+    files = ("tests/cuda_ext/test_gpu.py", "tests/training/test_planner.py")
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "--collect-only", "-q",
                "-p", "benchmarks.gpu_stages", *files]  # fmt: skip
     environment = {**os.environ, **gpu_stages.ENV, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
@@ -314,8 +314,8 @@ def test_all_stages_pass_on_the_host_with_what_a_gpu_machine_has(tmp_path: Path)
     assert {*tests.values()} == {"passed", "skipped"}  # what is about CUDA itself is skipped
     passed = {name.partition("::")[0] for name, outcome in tests.items() if outcome == "passed"}
     assert {*gpu_stages.TESTS} - passed == {
-        "tests/cleanrl_demo/test_cuda_graphs.py",
-        "tests/cleanrl_demo/test_planner.py",
+        "tests/training/test_cuda_graphs.py",
+        "tests/training/test_planner.py",
         "tests/vectorization/test_tensors.py",
     }
     assert {line["way"] for line in lines if line["of"] == "play"} >= {"launch", "rollout"}

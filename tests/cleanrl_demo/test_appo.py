@@ -26,13 +26,13 @@ from programs import running
 
 from cleanrl_demo import appo_ray, ppo
 from cleanrl_demo.appo_ray import Config, Lines, PolicyActor, joined, train, vtrace
-from cleanrl_demo.fleet import Fleet, RolloutReport
-from cleanrl_demo.plot import read
-from cleanrl_demo.report import Report
-from cleanrl_demo.session import environments
-from cleanrl_demo.settings import family_settings
 from pufferlib.errors import PlanError, PlatformError, WorkerError
 from pufferlib.models import Actor, Origin
+from pufferlib.training.fleet import Fleet, RolloutReport
+from pufferlib.training.plot import read
+from pufferlib.training.report import Report
+from pufferlib.training.session import environments
+from pufferlib.training.settings import family_settings
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.beside]
 

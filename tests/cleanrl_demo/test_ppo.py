@@ -13,13 +13,13 @@ import torch
 from gymnasium import spaces
 
 import pufferlib
-from cleanrl_demo.evaluation import evaluate
-from cleanrl_demo.minibatches import as_one
 from cleanrl_demo.ppo import Config, Rollout, train
 from cleanrl_demo.ppo_cuda import ALIGNMENT, aligned
-from cleanrl_demo.results import Episode, Episodes
 from pufferlib.layout import observation_layout
 from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
+from pufferlib.training.evaluation import evaluate
+from pufferlib.training.minibatches import as_one
+from pufferlib.training.results import Episode, Episodes
 
 pytestmark = pytest.mark.beside
 

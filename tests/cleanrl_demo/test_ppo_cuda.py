@@ -17,15 +17,15 @@ from torch import Tensor
 import pufferlib
 from benchmarks.tag_learning import NUM_ERRORS, compared, trained
 from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
-from cleanrl_demo.checkpoints import FILE, KIND
-from cleanrl_demo.plot import read
 from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, train, update
-from cleanrl_demo.report import Report
-from cleanrl_demo.teams import teams_of
 from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.models import Origin, load_policy, read_policy
 from pufferlib.models.files import read_checkpoint
 from pufferlib.registry import creator
+from pufferlib.training.checkpoints import FILE, KIND
+from pufferlib.training.plot import read
+from pufferlib.training.report import Report
+from pufferlib.training.teams import teams_of
 
 pytestmark = pytest.mark.beside
 
@@ -281,7 +281,7 @@ def test_a_run_that_is_killed_goes_on_from_newest(
     trainer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the steps that its weights have learnt from; and the run itself takes no notice."""
-    monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
+    monkeypatch.setattr("pufferlib.training.session.SAVING_SHARE", np.inf)
     settings = config(trainer.Config, separate=True, total_steps=1000)
     complete = trainer.train(settings)
     noting = trainer.train(replace(settings, checkpoint_minutes=0, runs=str(tmp_path / "noting")))

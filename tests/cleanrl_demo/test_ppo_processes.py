@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from cleanrl_demo import a2c_cuda, ppo_cuda
-from cleanrl_demo.runs import read_config, read_run
 from pufferlib.errors import PlanError
+from pufferlib.training.runs import read_config, read_run
 from tests.cleanrl_demo.test_ppo_cuda import config, played
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(300)]
@@ -132,7 +132,8 @@ import os, sys, torch, torch.distributed
 from dataclasses import replace
 from pathlib import Path
 from tests.cleanrl_demo.test_ppo_cuda import config
-from cleanrl_demo import ppo_cuda, session
+from cleanrl_demo import ppo_cuda
+from pufferlib.training import session
 
 session.TURNS_TOGETHER = 1  # newest.pt is written all the while, and changes nothing
 folder = Path("{folder}")

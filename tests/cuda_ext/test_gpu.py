@@ -19,9 +19,9 @@ from matrix import covering
 from torch import Tensor, nn
 
 from cleanrl_demo import a2c_cuda, ppo_cuda
-from cleanrl_demo.cuda_graphs import on_own_stream
 from cleanrl_demo.ppo_cuda import Learner, Rollout, iteration
-from cleanrl_demo.session import environments, origin_of, torch_set_up
+from pufferlib.training.cuda_graphs import on_own_stream
+from pufferlib.training.session import environments, origin_of, torch_set_up
 from tests.cleanrl_demo.test_ppo_cuda import config
 
 pytestmark = pytest.mark.beside

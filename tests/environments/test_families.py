@@ -20,10 +20,10 @@ from gymnasium import spaces
 from oracles import Tape
 
 from cleanrl_demo.ppo import Config
-from cleanrl_demo.settings import family_settings
 from pufferlib import environments, registry
 from pufferlib.environments._pictures import small_gray
 from pufferlib.errors import RegistryError
+from pufferlib.training.settings import family_settings
 
 pytestmark = pytest.mark.beside
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cleanrl_demo.suite.tasks import Cannot, Task
+from ocean.suite.tasks import Cannot, Task
 
 
 def train(task: Task) -> Any:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import tyro
 
-from cleanrl_demo.suite.tasks import faults
+from ocean.suite.tasks import faults
 from pufferlib.cli.ocean import num_jobs, require_numbers
-from pufferlib.cli.parsing import whole_numbers
 from pufferlib.cli.screen import new_console
 from pufferlib.errors import PufferError
+from pufferlib.util.flags import whole_numbers
 
 from .run import run
 from .trainings import COMMAND, Results, examinations

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cleanrl_demo import evaluation, ppo
+from cleanrl_demo import ppo
 from pufferlib.models.distributions import Decisions, Distribution
+from pufferlib.training import evaluation
 
 from .edits import Edit, both
 from .mutant import LEARN, RECEIVE, UPDATE, Mutant

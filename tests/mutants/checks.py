@@ -23,7 +23,7 @@ import torch
 
 import pufferlib
 from cleanrl_demo import ppo, ppo_lstm
-from cleanrl_demo.suite.tasks import demo_trainer
+from ocean.suite.tasks import demo_trainer
 from pufferlib.models import Actor, Distribution
 
 from .catalogue import MUTANTS, infected

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cleanrl_demo.suite import demo
-from cleanrl_demo.suite.tasks import Task
+from ocean.suite import demo
+from ocean.suite.tasks import Task
 
 from .catalogue import MUTANTS, infect
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from cleanrl_demo.suite.examining import Examination, Verdict
+from ocean.suite.examining import Examination, Verdict
 
 from .catalogue import MUTANTS
 from .trainings import CORRECT, Results, mutant_of, short

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleanrl_demo.suite.tasks import NUM_EPISODES
+from ocean.suite.tasks import NUM_EPISODES
 
 from .catalogue import MUTANTS
 from .checks import CHECKS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleanrl_demo.reward_processing import RewardProcessing
+from pufferlib.training.reward_processing import RewardProcessing
 
 from .edits import Edit, both
 from .mutant import ADVANTAGES, RECEIVE, ROLLOUT, UPDATE, Mutant

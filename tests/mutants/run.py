@@ -10,7 +10,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.live import Live
 
-from cleanrl_demo.suite.examining import Examination, Verdict, examined
+from ocean.suite.examining import Examination, Verdict, examined
 from pufferlib.util.files import written_whole
 
 from .checks import checked_elsewhere

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lines import table_text
-from cleanrl_demo.suite.examining import Examination, Verdict
-from cleanrl_demo.suite.tasks import Task, tasks
+from ocean.suite.examining import Examination, Verdict
+from ocean.suite.tasks import Task, tasks
 from pufferlib.errors import PlanError
 from pufferlib.util.files import alone_in, written_whole
 

@@ -15,9 +15,9 @@ import torch
 
 from benchmarks.pages import without_revisions
 from cleanrl_demo import ppo
-from cleanrl_demo.suite import demo
-from cleanrl_demo.suite.examining import Verdict, examine
-from cleanrl_demo.suite.tasks import demo_trainer, names, tasks
+from ocean.suite import demo
+from ocean.suite.examining import Verdict, examine
+from ocean.suite.tasks import demo_trainer, names, tasks
 from pufferlib.errors import PlanError
 from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
 from tests.mutants import run, trainings
@@ -95,7 +95,7 @@ def trained(env, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(WorkerVecEnv, "async_reset", shuffled)
         # Evaluation is not what is looked at, and resets as well.
-        patch.setattr("cleanrl_demo.session.evaluate", lambda *args: [])
+        patch.setattr("pufferlib.training.session.evaluate", lambda *args: [])
         weights = trainer.train(config).actor.policy.parameters()
     return torch.cat([part.detach().reshape(-1) for part in weights])
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import pufferlib
-from cleanrl_demo.random_policy import random_actor
-from cleanrl_demo.suite import tasks
+from ocean.suite import tasks
 from pufferlib import registry
 from pufferlib.testing import CHECKS, check_env
+from pufferlib.training.random_policy import random_actor
 
 pytestmark = pytest.mark.beside
 

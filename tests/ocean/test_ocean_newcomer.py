@@ -15,7 +15,7 @@ from gymnasium import spaces
 from pages import play, programs
 
 import pufferlib
-from cleanrl_demo.suite import tasks
+from ocean.suite import tasks
 from pufferlib import registry
 
 ROOT = Path(__file__).parents[2]

@@ -24,9 +24,9 @@ from programs import running
 from rich.console import Console
 
 from cleanrl_demo import ppo, ppo_lstm
-from cleanrl_demo.suite import examining, tasks
-from cleanrl_demo.suite.examining import Examination, Verdict, examine, learner, score
-from cleanrl_demo.suite.table import Screen, closing_line
+from ocean.suite import examining, tasks
+from ocean.suite.examining import Examination, Verdict, examine, learner, score
+from ocean.suite.table import Screen, closing_line
 from pufferlib import registry
 from pufferlib.cli import main
 from pufferlib.errors import ActionError, PlanError
@@ -139,7 +139,7 @@ def test_a_score_is_of_episodes_that_no_training_has_seen() -> None:
         (["--trainer", "toys:no_task"], "trainer='toys:no_task' cannot be called as train(task) (too many positional"),
         (["--trainer", "toys:trian"], '"toys:trian": toys has no trian; did you mean train?'),
         (["--trainer", "reinforce"], "trainer='reinforce' is not module:function, such as reinforce:train for the"),
-        (["--trainer", "reinforce"], "in the box is cleanrl_demo.suite.demo:train: PPO, with an LSTM where a memory"),
+        (["--trainer", "reinforce"], "in the box is ocean.suite.demo:train: PPO, with an LSTM where a memory"),
         (["--trainer", "toys:"], "trainer='toys:' is not module:function, such as toys:train for the function"),
         (["--trainer", "toys.py"], '"toys.py" names a file; name its module: toys:function'),
         (["--trainer", "toys:not_callable"], '"toys:not_callable" is no callable but a int'),

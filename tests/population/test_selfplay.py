@@ -19,7 +19,6 @@ from pettingzoo.classic import tictactoe_v3
 
 import pufferlib
 from cleanrl_demo import dqn, ppo, ppo_selfplay
-from cleanrl_demo.oracles import LearnedOracle
 from pufferlib.errors import PlanError
 from pufferlib.models import MLP, Actor, Origin
 from pufferlib.population import (
@@ -35,6 +34,7 @@ from pufferlib.population import (
     product,
 )
 from pufferlib.population.games import GameEnv
+from pufferlib.training.oracles import LearnedOracle
 
 pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("one_thread")]
 

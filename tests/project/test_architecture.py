@@ -42,11 +42,13 @@ LAYERS = [
     {"pufferlib.models"},
     {"pufferlib.population"},
     {"pufferlib.adapters", "pufferlib.testing", "pufferlib.recording"},
+    {"pufferlib.training"},
     {"pufferlib.cli"},
 ]
 # The other packages may import from themselves and from these.
 OTHERS = {
     "ocean": {"pufferlib.environment", "pufferlib.util.philox"},
+    "ocean.suite": set().union(*LAYERS) | {"ocean", "cleanrl_demo"},
     "cuda_ext": {"pufferlib.errors", "pufferlib.environment", "pufferlib.util.files", "pufferlib.util.philox"},
     "cleanrl_demo": set().union(*LAYERS) | {"ocean", "cuda_ext"},
 }
@@ -59,7 +61,7 @@ OPTIONAL = {
         "pufferlib.population.games.game_env",
     },
     "pyspiel": {"pufferlib.population.games.trees"},
-    "scipy": {"pufferlib.population.solvers"},
+    "scipy": {"pufferlib.population.solvers", "pufferlib.training.plot"},
     "openskill": {"pufferlib.population.ratings"},
     "torch": {
         "pufferlib.vectorization.device.vecenv",
@@ -69,11 +71,12 @@ OPTIONAL = {
         "pufferlib.population",
         "pufferlib.adapters.torchrl",
         "pufferlib.adapters.skrl",
+        "pufferlib.training",
     },
     "ray": {"pufferlib.vectorization.ray.connection", "pufferlib.adapters.rllib"},
-    "tensorboard": set(),
-    "wandb": set(),
-    "matplotlib": {"pufferlib.telemetry.plot", "pufferlib.population.pictures"},
+    "tensorboard": {"pufferlib.training.plot"},
+    "wandb": {"pufferlib.training.tracking"},
+    "matplotlib": {"pufferlib.telemetry.plot", "pufferlib.population.pictures", "pufferlib.training.plot"},
     "dm_env": {"pufferlib.adapters.dm_env"},
     "envpool": {"pufferlib.adapters.envpool"},
     "gymnax": {"pufferlib.adapters.gymnax"},
@@ -83,8 +86,14 @@ OPTIONAL = {
     "tensordict": {"pufferlib.adapters.torchrl"},
     "tianshou": {"pufferlib.adapters.tianshou"},
     "torchrl": {"pufferlib.adapters.torchrl"},
-    "tyro": {"pufferlib.cli"},
-    "rich": {"pufferlib.cli"},
+    "tyro": {"pufferlib.cli", "pufferlib.training.settings"},
+    "rich": {
+        "pufferlib.cli",
+        "pufferlib.training.dashboard",
+        "pufferlib.training.evaluation",
+        "pufferlib.training.report",
+        "pufferlib.training.terminal_view",
+    },
 }
 
 
@@ -129,9 +138,10 @@ def within(name: str, package: str) -> bool:
 
 def visible(name: str) -> set[str]:
     """The packages of ours that a module may import."""
-    top = name.partition(".")[0]
-    if top in OTHERS:
-        return OTHERS[top] | {top}
+    others = [package for package in OTHERS if within(name, package)]
+    if others:
+        package = max(others, key=len)  # ocean.suite rather than ocean
+        return OTHERS[package] | {package}
     depths = [depth for depth, members in enumerate(LAYERS) if any(within(name, member) for member in members)]
     assert depths, f"{name} has no layer: give it one in docs/design.md and in LAYERS"
     return set().union(*LAYERS[: depths[0] + 1])
@@ -142,6 +152,12 @@ def test_imports_point_down(name: str) -> None:
     ours = [target for target in all_imports()[name] if target.partition(".")[0] in PACKAGES]
     wrong = [target for target in ours if not any(within(target, package) for package in visible(name))]
     assert not wrong, f"{name} must not see {wrong}"
+
+
+def test_environments_of_ocean_do_not_see_the_suite() -> None:
+    for name in MODULES:
+        if within(name, "ocean") and not within(name, "ocean.suite"):
+            assert not [target for target in all_imports()[name] if within(target, "ocean.suite")], name
 
 
 def test_every_room_has_a_layer() -> None:

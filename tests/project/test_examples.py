@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 TESTED_IN = {
     "own_policy.py": "models/test_models",
     "ocean_cleanrl.py": "ocean/test_suite",
-    "sweep.py": "cleanrl_demo/test_settings",
+    "sweep.py": "training/test_settings",
     "thread_backend.py": "vectorization/test_thread_backend",
     "tour.ipynb": "project/test_pages",
     "vector_envs.py": "emulation/test_vectorized_envs",
@@ -55,7 +55,7 @@ def test_stable_baselines_is_examined() -> None:
     """One rollout: what it has learnt is for `puffer ocean` to say, but it plays."""
     import torch
 
-    from cleanrl_demo.suite.tasks import tasks
+    from ocean.suite.tasks import tasks
 
     num_threads = torch.get_num_threads()
     (task,) = tasks(["bandit"], ["serial"])

@@ -105,7 +105,7 @@ def test_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
     for package in packages:
         expected = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}
         assert {path.relative_to(wheel) for path in (wheel / package).rglob("*.py")} == expected
-    assert (wheel / "cleanrl_demo/defaults.toml").exists()
+    assert (wheel / "pufferlib/training/defaults.toml").exists()
     assert {path.name for path in (ROOT / "cuda_ext").glob("*.cuh")} == {
         path.name for path in (wheel / "cuda_ext").glob("*.cuh")
     }

@@ -415,8 +415,47 @@ def test_imports_that_pages_showed_are_in_the_sources() -> None:
     assert not lost, f"pages showed these imports; add a shim with moved_module (pufferlib/util/renamed.py): {lost}"
 
 
-SHIMS = ("pufferlib.philox", "pufferlib.plans", "pufferlib.toml", "pufferlib.vectorization.stats")
-MEMBERS = ("philox", "TunedPlan", "to_toml", "Stats")
+SHIMS = {
+    "pufferlib.philox": "philox",
+    "pufferlib.plans": "TunedPlan",
+    "pufferlib.toml": "to_toml",
+    "pufferlib.vectorization.stats": "Stats",
+}
+# What trainers share was in cleanrl_demo, and the suite of `puffer ocean` in cleanrl_demo.suite.
+TRAINING_SHIMS = {
+    "checkpoints": "checkpoint_path",
+    "cuda_graphs": "GraphedIteration",
+    "dashboard": "Dashboard",
+    "ddp": "joined",
+    "device_video": "DeviceVideo",
+    "evaluation": "Subject",
+    "film": "Film",
+    "fleet": "Fleet",
+    "league_oracles": "ppo_oracle",
+    "minibatches": "shares",
+    "oracles": "LearnedOracle",
+    "planner": "Needs",
+    "plot": "Curve",
+    "random_policy": "random_actor",
+    "recent_statistics": "numbers_in",
+    "report": "Report",
+    "results": "Episode",
+    "reward_processing": "RewardProcessing",
+    "runs": "read_config",
+    "session": "Session",
+    "settings": "family_settings",
+    "teams": "teams_of",
+    "terminal_view": "TerminalView",
+    "tracking": "Tracker",
+    "video": "Videos",
+}
+SUITE_SHIMS = {
+    "demo": "train",
+    "examining": "Examination",
+    "table": "Screen",
+    "tasks": "Cannot",
+    "watching": "watch",
+}
 USES = """
 import importlib, pickle, sys, warnings
 for old, name in zip(sys.argv[1::2], sys.argv[2::2]):
@@ -436,9 +475,20 @@ for old, name in zip(sys.argv[1::2], sys.argv[2::2]):
 
 def test_moved_modules_work_and_warn_where_they_are_imported() -> None:
     """Each in all ways that Python has, in an interpreter that has not imported any of them."""
-    words = [word for pair in zip(SHIMS, MEMBERS, strict=True) for word in pair]
+    words = [word for pair in SHIMS.items() for word in pair]
     done = subprocess.run([sys.executable, "-c", USES, *words], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_moved_modules_of_the_trainers_work_and_warn() -> None:
+    shims = {f"cleanrl_demo.{name}": member for name, member in TRAINING_SHIMS.items()}
+    shims |= {f"cleanrl_demo.suite.{name}": member for name, member in SUITE_SHIMS.items()}
+    words = [word for pair in shims.items() for word in pair]
+    done = subprocess.run([sys.executable, "-c", USES, *words], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    moved = {path.stem for path in (ROOT / "cleanrl_demo/moved").rglob("[a-z]*.py")}
+    assert moved == TRAINING_SHIMS.keys() | SUITE_SHIMS.keys()
 
 
 def test_renamed_members_warn() -> None:

@@ -27,8 +27,8 @@ from shadow import Shadow
 
 import pufferlib
 from cleanrl_demo.appo_ray import Config, train
-from cleanrl_demo.report import Report
 from pufferlib.cli import main, ray_doctor
+from pufferlib.training.report import Report
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.extras, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(300)]

@@ -256,6 +256,6 @@ def _probe(game: Game, rng: random.Random, limit: int) -> int:
 def _too_large(max_nodes: int) -> PlanError:
     return PlanError(
         f"the game's tree has more than max_nodes={max_nodes:,} nodes, too many to enumerate: respond by learning "
-        '(cleanrl_demo.oracles.LearnedOracle over GameEnv(game, observation="tensor"); in a league oracle = "ppo" or '
-        '"dqn" and payoffs = "sampled"), or raise max_nodes if time and memory allow'
+        '(pufferlib.training.oracles.LearnedOracle over GameEnv(game, observation="tensor"); in a league oracle = '
+        '"ppo" or "dqn" and payoffs = "sampled"), or raise max_nodes if time and memory allow'
     )

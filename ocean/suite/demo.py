@@ -1,0 +1,39 @@
+"""The demo trainers as learners for the suite; they are examples for learners of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from ocean.suite.tasks import Task, demo_trainer
+from pufferlib.models import BatchPlayer
+from pufferlib.training.results import Result
+
+__all__ = ["train", "train_over_ray"]
+
+
+def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
+    """Train PPO, with an LSTM if a task needs a memory, and return its ``play``. runs: parent of the run's folder."""
+    trainer = demo_trainer(task.env)
+    # The trainer's own evaluation is not used here, but cannot be left out.
+    overrides = {"backend": task.backend, "seed": task.seed, "runs": runs, "eval_episodes": 1}
+    return _player(task, trainer.train(trainer.Config(**{**task.settings, **overrides})))
+
+
+def train_over_ray(task: Task) -> Callable[[Any], Any]:
+    """Train APPO on a task, with two actors that each have half of the environments, and return its ``play``."""
+    from cleanrl_demo import appo_ray
+
+    names = {item.name for item in fields(appo_ray.Config)}
+    settings = {name: value for name, value in task.settings.items() if name in names}
+    settings["max_lag"] = 0 if task.needs_memory else appo_ray.Config.max_lag
+    halved = {"num_actors": 2, "num_envs": -(-task.num_envs // 2), "num_workers": 1}
+    overrides = {"backend": task.backend, "seed": task.seed, "runs": None, "eval_episodes": 1}
+    return _player(task, appo_ray.train(appo_ray.Config(**{**settings, **halved, **overrides})))
+
+
+def _player(task: Task, result: Result) -> BatchPlayer:
+    with task.make(num_envs=1, batch_size=1) as vec:
+        num_agents = vec.agents_per_env * task.num_envs
+    return BatchPlayer(result.actor, num_agents, seed=task.seed)

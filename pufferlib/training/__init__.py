@@ -1,0 +1,28 @@
+"""What trainers share: runs and their folders, checkpoints, settings, reports, evaluation, films.
+
+    session            runs a training: environments, stretches between checkpoints, evaluation
+    checkpoints        the checkpoint files in a run's folder
+    settings           merges flags, files and the settings for an environment's family (defaults.toml)
+    runs               creates and reads a run's folder
+    results            the results of a run: episodes as they end, and a summary
+    minibatches        minibatches of the rows to learn from, and a policy's weights as one vector
+    reward_processing  rewards and terminations for a learner: scaled, bounded, lost lives as terminations
+    report             shows and stores a training's progress, with recent_statistics, dashboard and tracking
+    plot               draws the curves of runs
+    evaluation         plays episodes with a saved policy, or with random_policy
+    video, film        films environments; terminal_view shows one in a terminal
+    oracles            policies for populations, trained with PPO and DQN; league_oracles: for leagues
+
+On a device:
+
+    cuda_graphs        CUDA graphs of training iterations
+    planner            the number of environments that fit in memory
+    teams              groups of agents that share a policy
+    device_video       films of kernel environments
+    ddp                training by several processes
+
+Over Ray, ``fleet`` requests rollouts from actors on many machines.
+
+The trainers are in ``cleanrl_demo``. They need the extra ``train``: torch, tensorboard, rich, tyro, matplotlib, SciPy
+and Pillow.
+"""

@@ -1,0 +1,238 @@
+"""A fleet of Ray actors: it requests rollouts, replaces actors that die, and counts what was lost with them.
+
+A fleet is independent of learning. Its actors are of any class with ``close()`` and ``play(seed, version, weights)``,
+which returns a ``RolloutReport`` and the rollout.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import nn
+
+from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
+from pufferlib.training.report import Report
+from pufferlib.vectorization.ray.connection import Connection, plain, ray_module, reason
+from pufferlib.vectorization.ray.supervisor import RemoteActor, Supervisor
+
+WAIT_S = 1.0  # between refreshes of the dashboard
+PATIENCE_S = 30.0  # without any rollout, before a message is printed
+CLOSE_S = 5.0  # for actors to close their environments
+
+
+class RolloutReport(NamedTuple):
+    """An actor's report on a rollout, without its rows."""
+
+    version: int  # of the policy that played it
+    node: str
+    num_steps: int
+    seconds: float  # since the actor's previous rollout
+    infos: list[list[dict[str, Any]]]  # by batch, reduced to numbers, with env_id and agent_id unique in the fleet
+
+
+@dataclass(eq=False)
+class FleetActor(RemoteActor):
+    """An actor of the fleet and those that replace it. node, location: those of the last rollout."""
+
+    node: str = ""
+    steps_per_s: float = 0.0  # in the last rollout
+
+
+class Fleet:
+    """A context manager for a run's actors: each plays one rollout at a time, and is replaced if it dies.
+
+    num_lost: how many rollouts were lost with actors or nodes that died; the open episodes of their environments were
+    lost as well. num_dropped: how many rollouts were older than ``max_lag`` when they arrived.
+    """
+
+    def __init__(self, connection: Connection, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
+        """connection: to the cluster; it is released at the end. kind: the actors' class, called with an index and
+        ``arguments``. config: see ``appo_ray.Config``.
+        """
+        self.report, self.config, self.arguments = report, config, arguments
+        self.members = [FleetActor(index) for index in range(config.num_actors)]
+        cpus = {"num_cpus": config.cpus_per_actor}
+        self.supervisor = Supervisor(connection, kind, self.members, resources=cpus, placement="SPREAD")
+        self.ray = self.supervisor.ray
+        self.plays: dict[Any, tuple[FleetActor, Any]] = {}  # by the report's reference, with the rollout's
+        self.waiting: list[FleetActor] = []  # for the next version, if no lag is allowed
+        self.num_lost = self.num_dropped = self.num_deaths = 0
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Print what was lost, and end all actors; those that are playing get a few seconds to finish."""
+        with closing(self.supervisor):
+            self._sum_up()
+            self.supervisor.ask_to_close(self.members, CLOSE_S)
+            plays = {ref: member for report, (member, rollout) in self.plays.items() for ref in (report, rollout)}
+            self.supervisor.answers(plays, 0.0)  # Ray logs errors that are never read
+
+    def broadcast(self, version: int, policy: nn.Module) -> None:
+        """Put the weights of a policy version where actors can fetch them."""
+        weights = {name: part.cpu().numpy() for name, part in policy.state_dict().items()}
+        self.version, self.weights = version, self.ray.put(weights)
+
+    def begin(self, seed: int) -> None:
+        """Reset all environments, and ask all actors for rollouts. Unfinished rollouts and episodes are dropped."""
+        self.seed = seed
+        self.plays.clear()
+        self.waiting = list(self.members)
+        self._ask_waiting()
+
+    def gather(self, count: int) -> tuple[list[Any], list[int]]:
+        """Return ``count`` rollouts, ordered by actor, and the lag of each in policy versions.
+
+        An actor is asked for its next rollout when one has arrived or, if no lag is allowed, when all have. Raises
+        WorkerError if an actor's environment or policy raises, or if an actor dies repeatedly; other pufferlib errors
+        of actors are raised unchanged.
+        """
+        results: list[tuple[int, Any, int]] = []
+        while len(results) < count:
+            if not self.plays:
+                self._ask_waiting()
+            report_ref = self._first()
+            member, rollout_ref = self.plays.pop(report_ref)
+            try:
+                rollout_report: RolloutReport = self.ray.get(report_ref)
+            except self.ray.exceptions.RayError as error:
+                self.supervisor.answers({rollout_ref: member}, CLOSE_S)  # or Ray logs it
+                self._lose(member, error)
+                continue
+            member.deaths, member.node, member.location = 0, rollout_report.node, f" on {rollout_report.node}"
+            member.steps_per_s = rollout_report.num_steps / rollout_report.seconds
+            for infos in rollout_report.infos:
+                self.report.infos(infos)
+            self.waiting.append(member)
+            if self.config.max_lag:
+                self._ask_waiting()
+            lag = self.version - rollout_report.version
+            if lag > self.config.max_lag:
+                self.num_dropped += 1
+                continue
+            try:
+                results.append((member.index, self.ray.get(rollout_ref), lag))
+            except self.ray.exceptions.RayError:  # its node is gone, as the actor's next play will show
+                self.num_lost += 1
+        results.sort(key=lambda result: result[0])
+        return [rollout for _, rollout, _ in results], [lag for *_, lag in results]
+
+    def charts(self) -> dict[str, float]:
+        """Return the steps per second of actors and nodes, and the numbers of losses, keyed by TensorBoard name."""
+        speeds: dict[str, float] = {}
+        for member in self.members:
+            if member.steps_per_s:
+                node = f"actors/{member.node}"
+                speeds[node] = speeds.get(node, 0.0) + member.steps_per_s
+                speeds[f"{node}/{member.index}"] = member.steps_per_s
+        lost = {"dropped_rollouts": self.num_dropped, "lost_rollouts": self.num_lost, "lost_actors": self.num_deaths}
+        return {**{f"charts/{name}": count for name, count in lost.items() if count}, **speeds}
+
+    def _sum_up(self) -> None:
+        if self.num_lost:
+            self._say(
+                f"lost: {self.num_deaths} actor(s), {self.num_lost} rollout(s), and the open episodes of "
+                f"{self.num_deaths * self.config.num_envs} environments"
+            )
+        if self.num_dropped:
+            self._say(f"dropped: {self.num_dropped} rollout(s), older than max_lag={self.config.max_lag}")
+
+    def _ask_waiting(self) -> None:
+        while self.waiting:
+            self._ask(self.waiting.pop(0))
+
+    def _ask(self, member: FleetActor) -> None:
+        """Ask an actor for a rollout; start it if there is none."""
+        if member.handle is None:
+            self.supervisor.start(member, member.index, *self.arguments)
+        num_earlier = member.generation - 1
+        seed = int(np.random.SeedSequence([self.seed, member.index, num_earlier]).generate_state(1)[0])
+        report_ref, rollout_ref = member.handle.play.options(num_returns=2).remote(seed, self.version, [self.weights])
+        self.plays[report_ref] = member, rollout_ref
+
+    def _first(self) -> Any:
+        """Wait for the first play to finish or fail, and return the reference to its report."""
+        since_s, waits = time.monotonic(), True
+        while True:
+            self.supervisor.connection.check()
+            ready, _ = self.ray.wait(list(self.plays), timeout=WAIT_S)
+            if ready:
+                return ready[0]
+            self.report.phase("environments")
+            if waits and time.monotonic() - since_s > PATIENCE_S:
+                waits = False
+                free = self.ray.available_resources().get("CPU", 0)
+                self._say(
+                    f"no rollout for {PATIENCE_S:.0f} s: {len(self.plays)} actors play, or wait for "
+                    f"{self.config.cpus_per_actor:g} CPUs each, of which {free:g} are free now"
+                )
+
+    def _lose(self, member: FleetActor, error: Any) -> None:
+        """Replace an actor that died, or lost what its play needed, and ask the new one for a rollout.
+
+        If its environment or policy raised instead, raises the error that ``_explained`` returns. Raises WorkerError if
+        the actor died MOST_DEATHS times in a row.
+        """
+        cause: Any = getattr(error, "cause", None)
+        if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
+            raise self._explained(member, cause, plain(error)) from None
+        lost = isinstance(cause, self.ray.exceptions.RayError)  # what the play needed, such as the weights
+        num_envs, death = self.config.num_envs, reason(cause if lost else error)
+        self.num_lost += 1
+        self.num_deaths += 1
+        member.steps_per_s = 0.0
+        self.supervisor.count_death(member, "without having come to the end of a rollout", death)
+        first = member.index * num_envs
+        self.report.infos([{"env_id": env_id, "restarted": death} for env_id in range(first, first + num_envs)])
+        self._say(
+            f"{member.name} died: {death}. A rollout and the open episodes of its {num_envs} environments are lost; "
+            "another one takes its place"
+        )
+        self.supervisor.kill(member)
+        self._ask(member)
+
+    def _explained(self, member: FleetActor, cause: Any, trace: str) -> PufferError:
+        """Convert an actor's error to a WorkerError that names the actor; return other pufferlib errors unchanged."""
+        if isinstance(cause, PufferError) and not isinstance(cause, WorkerError):
+            return cause
+        env_id = getattr(cause, "env_id", None)
+        return WorkerError(
+            f"actor {member.index}: {cause if isinstance(cause, WorkerError) else trace}",
+            env_id=None if env_id is None else member.index * self.config.num_envs + env_id,
+            worker=member.index,
+            remote_traceback=getattr(cause, "remote_traceback", trace),
+        )
+
+    def _say(self, text: str) -> None:
+        self.report.console.print(text, soft_wrap=True, markup=False)
+
+
+def connect(config: Any) -> Connection:
+    """Connect to Ray, or start one here that has CPUs for all actors. config: as for ``Fleet``.
+
+    Raises PlanError if no Ray answers at the address, and the other errors of ``Connection``.
+    """
+    num_cpus = math.ceil(config.num_actors * config.cpus_per_actor)
+    try:
+        return Connection(config.address, num_cpus=num_cpus, log_to_driver=False)
+    except PlatformError as error:
+        address = config.address or os.environ.get("RAY_ADDRESS") or "local"
+        if address == "local":
+            raise
+        raise PlanError(
+            f"address={address!r} is no Ray that can be reached ({error.__cause__}); start one with `ray start --head`,"
+            " or leave the address out for one on this machine"
+        ) from error
+
+
+def node_name() -> str:
+    """Return a short and unique name for this node."""
+    ray = ray_module()
+    return f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:4]}"
