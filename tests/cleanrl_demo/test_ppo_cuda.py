@@ -261,7 +261,7 @@ def test_a_run_whose_weights_lie_otherwise_is_refused(tmp_path: Path, monkeypatc
         patched.setattr(ppo_cuda, "ALIGNMENT", 2)
         folder = train(config(total_steps=100, runs=str(tmp_path))).run_folder
     assert folder is not None
-    with pytest.raises(CheckpointError, match=r"made otherwise, .*: \d+ numbers of an optimizer for \d+ weights"):
+    with pytest.raises(CheckpointError, match=r"different networks, .*: \d+ numbers of an optimizer for \d+ weights"):
         ppo_cuda.resume(folder, total_steps=300)
 
 
