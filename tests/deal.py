@@ -7,6 +7,10 @@ those that import little and start processes by the hundred, as a process that h
 as long to fork. The last line counts what ran in all of them, the one before it the CPU minutes that they took with all
 that they waited for.
 
+pytest-xdist does less: with ``-n 4 --dist loadfile`` every process reads all files before its first test, and the tests
+of layout, emulation, native and util took 54 s instead of 44 on two idle cores, and 70 CPU seconds instead of 62. A run
+in which a test forked a process that went on did not end. It has no second part for what runs alone.
+
 As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
 """
 
