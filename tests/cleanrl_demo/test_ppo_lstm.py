@@ -195,5 +195,5 @@ def test_a_policy_without_a_memory_is_sent_to_the_other_trainer_and_back():
     settings = dict(backend="serial", num_envs=2, total_steps=10, runs=None)
     with pytest.raises(pufferlib.PlanError, match="'mlp' has no memory .*ppo trains it faster"):
         train(Config(policy="mlp", **settings))
-    with pytest.raises(pufferlib.PlanError, match=r"'lstm' has a memory, which this trainer does not keep; use ppo_lstm"):
+    with pytest.raises(pufferlib.PlanError, match=r"'lstm' has a memory, which this trainer does not keep"):
         ppo.train(ppo.Config(policy="lstm", **settings))
