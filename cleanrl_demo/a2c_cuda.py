@@ -2,7 +2,8 @@
 
     python -m cleanrl_demo.a2c_cuda --env tag/grid --separate
 
-The policy that played a rollout is updated once on it, with all rows in one batch, so there is no ratio to clip.
+Each rollout serves for one update of the policy that played it, with all rows in one batch. The new and the old policy
+are then still the same, so there is no ratio of probabilities to clip, unlike in PPO.
 
 Source: Mnih et al., arXiv:1602.01783 (its synchronous form); advantages are those of arXiv:1506.02438.
 """
@@ -58,9 +59,10 @@ def resume(
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
-    """Take one gradient step for each team on a rollout; return this process's share of the losses, (teams, losses).
+    """Take one gradient step for each team on a rollout; return this process's share of the losses.
 
-    The shares of all processes add up to the losses.
+    The result has a row per team and a column per name in ``Config.losses``. The shares of all processes add up to the
+    losses.
     """
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []

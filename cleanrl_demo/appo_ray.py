@@ -4,14 +4,15 @@
     python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 64 --address auto   # a running cluster
 
 Each actor has its own environments (any local backend) and a copy of the policy. It plays ``rollout_length`` steps of
-each environment, and puts the rollout in Ray's object store, with a line of rows for each agent. The learner, in this
-process, receives references to rollouts and trains on the first ``rollouts_per_update`` to arrive. It then puts the new
-weights, a new *version* of the policy, in the store once, and each actor fetches them before its next rollout.
+each environment, and puts this rollout, with one sequence of rows per agent, in Ray's object store. The learner, in
+this process, receives references to rollouts and trains on the first ``rollouts_per_update`` to arrive. It then puts
+the new weights, a new *version* of the policy, in the store once, and each actor fetches them before its next rollout.
 
-A rollout is therefore some versions old when it is trained on: that is its *lag*. V-trace gives less weight to actions
-that the current policy is less likely to choose, and rollouts older than ``max_lag`` are dropped. Episode ends, masks
-and memories are handled as in ``ppo.py`` and ``ppo_lstm.py``; the ``Rollout`` of ``ppo_lstm.py`` links the rows of each
-agent. ``pufferlib.training.fleet`` manages the actors.
+The policy may thus be some versions newer than the one that played a rollout; the number of versions is the rollout's
+*lag*. V-trace gives less weight to actions that the new policy is less likely to choose than the old one, and rollouts
+with a lag above ``max_lag`` are dropped. Episode ends, masks and memories are handled as in ``ppo.py`` and
+``ppo_lstm.py``; the ``Rollout`` of ``ppo_lstm.py`` links the rows of each agent. ``pufferlib.training.fleet`` manages
+the actors.
 
 Source: Espeholt et al., arXiv:1802.01561 (IMPALA, V-trace); Schulman et al., arXiv:1707.06347 (the clipped loss); Luo
 et al., arXiv:1912.00167 (both combined); Hilton et al., arXiv:2110.00641 (the loss is clipped around the policy before
@@ -59,7 +60,7 @@ class Config(RunConfig):
     address: str | None = None
     """address of a running cluster: auto, or host:port; default: RAY_ADDRESS if set, else Ray starts on this machine"""
     cpus_per_actor: float = 1.0
-    """CPUs that Ray reserves for an actor with its num_workers processes"""
+    """CPUs that Ray reserves for an actor, its num_workers processes included"""
     backend: str = "serial"
     """backend of an actor's environments: serial, multiprocessing or pool"""
     num_envs: int = 16
@@ -129,7 +130,7 @@ class Config(RunConfig):
         return self.num_actors if self.rollouts_per_update is None else self.rollouts_per_update
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return the most rows that an update can learn from: those of ``num_rollouts`` rollouts."""
+        """Return the largest number of rows that an update can learn from: that of ``num_rollouts`` whole rollouts."""
         return super().rows_per_update(vec) * self.num_rollouts
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
@@ -219,9 +220,9 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 class Lines(NamedTuple):
-    """The rows of one or several rollouts, arranged by agent: an agent's rows follow each other along the first axis.
+    """The rows of one or several rollouts: steps along the first axis, agents along the second.
 
-    All fields are arrays, or all are tensors.
+    All fields are NumPy arrays, or all are tensors; ``states`` is a tuple of them, without the axis of steps.
     """
 
     observations: Any  # (steps, agents, *layout.shape)
@@ -236,7 +237,7 @@ class Lines(NamedTuple):
     states: Any  # a tuple of (agents, …), the memories before the first rows
 
     def on(self, device: str) -> Lines:
-        """Return the same rows as tensors on a device, given arrays. On the CPU, they share the arrays' memory."""
+        """Convert the rows from arrays to tensors on a device. On the CPU, the tensors share the arrays' memory."""
         *columns, states = (
             tuple(torch.from_numpy(part).to(device) for part in (column if isinstance(column, tuple) else (column,)))
             for column in self
@@ -263,7 +264,8 @@ def joined(rollouts: Sequence[Lines]) -> Lines:
 def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[str, float]:
     """Train on the valid rows of rollouts for ``num_epochs`` epochs; return scalars to report.
 
-    They include the last epoch's losses, and are keyed by TensorBoard name.
+    The scalars are keyed by TensorBoard name, and include the last epoch's losses. After the last epoch, the policy's
+    running statistics of observations, if any, are updated with the same rows.
     """
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     host = joined(rollouts)
@@ -352,7 +354,8 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
 def outlook(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
     """Return the action distributions and the values for all rows, (steps * agents, …), in order of steps.
 
-    observations: (steps, agents, …). states, starts: as in ``Actor.unroll``; ignored if the policy has no memory.
+    observations: (steps, agents, …). states, starts: as ``state`` and ``starts`` of ``Actor.unroll``; ignored if the
+    policy has no memory.
     """
     if actor.recurrent:
         return actor.unroll(observations, states, starts)
@@ -408,7 +411,7 @@ def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> by
 class PolicyActor:
     """An actor with its environments and a copy of the policy that plays them; ``Fleet`` makes it a Ray actor.
 
-    index: its number among the actors. setup: what ``packed`` returned for the configuration, the creator of
+    index: the actor's number among all actors. setup: what ``packed`` returned for the configuration, the creator of
     environments (None if the configuration names them) and the policy's origin. It is unpacked in the first call of
     ``play``, so that the caller gets any errors; in the constructor they would end the actor.
     """
@@ -484,7 +487,11 @@ class PolicyActor:
 
     @torch.inference_mode()
     def _actions(self, batch: Any, rows: slice) -> Any:
-        """Return the policy's actions for a batch, and record them in the rollout."""
+        """Return the policy's actions for a batch, as ``VecEnv.send`` takes them.
+
+        Stores the actions, their log-probabilities, the values and the policy's previous states in the rollout's
+        ``rows``, and the new states in the memory.
+        """
         rollout, state = self.rollout, None
         if self.memory is not None:
             state = rollout.recall(self.memory.of(batch.agent_ids, batch.masks), rows)

@@ -2,11 +2,11 @@
 
     python -m cleanrl_demo.dqn --env CartPole-v1 --backend serial
 
-The part that trainers most often get wrong is in ``Replay``. It pairs each agent's row with that agent's next row by
-``agent_ids``, whichever batches they arrive in, and keeps the pair only if the next row's mask is set, so that reset
-rows, crash rows and the padding of absent agents are never learnt from. If an episode was truncated, the next row is
-the one with the flag ``truncations``, and the target includes the value of its observation; if the episode terminated,
-the target is the reward alone.
+The part of a trainer that is easiest to get wrong is in ``Replay``, which pairs each agent's row with the same agent's
+next row by ``agent_ids``, whichever batches the two rows arrive in. A pair is kept only if the next row's mask is set,
+so that reset rows, crash rows and the padding of absent agents are never learnt from. If an episode was truncated, the
+flag ``truncations`` is set in the next row, and the target includes the value of that row's observation. If the episode
+terminated, the target is the reward alone.
 
 Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015 (DQN), and van Hasselt
 et al., arXiv:1509.06461 (double DQN).
@@ -166,7 +166,7 @@ class QNetwork(nn.Module):
         self.layers = nn.Sequential(first, *layers, nn.Linear(hidden_size, int(cast("Any", action_space).n)))
 
     def forward(self, observations: Tensor, state: Any = None, action_mask: Tensor | None = None) -> tuple[Any, ...]:
-        """Return (Q-values, each row's highest Q-value, state)."""
+        """Return (Q-values, each row's highest Q-value, the unchanged state)."""
         q_values = self.layers(self.read(observations))  # (rows, num_actions)
         return q_values, q_values.amax(1), state
 
@@ -193,7 +193,10 @@ class Greedy(nn.Module):
         self.space = action_space
 
     def forward(self, observations: Tensor, state: Any = None, action_mask: Tensor | None = None) -> tuple[Any, ...]:
-        """Return (logits, values, state)."""
+        """Return (logits, values, the unchanged state).
+
+        logits: 0 for each row's allowed action with the highest Q-value, else NEVER. values: these highest Q-values.
+        """
         q_values = allowed(self.network(observations, None, action_mask)[0], action_mask)
         values, best = q_values.max(1, keepdim=True)
         return torch.full_like(q_values, NEVER).scatter(1, best, 0.0), values.squeeze(1), state
@@ -204,7 +207,7 @@ class Greedy(nn.Module):
     ) -> np.ndarray:
         """Return each row's best action or, with probability epsilon, a random allowed one: zero-based, int64 (rows,).
 
-        generator: one on the CPU, where the choice is made.
+        generator: a generator on the CPU, where the choice is made.
         """
         q_values = self.network(observations, None, mask)[0].cpu()
         mask = None if mask is None else mask.cpu()
@@ -272,7 +275,10 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 
 def update(learner: Learner, config: Config) -> Tensor:
-    """Take one gradient step on sampled transitions; return the mean (loss, Q-value), float32 (2,)."""
+    """Take one gradient step on sampled transitions; return (mean loss, mean Q-value), float32 (2,).
+
+    Before the first update, and then before every ``target_period``-th, copies the network to the target network.
+    """
     policy, target = learner.policy, learner.target
     if learner.num_updates % config.target_period == 0:
         target.load_state_dict(policy.network.state_dict())
@@ -300,9 +306,9 @@ def targets(
     """Return the double-DQN targets for the Q-values of the played actions, (rows,).
 
     rewards, terminations: (rows,), the outcomes of these actions. online, target: (rows, num_actions), the Q-values of
-    the next observations by the trained network, which chooses the action, and by the target network, which values that
-    choice: a single network would take its own errors for gains. mask: bool (rows, num_actions), the actions allowed
-    after the next observations; None allows all.
+    the next observations. ``online`` is from the trained network, and chooses the next action; ``target`` is from the
+    target network, and gives that action's value. A single network would choose the actions that it overestimates.
+    mask: bool (rows, num_actions), the actions allowed after the next observations; None allows all.
     Source: van Hasselt et al., arXiv:1509.06461, eq. 4.
     """
     best = allowed(online, mask).argmax(1, keepdim=True)
@@ -322,7 +328,7 @@ class Transitions(NamedTuple):
 class Replay:
     """A buffer of fixed size for the newest ``capacity`` transitions.
 
-    An action's outcome arrives with the same agent's next row, so each agent's newest row is held separately until
+    An action's outcome arrives with the same agent's next row, so each agent's newest row is stored separately until
     then. layout: the layout of the stored observations. Raises PlanError if a batch has more than ``capacity`` rows, or
     if the buffer does not fit in the available memory.
     """
@@ -357,11 +363,12 @@ class Replay:
         rewards: np.ndarray,
         terminations: np.ndarray,
     ) -> int:
-        """Add the transitions that a batch completes with the outcomes of the previous actions; return their number.
+        """Add the transitions that a batch completes, and return their number.
 
-        batch: a Batch of arrays. observations: the policy's inputs for its rows, (rows, *layout.shape).
-        discrete_actions: the policy's choices for them, zero-based, int64 (rows,). rewards, terminations: the outcomes
-        of the previous actions, (rows,).
+        The batch brings the outcomes of the agents' previous actions. Its own observations and actions are stored as
+        the agents' newest rows. batch: a Batch of arrays. observations: the policy's inputs for its rows, (rows,
+        *layout.shape). discrete_actions: the policy's choices for these rows, zero-based, int64 (rows,). rewards,
+        terminations: the outcomes of the previous actions, (rows,).
         """
         rows = batch.masks.nonzero()[0]
         agents = batch.agent_ids[rows]

@@ -4,8 +4,8 @@
 
 Two parts of a trainer are easy to get wrong. ``Rollout`` links each agent's rows by ``agent_ids``, whichever batches
 they arrive in. ``advantages`` cuts an agent's sequence of rows where its episode ended: after a termination it adds no
-value; after a truncation it adds the value of the final observation, which is in the row whose flag is set. The trainer
-learns only from valid transitions, whose next row has its mask set, not from reset rows or absent agents' padding.
+value; after a truncation it adds the value of the final observation, which is in the row with ``truncations`` set. The
+trainer learns only from valid transitions (the next row's mask is set), never from reset rows or agents' padding.
 
 ``pufferlib.training.session`` provides the rest: environments, folder, checkpoints, evaluation.
 
@@ -193,7 +193,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
     """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
 
-    They include the last epoch's losses, and are keyed by TensorBoard name.
+    The scalars are keyed by TensorBoard name, and include the last epoch's losses. After the last epoch, the policy's
+    running statistics of observations, if any, are updated with the same rows.
     """
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
@@ -327,8 +328,8 @@ def advantages(
     """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
     values: the value of each row's own observation. rewards, terminations, truncations: the outcome of its action.
-    masks: which rows are valid transitions. next_index: the index of the same agent's next row, which must be in a
-    later one of ``batches``; if there is none, of a row whose mask is unset.
+    masks: which rows are valid transitions. batches: slices of the rows, in order of arrival. next_index: the index of
+    the same agent's next row, in a later slice or, for rows without a next row, of any row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations

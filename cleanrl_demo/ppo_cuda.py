@@ -114,13 +114,16 @@ class DeviceConfig(RunConfig):
                     raise PlanError(f"a team's {name}={table[name]!r} is no number; leave out the quotation marks")
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return the most rows that an update of the smallest team can learn from."""
+        """Return the largest number of rows that an update of the smallest team can learn from."""
         teams = teams_of(vec.agent_names or [""] * vec.agents_per_env, self)
         return self.rollout_length * vec.num_envs * min(map(len, teams.values()))
 
 
 class Team:
-    """A policy, its optimizer, and the agents that it acts for. agent_indices: their indices in an environment."""
+    """A policy, its optimizer, and the agents that the policy plays.
+
+    agent_indices: these agents' indices in an environment.
+    """
 
     def __init__(self, name: str, actor: Actor, agent_indices: Sequence[int], config: DeviceConfig) -> None:
         table = config.teams.get(name, {})
@@ -196,10 +199,10 @@ class Team:
 
 
 def aligned(policy: nn.Module) -> Tensor:
-    """Move a policy's weights into one vector, with a gradient of zeros, and return it.
+    """Move a policy's weights into one vector, with a gradient of zeros, and return the vector.
 
-    The policy keeps views of both. Unlike in ``minibatches.as_one``, each parameter begins at a multiple of ALIGNMENT,
-    with zeros in between.
+    The policy's parameters and their gradients become views of the vector and of its gradient. Unlike in
+    ``minibatches.as_one``, each parameter begins at a multiple of ALIGNMENT, with zeros in between.
     """
     parts = list(policy.parameters())
     begins = begins_of([part.numel() for part in parts])
@@ -275,7 +278,7 @@ def resume(
 
 
 def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
-    """Return ``ddp.joined`` for a resumed run, whose number of environments is already known."""
+    """Return the context manager of ``ddp.joined`` for a resumed run, whose number of environments is known."""
     return joined(config, lambda local_config: int(local_config.num_envs))
 
 
@@ -387,7 +390,10 @@ class Rollout:
 
     @torch.no_grad()
     def play(self) -> None:
-        """Play ``rollout_length`` steps, starting from the last observations, and store them."""
+        """Play ``rollout_length`` steps from the last stored observations, and store them.
+
+        Rewards are clipped to plus or minus ``reward_clip`` unless that is None.
+        """
         self.observations[0] = self.observations[-1]
         for step in range(self.num_steps):
             for team in self.learner.teams:
@@ -449,8 +455,8 @@ def advantages(
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     """Train each team on a rollout for ``num_epochs`` epochs.
 
-    Return this process's share of the last epoch's losses, (teams, losses), averaged over the minibatches. The shares
-    of all processes add up to the losses.
+    Return this process's share of the last epoch's losses, averaged over the minibatches, with a row per team and a
+    column per name in ``Config.losses``. The shares of all processes add up to the losses.
     """
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []
@@ -532,8 +538,8 @@ def learn(
 ) -> None:
     """Alternate between playing and updating until ``total_steps`` transitions have been learnt from.
 
-    An iteration's results are read while the next one runs; or at once, if newest.pt is due or the stretch may end with
-    this iteration.
+    An iteration's results are read while the next iteration runs. They are read at once if it is time to save
+    newest.pt, or if the stretch of steps (see ``Session.stretches``) may end with this iteration.
     """
     report = session.report
     with on_own_stream(config.device):
@@ -590,7 +596,7 @@ def num_envs_that_fit(
 ) -> int:
     """Return the number of environments of this process that fit in the free memory, and print it.
 
-    It is limited so that one rollout of all processes takes at most ``total_steps`` steps.
+    The number is limited so that one rollout of all processes takes at most ``total_steps`` steps.
     """
     with environments(replace(config, num_envs=1, video_envs=()), env) as vec:
         rows_per_env = vec.agents_per_env * config.rollout_length
@@ -616,13 +622,16 @@ def num_envs_that_fit(
 
 
 def show(session: Session, device_video: DeviceVideo, learner: Learner, tensors: Sequence[Tensor]) -> None:
-    """Draw the states that an iteration recorded for films, starting at the learner's current step."""
+    """Draw the states that an iteration recorded, from the learner's current step on, if the session makes videos."""
     if session.videos is not None:
         device_video.show(session.videos, tensors, learner.num_steps)
 
 
 def report_iteration(session: Session, learner: Learner, rollout: Rollout, reading: Reading) -> None:
-    """Wait for an iteration's results, add its steps to the learner's, and report the results."""
+    """Wait for an iteration's results, and report them.
+
+    Also draws the states recorded for films, adds the steps to the learner's, and updates the learner's charts.
+    """
     num_steps, losses, *sums = reading.values()
     sums, video_tensors = sums[:4], sums[4:]
     if rollout.device_video is not None:

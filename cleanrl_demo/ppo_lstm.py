@@ -2,15 +2,16 @@
 
     python -m cleanrl_demo.ppo_lstm --env my_module:make_env --backend pool
 
-An agent's state is stored by its id, and reset where a row's mask is False: at the start of an episode or of an agent's
-life, and where another agent has taken its place. Each row is stored with the state with which the policy saw it. To
-learn, each agent's line of rows is unrolled from the state stored with its first row, and the state is reset at the
-same rows as in play; minibatches consist of whole lines.
+The policy's state for an agent is stored by agent id. It is reset where a row's mask is False: at the start of an
+episode or of an agent's life, also if the id belonged to another agent before. A rollout stores each row with the state
+that the policy had before the row. An update starts from the state stored with an agent's first row, and goes through
+all of the agent's rows in order (a line); it resets the state at the same rows as in play. Minibatches consist of whole
+lines.
 
 Two parts of a trainer are easy to get wrong. ``Rollout`` links each agent's rows by ``agent_ids``, whichever batches
 they arrive in. ``advantages`` cuts an agent's sequence of rows where its episode ended: after a termination it adds no
-value; after a truncation it adds the value of the final observation, which is in the row whose flag is set. The trainer
-learns only from valid transitions, whose next row has its mask set, not from reset rows or absent agents' padding.
+value; after a truncation it adds the value of the final observation, which is in the row with ``truncations`` set. The
+trainer learns only from valid transitions (the next row's mask is set), never from reset rows or agents' padding.
 
 ``pufferlib.training.session`` provides the rest: environments, folder, checkpoints, evaluation.
 
@@ -206,7 +207,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
     """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
 
-    They include the last epoch's losses, and are keyed by TensorBoard name.
+    The scalars are keyed by TensorBoard name, and include the last epoch's losses. After the last epoch, the policy's
+    running statistics of observations, if any, are updated with the same rows.
     """
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
@@ -370,8 +372,8 @@ def advantages(
     """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
     values: the value of each row's own observation. rewards, terminations, truncations: the outcome of its action.
-    masks: which rows are valid transitions. next_index: the index of the same agent's next row, which must be in a
-    later one of ``batches``; if there is none, of a row whose mask is unset.
+    masks: which rows are valid transitions. batches: slices of the rows, in order of arrival. next_index: the index of
+    the same agent's next row, in a later slice or, for rows without a next row, of any row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations

@@ -11,8 +11,8 @@ the end the policy plays against random play and against its oldest version.
 
 Two parts of a trainer are easy to get wrong. ``Rollout`` links each agent's rows by ``agent_ids``, whichever batches
 they arrive in. ``advantages`` cuts an agent's sequence of rows where its episode ended: after a termination it adds no
-value; after a truncation it adds the value of the final observation, which is in the row whose flag is set. The trainer
-learns only from valid transitions, whose next row has its mask set, not from reset rows or absent agents' padding.
+value; after a truncation it adds the value of the final observation, which is in the row with ``truncations`` set. The
+trainer learns only from valid transitions (the next row's mask is set), never from reset rows or agents' padding.
 
 ``pufferlib.training.session`` provides the rest: environments, folder, checkpoints, evaluation.
 
@@ -67,7 +67,7 @@ class Config(RunConfig):
     num_past: int = 10
     """number of past versions to keep; the first is untrained"""
     meet: str = "hard"
-    """past versions to prefer as opponents: hard (those that often win), even (those as strong), or uniform (none)"""
+    """opponents to prefer: hard (those that often beat the learner), even (those equally strong), or uniform (none)"""
 
     normalize_observations: bool = False
     """scale numbers to mean 0 and standard deviation 1, by the data so far; these statistics are part of the policy,
@@ -110,7 +110,7 @@ class Config(RunConfig):
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return the most rows that an update can learn from while the learner has the smallest seat."""
+        """Return the largest number of rows that an update can learn from while the learner has the smallest seat."""
         fewest = min((len(seat.places) for seat in seats_of_run(vec, self)), default=0)
         return super().rows_per_update(vec) // vec.agents_per_env * fewest
 
@@ -202,7 +202,7 @@ def seats_of_run(vec: pufferlib.VecEnv, config: Config) -> tuple[Seat, ...]:
 
 
 class League:
-    """A matchmaker that gives the learner each seat in turn, and draws opponents for the other seats."""
+    """A matchmaker that moves the learner to the next seat for each episode, and draws opponents for the others."""
 
     def __init__(self, num_seats: int, learner: Learner, meet: str, seed: int) -> None:
         if num_seats < 2:
@@ -238,7 +238,7 @@ class League:
 def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
     """Return the learner's margins over random play and over its oldest version in each seat, keyed by name.
 
-    A margin is the learner's mean return in a seat minus the opponent's there, with the opponent in all other seats.
+    A margin is the learner's mean return in a seat minus the opponent's in it, with the opponent in all other seats.
     """
     pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
     chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}
@@ -311,7 +311,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
     """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
 
-    They include the last epoch's losses, and are keyed by TensorBoard name.
+    The scalars are keyed by TensorBoard name, and include the last epoch's losses. After the last epoch, the policy's
+    running statistics of observations, if any, are updated with the same rows.
     """
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
@@ -445,8 +446,8 @@ def advantages(
     """Return generalised advantage estimates, (num_rows,); 0 where a row's mask is unset.
 
     values: the value of each row's own observation. rewards, terminations, truncations: the outcome of its action.
-    masks: which rows are valid transitions. next_index: the index of the same agent's next row, which must be in a
-    later one of ``batches``; if there is none, of a row whose mask is unset.
+    masks: which rows are valid transitions. batches: slices of the rows, in order of arrival. next_index: the index of
+    the same agent's next row, in a later slice or, for rows without a next row, of any row whose mask is unset.
     Source: Schulman et al., arXiv:1506.02438, eq. 16.
     """
     lives = masks & ~terminations

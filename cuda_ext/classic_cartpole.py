@@ -1,6 +1,7 @@
 """The schema of the classic/cartpole kernel; its NumPy reference, references/classic_cartpole.py, defines the rules.
 
-Each thread plays one environment, and the host plays many side by side. Use the kernel as a template for similar ones.
+On a device, each thread plays one environment; the host plays many at once with vector instructions. Use this kernel as
+a template for kernels of other small environments with one agent.
 """
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema

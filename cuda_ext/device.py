@@ -1,4 +1,4 @@
-"""Run kernels on a CUDA device. NVRTC compiles them, as in tests; CuPy loads and launches the machine code."""
+"""Run kernels on a CUDA device. nvrtc.py compiles them; CuPy loads and launches the machine code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DeviceKernel:
             ) from error
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
-        """Return a function that takes a stream's address, launches the kernel on it, and returns at once.
+        """Return a function that takes a stream's address and launches the kernel on that stream, without waiting.
 
         arguments: a NumPy array of one ``struct Env``, copied at each call.
         """

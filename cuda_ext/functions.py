@@ -1,8 +1,8 @@
 """The function manager, which compiles, caches and runs kernels on the host, and chooses the layout of launches.
 
-setup.py builds a library of this package's kernels for the host. Users' kernels, and all kernels if there is no such
-library, are compiled once with the system's C++ compiler. NVRTC compiles kernels for a device (device.py). The user's
-cache folder stores the kernels that are compiled at run time.
+setup.py builds a library of this package's kernels for the host. Kernels that this library lacks, such as users' own,
+are compiled on first use with the system's C++ compiler. NVRTC compiles kernels for a device (device.py). Kernels
+compiled at run time are stored in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ class Shape:
     def of(cls, num_agents: int, observation_size: int, network_width: int = 0, num_weights: int = 0) -> Shape:
         """Return the layout for environments with num_agents agents.
 
-        Each of up to MOST_THREADS agents has its own thread. If there are more, each thread serves several agents, as
-        few as MOST_THREADS threads allow. Above NUM_LANES agents, the number of threads is a multiple of NUM_LANES.
+        With up to MOST_THREADS agents, each agent has its own thread. With more, each thread serves several agents, as
+        few as MOST_THREADS threads per environment allow. If there are more than NUM_LANES agents, the number of
+        threads per environment is a multiple of NUM_LANES.
         """
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
@@ -213,7 +214,7 @@ def cache_folder() -> Path:
 
 
 def explained(kernel: KernelEnv, log: str) -> str:
-    """Return an error message: the fields that the kernel uses but its schema lacks, if any, and the compiler's log."""
+    """Return the error message for a compiler's log, with advice on fields that the kernel's schema lacks, if any."""
     lacking = [match[match.lastindex] for match in MEMBER.finditer(log) if match.lastindex]
     advice = "".join(
         f'\n{Path(kernel.source).name} uses env.{name}, which the schema of "{kernel.name}" lacks; '

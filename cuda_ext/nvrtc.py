@@ -123,7 +123,8 @@ def version() -> tuple[int, int]:
 def _options(architecture: str) -> list[str]:
     """Return the compiler's options, including the folder of CUDA's headers, if any, for users' kernels that need them.
 
-    They disable the cache of NVRTC 13, because the log of a cached result lacks the number of registers.
+    The options also disable the cache of NVRTC 13 and later, because the log of a cached result lacks the number of
+    registers.
     """
     headers = next((folder for folder in _folders("include") if (folder / "cuda_runtime_api.h").exists()), None)
     uncached = ["--no-cache"] if version() >= (13, 0) else []
@@ -132,7 +133,7 @@ def _options(architecture: str) -> list[str]:
 
 
 def _folders(name: str) -> Iterator[Path]:
-    """Yield the folders called ``name`` in NVIDIA's wheels, and those whose names start with it in CUDA toolkits."""
+    """Yield the folders called ``name`` in NVIDIA's wheels, then those in CUDA toolkits whose names start so."""
     spec = importlib.util.find_spec("nvidia")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(Path(location).glob(f"*/{name}"))

@@ -1,4 +1,4 @@
-"""The number of a kernel's blocks that fit on a multiprocessor at a time, by the registers and memory that they use."""
+"""The number of a kernel's blocks that fit on a multiprocessor at a time, given the resources that each block uses."""
 
 from __future__ import annotations
 

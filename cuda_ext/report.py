@@ -17,7 +17,7 @@ CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 
 
 def built() -> str:
-    """Describe which kernels are built for the host, and which are not built or have changed since they were."""
+    """Describe which kernels are built for the host, and which are not built or have changed since the build."""
     kernels = [import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
     try:
         library = functions.built_library()

@@ -157,8 +157,8 @@ CONSTANTS = ("num_agents", "observation_size", "num_steps", "policy")  # names o
 class Schema:
     """An environment's parameters and fields.
 
-    all_fields: the fields that every environment has, then ``fields``. Raises ValueError for repeated names, for a size
-    that is not the name of an int32 parameter, and for a size of a field per launch.
+    all_fields: the fields that every environment has, then ``fields``. Raises ValueError for repeated names, and for a
+    field with a ``size`` if that is not the name of an int32 parameter or if the field is per="launch".
     """
 
     parameters: tuple[Parameter, ...] = ()

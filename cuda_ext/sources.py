@@ -33,7 +33,7 @@ def stems() -> list[str]:
 
 
 def entry(kernel: KernelEnv) -> str:
-    """Return a kernel's identifier in compiled code: a function's name, or the prefix of several."""
+    """Return a kernel's identifier: its function's name on a device, the prefix of its functions' names on the host."""
     return "kernel_" + "".join(letter if letter.isalnum() else "_" for letter in kernel.name)
 
 

@@ -72,10 +72,11 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 def _collected(session: pytest.Session, name: str) -> list[pytest.Item]:
-    """Return a test for each environment.
+    """Return the tests of the learner called ``name``: one for each environment in --ocean-env, by default for all.
 
-    Raises UsageError if the extra ``train`` is not installed, if the learner cannot be imported or called with a task,
-    or if an environment is unknown or cannot be learnt.
+    By default, there is also a failing test for each environment that should be learnable but is not. Raises UsageError
+    if the extra ``train`` is not installed, if the learner cannot be imported or called with a task, or if an
+    environment in --ocean-env is unknown or cannot be learnt.
     """
     try:
         from ocean.suite.examining import learner

@@ -77,7 +77,7 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
     ) -> tuple[Floats, dict[str, Any]]:
         """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
 
-        Without a seed, start the next episode of the last seed, or episode 0 of a random seed if there is none.
+        Without a seed, start the next episode of the last seed or, in the first reset, episode 0 of a random seed.
         """
         super().reset(seed=seed)
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)

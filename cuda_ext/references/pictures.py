@@ -1,6 +1,6 @@
 """Draw pictures of Tag: a square field with agents, and above it the numbers of agents and the time.
 
-Shapes are signed distance functions, in pixels, which makes their edges smooth. Drawing needs only NumPy.
+Shapes are signed distance functions, in pixels, so that edges can be smooth. Drawing needs only NumPy.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ class TagPicture:
         strength: float = 1.0,
         outlined: bool = False,
     ) -> None:
-        """Draw a shape that extends at most ``size`` pixels from its centre."""
+        """Draw a shape that extends at most ``size`` pixels from its centre, which is at ``row`` and ``column``.
+
+        strength: the opacity of ``colour``, 0 to 1. outlined: surround the shape with a thin line in PAPER.
+        """
         least = np.floor([row - size, column - size]).astype(int) - 2
         most = np.ceil([row + size, column + size]).astype(int) + 3
         (top, left), (bottom, right) = least.clip(0), most.clip(0)

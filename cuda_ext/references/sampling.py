@@ -3,22 +3,22 @@
 An action consists of one or several choices, each with a number of options. A row's logits are those of all options of
 the first choice, then of the second, and so on.
 
-Rule         An option's weight is exp(logit - greatest logit). With u uniform in [0, 1), a multiple of 2**-24, and
-             total the sum of weights, the chosen option is the first at which the running sum of weights exceeds
-             u * total. An option of weight 0 does not increase that sum, and u * total is below total in float32 as
-             well, so such an option is never chosen, however sums are rounded. If greedy, the first of the greatest
-             logits is chosen.
+Rule         An option's weight is exp(logit - greatest logit), and ``total`` is the sum of the weights. A random number
+             u, a multiple of 2**-24, is drawn uniformly from [0, 1). The chosen option is the first at which the
+             running sum of weights exceeds u * total. An option of weight 0 does not increase that sum, and u * total
+             is below total in float32 as well. So an option of weight 0 is never chosen, however sums are rounded.
+             With ``greedy``, the first option with the greatest logit is chosen instead.
 Never        An option is never chosen if a mask forbids it, or if its logit is -inf, NaN, or so far below the greatest
              (by more than 87.3) that its weight is 0. If the logits of all allowed options are -inf or NaN, these
              options are equally likely. If a mask allows no option, as in the rows of absent agents, any option may be
              chosen. Options with logits of +inf share all probability.
 NaN          A NaN among a row's allowed logits makes the row's log-probability and entropy NaN, so that the learner's
              results reveal it.
-Draws        u of choice k comes from word k % 4 of block k // 4 of ``philox(seed, episode, t + 1, agent, POLICY)``, the
-             words that random actions of the next step use. Sampling twice before a step gives the same actions.
+Draws        u of choice k comes from word k % 4 of block k // 4 of ``philox(seed, episode, t + 1, agent, POLICY)``.
+             Random actions of the next step use the same words. Sampling twice before a step gives the same actions.
 Exactness    float32, with sums in the order of the options, so a probability's error is up to 2**-24 per option.
              This method takes one random number per choice. The Gumbel-max trick would take a random number and two
-             logarithms per option, and further tests to exclude forbidden options whatever the rounding.
+             logarithms per option, and extra checks so that rounding never leads to a forbidden option.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ Tag          After all have moved, a runner is tagged by the tagger nearest to i
              ``tagging_distance`` times L; of several equally near, by the one with the lowest number. A tagged runner
              leaves: it is no longer ``alive``, and the rest of its state stays as it was at the tag. Without
              ``runner_exits_game_after_tagged`` it stays in the game.
-Reward       A sum, in this order; penalties are at most 0. ``edge_hit_penalty`` for an agent that hits the edge.
+Reward       The sum of these terms, added in this order. Penalties are at most 0.
+             ``edge_hit_penalty`` for an agent that hits the edge.
              ``step_penalty_for_tagger`` for each tagger, ``step_reward_for_runner`` for each runner.
              ``tag_reward_for_tagger`` times the number of its tags for a tagger, ``tag_penalty_for_runner`` for a
              tagged runner. In step ``episode_length``, ``end_of_game_reward_for_runner`` for every runner in the game
@@ -162,7 +163,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
 
-        Without a seed, start the next episode of the last seed, or episode 0 of a random seed if there is none.
+        Without a seed, start the next episode of the last seed or, in the first reset, episode 0 of a random seed.
         """
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
@@ -222,7 +223,10 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return picture.pixels
 
     def _layouts(self, start: str, starts: ArrayLike | None) -> Floats | None:
-        """Return the layouts that episodes start from, (P, N, 3), or None if each episode draws its own."""
+        """Return the layouts that episodes start from, (P, N, 3), or None if each episode draws its own.
+
+        Raises ValueError for invalid arguments.
+        """
         array = layouts_of(start, starts, (len(self.possible_agents), 3), self._default_layouts)
         if array is None:
             return None
@@ -327,9 +331,9 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return np.concatenate(features, axis=1, dtype=np.float32)
 
     def _visible(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the indices of the agents that each of these agents observes, and a mask of those still in the game.
+        """Return the indices of the agents that each of these agents observes, and a mask of the indices that count.
 
-        Both are (len(agents), M).
+        Both are (len(agents), M). The mask is False for agents that have left, and where fewer than M can be observed.
         """
         if self.full_observation:
             others = self._others[agents]
@@ -359,7 +363,11 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
 
 def _levels(name: str, least: Any, most: Any, num_levels: Any, limit: float) -> Floats:
-    """Return the increments that an action can choose: 0, then num_levels evenly spaced numbers from least to most."""
+    """Return the increments that an action can choose: 0, then num_levels evenly spaced numbers from least to most.
+
+    Raises ValueError for invalid arguments. name: "acceleration" or "turn", for the error texts. limit: the largest
+    magnitude of ``least`` and ``most``.
+    """
     lowest, highest = amount(f"min_{name}", least, -limit, limit), amount(f"max_{name}", most, -limit, limit)
     if lowest > highest:
         raise ValueError(f"min_{name}={least!r} is more than max_{name}={most!r}; use at most that")

@@ -6,7 +6,7 @@ Actions      Discrete(5): stay, x + 1, x - 1, y + 1, y - 1. An agent that would 
 Tag          A runner is tagged if a tagger is on its cell after all have moved; swapping cells is not a tag. A tagged
              runner leaves: it is no longer ``alive``, and its x and y stay where it was tagged.
 Reward       -``wall_hit_penalty`` for a hit, plus: for each tagger, ``tag_reward_for_tagger`` times the number of
-             runners that all taggers together tagged in this step, or -``step_cost_for_tagger`` if there are none;
+             runners that all taggers together tagged in this step, or -``step_cost_for_tagger`` if that is 0;
              for a runner, -``tag_penalty_for_runner`` if it was tagged, else ``step_cost_for_tagger``.
 Ending       A tagged runner is terminated, and so are all taggers when the last runner is tagged. Otherwise all agents
              are truncated after ``episode_length`` steps.
@@ -116,7 +116,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
 
-        Without a seed, start the next episode of the last seed, or episode 0 of a random seed if there is none.
+        Without a seed, start the next episode of the last seed or, in the first reset, episode 0 of a random seed.
         """
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
@@ -180,7 +180,10 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return picture.pixels
 
     def _layouts(self, start: str, starts: ArrayLike | None) -> NDArray[np.int32] | None:
-        """Return the layouts that episodes start from, (P, N, 2), or None if each episode draws its own."""
+        """Return the layouts that episodes start from, (P, N, 2), or None if each episode draws its own.
+
+        Raises ValueError for invalid arguments.
+        """
         layouts = layouts_of(start, starts, (len(self.possible_agents), 2), self._default_layouts)
         if layouts is None:
             return None
