@@ -3,9 +3,10 @@
 Observation  Box(-1, 1, (num_codes + 1,), float32): a one-hot code, and the luck of the step, uniform in [-1, 1]; both
              are drawn for each observation, including the last.
 Actions      Discrete(num_codes): the answer.
-Reward       1 for repeating the code, else 0; plus ``fortune`` times the luck, whatever the answer. A learner that sees
-             its own rows can predict the luck. If it takes other rows' rewards for its own, the luck is noise that
-             hides the rewards that are right by chance: with fortune=0, such a learner scored 0.93 after 60,000 steps.
+Reward       1 for repeating the code, else 0; plus ``fortune`` times the luck, whatever the answer. A learner that
+             pairs each row with its own reward can predict the luck. To a learner that mixes up rows, the luck is
+             noise, which hides the rewards that are in the right row by chance. Those would be enough to learn from:
+             with fortune=0, such a learner scored 0.93 after 60,000 steps.
 Ending       The episode terminates after ``horizon`` steps: it is a test of that many questions.
 Score        The share of the codes that were repeated. Uniform play: 1/num_codes, by default 0.25; the best policy: 1.
 Catches      rows and actions matched by their position in a batch, although environments finish in a different order
@@ -14,8 +15,8 @@ Catches      rows and actions matched by their position in a batch, although env
 Source       New.
 
 A step sleeps for ``step_s`` seconds or, in every fourth environment (``env_index`` 3, 7, 11, …), for ``slow`` times as
-long, varied at random by up to 30 %. The codes do not depend on these durations, which come from a separate generator
-that is seeded with the environment.
+long. Each duration varies at random by up to 30 %. The codes do not depend on the durations, which come from a separate
+generator that is seeded with the environment.
 """
 
 from __future__ import annotations

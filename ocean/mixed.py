@@ -3,8 +3,8 @@
 Observation  Box([0, 0, 0, 0, -1, -1], 1, (6,), float32): one of four codes, one-hot, and a point in [-1, 1]²; both are
              drawn for each episode.
 Actions      Dict(aim: Box(-1, 1, (2,), float32), choice: Discrete(4)).
-Reward       0.5 for choosing the code, plus 0.5·(1 - error) for the aim, where error is the mean absolute error of the
-             two coordinates, at most 1.
+Reward       0.5 for choosing the code, plus 0.5·(1 - error) for the aim. The error is the mean of the two coordinates'
+             absolute errors, or 1 if that mean is larger.
 Ending       The episode terminates after one step.
 Score        The reward. Uniform play: 0.3083; the best policy: 1.
 Catches      the log-probability of a part of the action dropped: of the choice, of the aim, or of one of the aim's two
@@ -64,7 +64,7 @@ class Mixed(gymnasium.Env[np.ndarray[Any, Any], dict[str, Any]]):
         return {"aim": self.point, "choice": self.code}
 
     def render(self) -> Any:
-        """Draw the codes in the first line and the square below it; the right action is blue, the one taken red."""
+        """Draw the codes in the first line and the square below it: the right action in blue, the last one in red."""
         grid = np.zeros((SIDE + 1, SIDE), np.int8)
         self._mark(grid, 1, self.code, self.point)
         if self.played is not None:

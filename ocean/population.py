@@ -138,7 +138,7 @@ class Population(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return observations, rewards, terminations, truncations, infos
 
     def solve(self) -> np.ndarray[Any, Any]:
-        """Return the best actions in the order of the rows, int64 (places,): the agents' bits, and 0 where none is."""
+        """Return the best action for each row, int64 (places,): its agent's bit, or 0 for a row without an agent."""
         actions = np.zeros(self.places, np.int64)
         for life in self.lives.values():
             actions[life.agent_index] = life.bit

@@ -8,9 +8,10 @@ Ending       The episode terminates after ``horizon`` steps. That is a terminati
              steps.
 Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.91. A policy without memory sees
              neither f nor the step, so it can only play action 0 with some probability q, which scores
-             1 - (p - q)² - q(1 - q)/horizon on average. The best policy: 0.9979, with q = p, as in ``solve``. (The
-             score is highest at q = 0.702, by 0.000004; a policy that counts steps can reach 1.) The return is highest
-             at a lower q, about 0.61, which scores 0.9895: correct learners end between the two.
+             1 - (p - q)² - q(1 - q)/horizon on average. The best policy: 0.9979, with q = p, as in ``solve``. (At q =
+             0.702 the score is higher by 0.000004; a policy that counts steps can reach 1.) The return, which learners
+             maximize, is highest at a lower q, about 0.61, which scores 0.9895. Correct learners end with a score
+             between these two.
 Catches      the likeliest action played instead of a sampled one. Does not reliably catch: learning from an action
              other than the one played, which may end near the right share by chance. Does not catch: the old
              log-probability of another row's action.

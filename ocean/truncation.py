@@ -4,9 +4,9 @@ Observation  Box(0, 1, (1,), float32): 0 at the start, at the entrance; 1 in the
 Actions      Discrete(2): 0 stays, 1 leaves. At the entrance either leads into the room.
 Reward       -``entry`` for the step at the entrance; in the room +1 for staying, +``leave`` for leaving.
 Ending       Leaving terminates the episode. Staying is possible for a number of steps drawn at the start, geometric
-             with mean 1/``hazard``; staying in the last of them truncates the episode. No observation shows that it is
-             the last.
-Score        Of the agent's steps in the room, the share that stay. Uniform play: 0.3846; the best policy: 1.
+             with mean 1/``hazard``; staying in the last of them truncates the episode. The observations do not show
+             which step is the last.
+Score        The share of its steps in the room in which the agent stays. Uniform play: 0.3846; the best policy: 1.
              Staying pays more than ``leave`` at every discount above 0.875, but only for learners that bootstrap from
              the final observation. If truncations count as terminations, staying is worth only
              1/(1 - discount·(1 - hazard)) < 3.4. It is worth even less to learners that take the next episode's first

@@ -13,8 +13,8 @@ The mean score of ``play`` over 1,000 fresh episodes is compared with the enviro
 raise ``tasks.Cannot`` for environments that the learner does not support.
 
     tasks      the tasks                             demo      the demo trainers as learners
-    examining  learners, each in a process           table     the examinations, shown in a terminal
-    watching   a learner's play in a terminal
+    examining  runs examinations in processes        table     shows examinations in a terminal
+    watching   shows a learner's play in a terminal
 
 `cleanrl_demo/suite/plugin.py` is the plugin of `pytest --ocean module:train`.
 """

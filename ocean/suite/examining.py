@@ -1,6 +1,6 @@
 """Examinations: a learner is trained on a task, and its play is scored, each in a separate process.
 
-A separate process can crash, hang or leak without harm to the next one; its output is kept in case it fails.
+The process can crash, hang or leak without harm to the next examination; its output is kept for the error message.
 """
 
 from __future__ import annotations
@@ -157,12 +157,12 @@ def examined(
     began: Callable[[Examination], None] = lambda examination: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Examination, Verdict]]:
-    """Run examinations, ``jobs`` at a time, each in a separate process; yield each when its verdict arrives, with it.
+    """Run examinations, ``jobs`` at a time, each in a separate process; yield (examination, verdict) when one ends.
 
     If a learner raises, dies or takes longer than ``timeout_s`` seconds, its verdict has the reason instead of a score.
-    began: called with each examination when it begins. meanwhile: called several times a second. The processes end when
-    the generator does, for whatever reason. If ``jobs`` is more than 1, the cores are shared out: torch's number of
-    threads in a process is initially that process's share.
+    began: called with each examination when it begins. meanwhile: called several times a second. When the generator
+    ends, for whatever reason, it ends all processes. If ``jobs`` is more than 1, the processes share the cores: in each
+    process, torch's initial number of threads is the number of cores divided by ``jobs``.
     """
     import ocean.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 
@@ -198,7 +198,7 @@ class _Running:
 
     @property
     def over(self) -> bool:
-        """Whether it has reported a verdict, has ended, or has run out of time."""
+        """Whether the process has sent a verdict, has ended, or has run out of time."""
         self._ended = self.sandbox.ended  # checked first: its last message has arrived by then
         self._verdicts += self.sandbox.receive(Verdict)
         return bool(self._verdicts) or self._ended or time.monotonic() - self._start_s > self._timeout_s
@@ -243,7 +243,7 @@ def _examine_in_process(channel: Channel, examination: Examination, num_threads:
 def _from_learner_on(error: BaseException) -> TracebackType | None:
     """Return an error's traceback from the learner's first frame on.
 
-    If it has no such frame, return None for an error of pufferlib, else the whole traceback.
+    If the traceback has no frame of the learner, return None for a pufferlib error, else the whole traceback.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in IN_FRONT:

@@ -1,4 +1,4 @@
-"""A display of examinations: a live table in a terminal or a line for each elsewhere, and a closing line."""
+"""A display of examinations: a live table in a terminal, elsewhere a line per verdict; then a closing line."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Screen:
         return self
 
     def began(self, examination: Examination) -> None:
-        """Record that an examination has begun."""
+        """Record that an examination has begun, and redraw the table, if there is one."""
         self.begun_s[examination] = time.monotonic()
         self.refresh()
 
     def ended(self, examination: Examination, verdict: Verdict) -> None:
-        """Record an examination's verdict."""
+        """Record an examination's verdict, and display it."""
         self.verdicts[examination] = verdict
         if self.live is None:
             label, style = _outcome(verdict)
@@ -62,7 +62,7 @@ class Screen:
         self.refresh()
 
     def refresh(self) -> None:
-        """Redraw the table."""
+        """Redraw the table, if there is one."""
         if self.live is not None:
             self.live.update(self.table(), refresh=True)
 

@@ -90,8 +90,8 @@ def faults() -> dict[str, str]:
 def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: Sequence[int] = (1,)) -> Iterator[Task]:
     """Yield a task for each environment, backend and seed, without duplicates.
 
-    envs: names with or without "ocean/", or several separated by commas; all by default. Raises PufferError for an
-    environment that does not exist or cannot be learnt.
+    envs: names, with or without "ocean/"; an item may be several names, separated by commas. By default, all
+    environments that can be learnt. Raises PufferError for an environment that does not exist or cannot be learnt.
     """
     chosen = dict.fromkeys(_full_name(env.strip()) for argument in envs for env in argument.split(",")) or names()
     for env in chosen:

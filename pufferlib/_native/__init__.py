@@ -1,10 +1,10 @@
 """The compiled hot path: optional, with results identical to plain Python's, bit for bit.
 
-``pack`` packs nested samples into rows. The other modules work between ``send`` and ``recv``: ``fast_path`` is the
-parent's end, ``step_loop`` the workers', ``ring`` the shared words between them, and ``infos`` the format of infos.
-``step_loop`` uses ``agents`` for multi-agent environments. If the modules were not built, or the platform lacks
-futexes, pufferlib runs without them, and ``reason`` holds the cause. PUFFERLIB_NATIVE=0 in the environment disables
-them; 1 requires them.
+``pack`` packs nested samples into rows. The other modules work between ``send`` and ``recv``: ``fast_path`` runs in the
+parent and ``step_loop`` in the workers; they communicate through ``ring``, which holds words in shared memory, and
+encode infos with ``infos``. ``step_loop`` uses ``agents`` for multi-agent environments. If the modules were not built,
+or the platform lacks futexes, pufferlib runs without them, and ``reason`` holds the cause. PUFFERLIB_NATIVE=0 in the
+environment disables them; PUFFERLIB_NATIVE=1 raises ImportError if they cannot be used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ fast_path: Any = None
 
 
 def _load() -> str:
-    """Import the compiled modules; return the reason why they are not used, or "" if they are."""
+    """Import the compiled modules; return the reason why they are not used, or "" if they are.
+
+    Raises ImportError if PUFFERLIB_NATIVE=1 requires them but they cannot be used.
+    """
     global pack, infos, ring, agents, step_loop, fast_path
     setting = os.environ.get("PUFFERLIB_NATIVE", "")
     if setting == "0":

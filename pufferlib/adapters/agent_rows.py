@@ -25,16 +25,18 @@ INSTEAD = "use pufferlib.make, whose masks mark the rows that count"
 class AgentRows(VecEnv):
     """A VecEnv with one environment per row of ``vec``; ``num_envs`` is ``vec.num_envs * vec.agents_per_env``.
 
-    It supports agents with identical spaces whose episodes end together. Environment i is agent i % n of environment i
-    // n of ``vec``, where n is ``vec.agents_per_env``. Batches are NumPy arrays; their ``env_ids`` are the
-    ``agent_ids`` of ``vec``. Each row has at most one info: the agent's entries and those that its environment reports
-    for no particular agent, except "env" and "episode". Sequences of seeds, options and attribute values have one entry
-    per row; an environment takes the entry of its first agent. ``call`` runs once per environment and repeats the
-    result for each of its rows. The copies in an already vectorized environment are rows as well; their episodes may
-    end at any time.
+    The agents of an environment must have identical spaces and episodes that end together. Environment i is agent i % n
+    of environment i // n of ``vec``, where n is ``vec.agents_per_env``. Batches are NumPy arrays; their ``env_ids`` are
+    the ``agent_ids`` of ``vec``.
 
-    Raises SpaceError if agents have different spaces. ``recv`` raises it if agents take turns, if an agent is absent
-    while another acts, or if an agent's episode ends before another's in the same environment.
+    Each row has at most one info: the agent's entries and those that its environment reports for no particular agent,
+    except "env" and "episode". Sequences of seeds, options and attribute values have one entry per row; an environment
+    takes the entry of its first agent. ``call`` runs once per environment and repeats the result for each of its rows.
+    If ``vec`` has already vectorized environments, each of their copies is a row, and copies may end their episodes at
+    different times.
+
+    Raises SpaceError if agents have different spaces. ``recv`` raises SpaceError if agents take turns, if an agent is
+    absent while another acts, or if an agent's episode ends before another's in the same environment.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -206,7 +208,7 @@ class AgentRows(VecEnv):
 def _share(info: dict[str, Any], row: dict[str, Any]) -> None:
     """Copy an environment's info entries into an agent's info, except OF_THE_ENV and those that the agent already has.
 
-    If both have "final_info", copy its entries in the same way.
+    If both have a "final_info", merge the environment's into the agent's in the same way.
     """
     for key, part in info.items():
         if key not in OF_THE_ENV:

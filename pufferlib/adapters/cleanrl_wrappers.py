@@ -30,7 +30,8 @@ _USE_OLD = "run this script with gymnasium 0.29: pip install gymnasium==0.29.1"
 class _AlsoOfVectors:
     """A mixin for wrappers that also accept vector environments, as in 0.29.
 
-    Later versions have separate classes for these, in ``wrappers.vector``.
+    Later versions have separate classes for vector environments, in ``wrappers.vector``. Raises PlanError if such a
+    class does not support the vector environment.
     """
 
     def __new__(cls, env: object, *args: object, **kwargs: object) -> Any:
@@ -138,7 +139,8 @@ WRAPPERS = {
 def named() -> Iterator[None]:
     """Add 0.29's wrappers to ``gymnasium.wrappers`` inside this block.
 
-    Access to a wrapper of 0.29 that has no replacement raises AttributeError, whose text gives advice.
+    Access to a wrapper of 0.29 that has no replacement raises AttributeError, whose text gives advice. If Gymnasium
+    0.29 is installed, nothing changes.
     """
     if OLD:
         yield

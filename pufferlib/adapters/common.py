@@ -61,7 +61,7 @@ def needs(library: str, extra: str) -> Iterator[None]:
 def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, object]) -> VecEnv:
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
-    kwargs: the parameters in AdapterParameters, of which ``agents="rows"`` makes each agent a separate environment (see
+    kwargs: the parameters in AdapterParameters; ``agents="rows"`` makes each agent a separate environment (see
     AgentRows). Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents
     per environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
     """
@@ -171,14 +171,17 @@ def ends_of(batch: Batch) -> tuple[Array, Array]:
 
 
 def ids_of(indices: Iterable[int], num_envs: int) -> list[int]:
-    """Convert indices to environment numbers; negative indices count from the end, as in a list."""
+    """Convert indices to environment numbers; negative indices count from the end, as in a list.
+
+    Indices out of range are returned unchanged.
+    """
     return [index + num_envs if -num_envs <= index < 0 else index for index in map(int, indices)]
 
 
 def actions_for(space: spaces.Space[Any], actions: object) -> Any:
     """Return actions unchanged, unless they are whole numbers given as floats for an integer space.
 
-    Those, such as Bernoulli samples, are cast to the space's dtype.
+    Such floats, for example Bernoulli samples, are cast to the space's dtype.
     """
     array = np.asarray(actions)
     if array.dtype.kind != "f" or space.dtype is None or space.dtype.kind not in "iub":

@@ -1,4 +1,4 @@
-"""EnvPool environments in a VecEnv: each is a vector of copies, which counts as one environment with a row per copy.
+"""EnvPool environments in a VecEnv, where a vector of copies counts as one environment with a row per copy.
 
     make_env = functools.partial(pufferlib.adapters.envpool.copies, "CartPole-v1", num_envs=64)
     vec = pufferlib.make(make_env)
@@ -23,9 +23,9 @@ SEEDS = 2**31  # EnvPool's seeds are C ints
 def copies(name: str, num_envs: int, seed: int | None = None, env_index: int = 0, **kwargs: object) -> object:
     """Return ``num_envs`` copies of an EnvPool environment as one vector environment, made by ``envpool.make``.
 
-    seed: the seed of all episodes, by default a random one; EnvPool accepts it only here, not in a reset. Copy i of
-    environment k (``env_index``) gets seed + k * num_envs + i, so that no two copies play the same episodes. kwargs:
-    further arguments of ``envpool.make``.
+    seed: determines all episodes; random by default. EnvPool accepts a seed only here, not in a reset. Copy i of
+    environment k (``env_index``) gets seed + k * num_envs + i, wrapped to EnvPool's range of seeds, so that no two
+    copies play the same episodes. kwargs: further arguments of ``envpool.make``.
     """
     first = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     first = (first + env_index * num_envs) % (SEEDS - num_envs)
