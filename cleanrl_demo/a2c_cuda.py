@@ -5,7 +5,7 @@
 Each rollout serves for one update of the policy that played it, with all rows in one batch. The new and the old policy
 are then still the same, so there is no ratio of probabilities to clip, unlike in PPO.
 
-Source: Mnih et al., arXiv:1602.01783 (its synchronous form); advantages are those of arXiv:1506.02438.
+Source: Mnih et al., arXiv:1602.01783 (A3C, here in its synchronous form); Schulman et al., arXiv:1506.02438 (GAE).
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ each environment, and puts this rollout, with one sequence of rows per agent, in
 this process, receives references to rollouts and trains on the first ``rollouts_per_update`` to arrive. It then puts
 the new weights, a new *version* of the policy, in the store once, and each actor fetches them before its next rollout.
 
-The policy may thus be some versions newer than the one that played a rollout; the number of versions is the rollout's
-*lag*. V-trace gives less weight to actions that the new policy is less likely to choose than the old one, and rollouts
-with a lag above ``max_lag`` are dropped. Episode ends, masks and memories are handled as in ``ppo.py`` and
-``ppo_lstm.py``; the ``Rollout`` of ``ppo_lstm.py`` links the rows of each agent. ``pufferlib.training.fleet`` manages
-the actors.
+When the learner trains on a rollout, the policy may be some versions newer than the version that played it; their
+number is the rollout's *lag*. V-trace gives less weight to actions that the new version is less likely to choose than
+the old version. Rollouts with a lag above ``max_lag`` are dropped. Episode ends, masks and memories are handled as in
+``ppo.py`` and ``ppo_lstm.py``; the ``Rollout`` of ``ppo_lstm.py`` links the rows of each agent.
+``pufferlib.training.fleet`` manages the actors.
 
 Source: Espeholt et al., arXiv:1802.01561 (IMPALA, V-trace); Schulman et al., arXiv:1707.06347 (the clipped loss); Luo
 et al., arXiv:1912.00167 (both combined); Hilton et al., arXiv:2110.00641 (the loss is clipped around the policy before

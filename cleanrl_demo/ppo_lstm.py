@@ -11,7 +11,8 @@ lines.
 Two parts of a trainer are easy to get wrong. ``Rollout`` links each agent's rows by ``agent_ids``, whichever batches
 they arrive in. ``advantages`` cuts an agent's sequence of rows where its episode ended: after a termination it adds no
 value; after a truncation it adds the value of the final observation, which is in the row with ``truncations`` set. The
-trainer learns only from valid transitions (the next row's mask is set), never from reset rows or agents' padding.
+trainer learns only from valid transitions, those whose next row has its mask set. It never learns from reset rows or
+from the padding of absent agents.
 
 ``pufferlib.training.session`` provides the rest: environments, folder, checkpoints, evaluation.
 

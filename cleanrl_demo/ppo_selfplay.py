@@ -12,7 +12,8 @@ the end the policy plays against random play and against its oldest version.
 Two parts of a trainer are easy to get wrong. ``Rollout`` links each agent's rows by ``agent_ids``, whichever batches
 they arrive in. ``advantages`` cuts an agent's sequence of rows where its episode ended: after a termination it adds no
 value; after a truncation it adds the value of the final observation, which is in the row with ``truncations`` set. The
-trainer learns only from valid transitions (the next row's mask is set), never from reset rows or agents' padding.
+trainer learns only from valid transitions, those whose next row has its mask set. It never learns from reset rows or
+from the padding of absent agents.
 
 ``pufferlib.training.session`` provides the rest: environments, folder, checkpoints, evaluation.
 
@@ -202,7 +203,7 @@ def seats_of_run(vec: pufferlib.VecEnv, config: Config) -> tuple[Seat, ...]:
 
 
 class League:
-    """A matchmaker that moves the learner to the next seat for each episode, and draws opponents for the others."""
+    """A matchmaker that moves the learner to the next seat in each episode, and draws opponents for the other seats."""
 
     def __init__(self, num_seats: int, learner: Learner, meet: str, seed: int) -> None:
         if num_seats < 2:

@@ -74,7 +74,10 @@ def sizes(widths: Sequence[int]) -> tuple[int, int]:
 
 
 def _parts(policy: Any) -> tuple[list[Any], list[int]]:
-    """Return a policy's linear layers, and the activation after each. Raises KernelError if it is not supported."""
+    """Return a policy's linear layers, and the number of the activation after each layer.
+
+    Raises KernelError if kernels do not support the policy.
+    """
     import torch
 
     if not isinstance(policy, torch.nn.Sequential):

@@ -44,9 +44,10 @@ class Cubin:
 def compiled(
     kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str = "sm_90"
 ) -> Cubin:
-    """Compile a kernel for an architecture.
+    """Compile a kernel for an architecture; return its machine code and the resources that it uses.
 
-    Raises MissingExtra if NVRTC is not installed, KernelError if the source is missing or does not compile.
+    Raises MissingExtra if NVRTC is not installed. Raises KernelError if the source is missing or does not compile, or
+    if NVRTC's log does not have the number of registers.
     """
     check_source(kernel)
     name = entry(kernel)
@@ -133,7 +134,7 @@ def _options(architecture: str) -> list[str]:
 
 
 def _folders(name: str) -> Iterator[Path]:
-    """Yield the folders called ``name`` in NVIDIA's wheels, then those in CUDA toolkits whose names start so."""
+    """Yield NVIDIA wheels' folders called ``name``, then CUDA toolkits' folders whose names start with ``name``."""
     spec = importlib.util.find_spec("nvidia")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(Path(location).glob(f"*/{name}"))

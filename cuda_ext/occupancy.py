@@ -16,7 +16,7 @@ RESERVED_NBYTES = 1024  # of shared memory, for each block
 
 
 class Multiprocessor(NamedTuple):
-    """A multiprocessor's limits: the most threads, blocks and bytes of shared memory that it holds at a time."""
+    """A multiprocessor's limits: how many threads, blocks and bytes of shared memory it can hold at a time."""
 
     num_threads: int
     num_blocks: int

@@ -217,10 +217,10 @@ class KernelEnv:
     source: the path of the .cuh file.
     reference: "module:attribute" of the NumPy environment that the kernel matches. It has an attribute of the same name
         for each parameter, const field and state field.
-    side_by_side: 0 or, for an environment with one agent, the number of floats in an observation. The host then plays
-        many environments at once with vector instructions, and calls ``step`` even for those that start an episode,
-        with arbitrary actions and state, before ``start`` overwrites the result. ``step`` must therefore use neither
-        actions nor state as an index.
+    side_by_side: 0 or, for an environment with one agent, the number of floats in an observation. If not 0, the host
+        plays many environments at once with vector instructions. It then calls ``step`` even for environments that
+        start an episode, with arbitrary actions and state, before ``start`` overwrites the result. ``step`` must
+        therefore use neither actions nor state as an index.
     """
 
     name: str

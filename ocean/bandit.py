@@ -26,7 +26,7 @@ from pufferlib.environment import PufferEnv
 
 
 class Bandit(PufferEnv):
-    """A bandit with ``num_actions`` >= 2 arms; ``arm_seed`` >= 0 is the seed with which the best one is drawn.
+    """A bandit with ``num_actions`` >= 2 arms; ``arm_seed`` >= 0 is the seed with which the best arm is drawn.
 
     ``reward_scale`` > 0; ``reward_noise`` >= 0.
     """

@@ -1,8 +1,8 @@
 """Continuous: push a point to a target. Shows whether all dimensions of a continuous action are learnt together.
 
 Observation  Box(-1, 1, (6,), float32): position, velocity and target, each (right, up).
-Actions      Box(-1, 1, (2,), float32): a push, clipped to ±1. A tenth of it is added to the velocity. With
-             ``discrete``, Discrete(4): a full push left, right, down or up.
+Actions      Box(-1, 1, (2,), float32): a push, clipped to ±1. A tenth of it is added to the velocity, which is clipped
+             to ±1 and then added to the position. With ``discrete``, Discrete(4): a full push left, right, down or up.
 Reward       +5 for coming within 0.1 of the target, -1 for leaving the square [-1, 1]², else 0.02·(1 - distance). Only
              the position after a step counts, and a point outside the square hits nothing.
 Ending       Hitting the target or leaving the square terminates the episode; after 100 steps it is truncated. The point

@@ -5,8 +5,8 @@ Observation  Box(-1, 1, (num_codes + 1,), float32): a one-hot code, and the luck
 Actions      Discrete(num_codes): the answer.
 Reward       1 for repeating the code, else 0; plus ``fortune`` times the luck, whatever the answer. A learner that
              pairs each row with its own reward can predict the luck. To a learner that mixes up rows, the luck is
-             noise, which hides the rewards that are in the right row by chance. Those would be enough to learn from:
-             with fortune=0, such a learner scored 0.93 after 60,000 steps.
+             noise, which hides the rewards that are in the right row by chance. Without the luck, those rewards would
+             be enough to learn from: with fortune=0, such a learner scored 0.93 after 60,000 steps.
 Ending       The episode terminates after ``horizon`` steps: it is a test of that many questions.
 Score        The share of the codes that were repeated. Uniform play: 1/num_codes, by default 0.25; the best policy: 1.
 Catches      rows and actions matched by their position in a batch, although environments finish in a different order

@@ -64,7 +64,7 @@ class Mixed(gymnasium.Env[np.ndarray[Any, Any], dict[str, Any]]):
         return {"aim": self.point, "choice": self.code}
 
     def render(self) -> Any:
-        """Draw the codes in the first line and the square below it: the right action in blue, the last one in red."""
+        """Draw the codes in the first line and the square below it: the right action in blue, the one played in red."""
         grid = np.zeros((SIDE + 1, SIDE), np.int8)
         self._mark(grid, 1, self.code, self.point)
         if self.played is not None:

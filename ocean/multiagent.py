@@ -9,8 +9,8 @@ Ending       Both agents terminate after one step.
 Score        Each agent's reward. Uniform play: 0.5; the best policy: 1.
 Catches      agents whose rows are scrambled: observations in a different order from actions and rewards, actions one
              row off.
-Source       Rewritten from "Multiagent" of PufferLib's Ocean (MIT), in which each agent always sees the same
-             observation, so that a learner adapts to swapped rows.
+Source       Rewritten from "Multiagent" of PufferLib's Ocean (MIT). There an agent's observation never changes, so
+             that a learner can adapt to swapped rows.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Ending       An agent that reaches the rim, target or not, returns to the centre
              the limit is part of the task.
 Score        The share of the targets that were hit. Uniform play: 0.0085; the best policy: 1. With several targets, a
              policy without memory cannot know which are left; the best policy without memory chooses a target at
-             random whenever it is in the centre.
+             random whenever the agent is in the centre.
 Catches      observations transposed on the way to the update, actions or rewards that reach the wrong environment, an
              advantage of the wrong sign, and most other bugs.
 Source       Rewritten from "Squared" of PufferLib's Ocean (MIT). Targets are drawn by ``pufferlib.util.philox``, as in

@@ -6,11 +6,11 @@ Reward       -``entry`` for the step at the entrance; in the room +1 for staying
 Ending       Leaving terminates the episode. Staying is possible for a number of steps drawn at the start, geometric
              with mean 1/``hazard``; staying in the last of them truncates the episode. The observations do not show
              which step is the last.
-Score        The share of its steps in the room in which the agent stays. Uniform play: 0.3846; the best policy: 1.
-             Staying pays more than ``leave`` at every discount above 0.875, but only for learners that bootstrap from
-             the final observation. If truncations count as terminations, staying is worth only
-             1/(1 - discount·(1 - hazard)) < 3.4. It is worth even less to learners that take the next episode's first
-             observation, or zeros, for the final one, because entry > 1/hazard.
+Score        Of the steps that the agent takes in the room, the share in which it stays. Uniform play: 0.3846; the best
+             policy: 1. Staying pays more than ``leave`` at every discount above 0.875, but only for learners that
+             bootstrap from the final observation. If truncations count as terminations, staying is worth only
+             1/(1 - discount·(1 - hazard)) < 3.4. Staying is worth even less to learners that take the next episode's
+             first observation, or zeros, for the final observation, because entry > 1/hazard.
 Catches      truncations taken for terminations, bootstrapping from the observation after the reset or from none, the
              reset's row trained on, bootstrapping through terminations, endings of episodes ignored.
 Source       New.

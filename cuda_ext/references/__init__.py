@@ -3,5 +3,5 @@
 Each environment is one file; the other files hold the code that they share. An environment computes in float32, in the
 order written in its file, and draws random numbers with ``pufferlib.util.philox``, so that a kernel can give the same
 results bit for bit.
-Attributes such as ``seed``, ``episode`` and ``t`` are the kernel's fields of the same names.
+Attributes such as ``seed``, ``episode`` and ``t`` correspond to the kernel's fields of the same names.
 """

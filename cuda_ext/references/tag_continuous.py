@@ -16,9 +16,10 @@ Tag          After all have moved, a runner is tagged by the tagger nearest to i
 Reward       The sum of these terms, added in this order. Penalties are at most 0.
              ``edge_hit_penalty`` for an agent that hits the edge.
              ``step_penalty_for_tagger`` for each tagger, ``step_reward_for_runner`` for each runner.
-             ``tag_reward_for_tagger`` times the number of its tags for a tagger, ``tag_penalty_for_runner`` for a
-             tagged runner. In step ``episode_length``, ``end_of_game_reward_for_runner`` for every runner in the game
-             that is not tagged in that step.
+             For a tagger, ``tag_reward_for_tagger`` times the number of its tags; for a tagged runner,
+             ``tag_penalty_for_runner``.
+             In step ``episode_length``, ``end_of_game_reward_for_runner`` for each runner that is still in the game and
+             is not tagged in that step.
 Ending       A runner that leaves is terminated, and so are all taggers when the last runner leaves. Otherwise all
              agents are truncated after ``episode_length`` steps.
 Observation  Box(float32), of the state after the step: 7 features of each of M other agents, ordered by feature and

@@ -1,4 +1,4 @@
-"""Examinations: a learner is trained on a task, and its play is scored, each in a separate process.
+"""Examinations, each in a separate process: a learner is trained on a task, and its play is scored.
 
 The process can crash, hang or leak without harm to the next examination; its output is kept for the error message.
 """
@@ -157,7 +157,7 @@ def examined(
     began: Callable[[Examination], None] = lambda examination: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Examination, Verdict]]:
-    """Run examinations, ``jobs`` at a time, each in a separate process; yield (examination, verdict) when one ends.
+    """Run examinations, ``jobs`` at a time, each in a separate process; yield (examination, verdict) as each ends.
 
     If a learner raises, dies or takes longer than ``timeout_s`` seconds, its verdict has the reason instead of a score.
     began: called with each examination when it begins. meanwhile: called several times a second. When the generator

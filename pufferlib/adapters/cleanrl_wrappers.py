@@ -93,7 +93,7 @@ class ResizeObservation(wrappers.ResizeObservation):
 
 
 class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """A wrapper that converts RGB images to grayscale with OpenCV. Later Gymnasium versions use other weights.
+    """A wrapper that converts RGB images to grayscale with OpenCV. Later Gymnasium versions weight colours differently.
 
     keep_dim: return (h, w, 1) rather than (h, w). Raises SpaceError unless observations are uint8 (h, w, 3).
     """
