@@ -78,7 +78,7 @@ class Config(RunConfig):
     loss: str = "appo"
     """appo: the clipped loss, for several epochs; impala: the policy gradient, for one epoch"""
     normalize_observations: bool = False
-    """scale numbers to mean 0 and standard deviation 1, by the data learnt from so far; saved with the policy"""
+    """scale observed numbers to mean 0 and standard deviation 1, given the data so far; saved with the policy"""
     learning_rate: float = 1e-3
     """learning rate at the start"""
     schedule: str = "linear"

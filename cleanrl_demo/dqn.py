@@ -277,7 +277,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 def update(learner: Learner, config: Config) -> Tensor:
     """Take one gradient step on sampled transitions; return (mean loss, mean Q-value), float32 (2,).
 
-    Before the first update, and then before every ``target_period``-th, copies the network to the target network.
+    Every ``target_period`` updates, starting with the first, the network is copied to the target network beforehand.
     """
     policy, target = learner.policy, learner.target
     if learner.num_updates % config.target_period == 0:

@@ -271,7 +271,7 @@ def resume(
 ) -> tuple[Config, Result]:
     """Resume the run in a folder (see ``session.resumed``); return its settings and its result.
 
-    Raises PlanError unless as many processes resume the run as began it.
+    Raises PlanError if the number of processes is not the same as when the run began.
     """
     require_as_many(checkpoint_path(folder).parent)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)

@@ -51,8 +51,8 @@ class Config(RunConfig):
     """lstm, or your own module:Class that has a state"""
 
     normalize_observations: bool = False
-    """scale numbers to mean 0 and standard deviation 1, by the data so far; these statistics are part of the policy,
-    and fixed when it only plays"""
+    """scale observed numbers to mean 0 and standard deviation 1; the mean and standard deviation of the data so far are
+    part of the policy, and fixed when it only plays"""
     normalize_rewards: bool = False
     """divide rewards by the standard deviation of discounted returns; bound them by 10 unless reward_clip is set"""
     rollout_length: int = 32

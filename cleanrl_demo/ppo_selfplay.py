@@ -71,8 +71,8 @@ class Config(RunConfig):
     """opponents to prefer: hard (those that often beat the learner), even (those equally strong), or uniform (none)"""
 
     normalize_observations: bool = False
-    """scale numbers to mean 0 and standard deviation 1, by the data so far; these statistics are part of the policy,
-    and fixed when it only plays"""
+    """scale observed numbers to mean 0 and standard deviation 1; the mean and standard deviation of the data so far are
+    part of the policy, and fixed when it only plays"""
     normalize_rewards: bool = False
     """divide rewards by the standard deviation of discounted returns; bound them by 10 unless reward_clip is set"""
     rollout_length: int = 32
