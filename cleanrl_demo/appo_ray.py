@@ -382,8 +382,8 @@ def vtrace(
     observation; the targets of learning are values + corrections. A row whose mask is set is followed by the row of the
     next observation. If the learning policy is the one that played, and both bounds are 1 or more, both results are
     generalised advantage estimates.
-    Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2, here in the advantages as
-    well.
+    Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in remark 2. Unlike in the paper, the
+    advantages use lambda as well.
     """
     log_ratios = np.where(masks, log_ratios, 0)
     rhos, cs = (np.exp(np.minimum(log_ratios, math.log(bar))) for bar in (rho_bar, c_bar))

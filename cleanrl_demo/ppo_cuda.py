@@ -4,9 +4,9 @@
     python -m cleanrl_demo.ppo_cuda --env tag/grid --num-envs 64 --device host      without a GPU
 
 An iteration plays ``rollout_length`` steps of all environments, estimates advantages and updates the policies. During
-an iteration the host needs no value from the device, so it never waits for one, and on a GPU the whole iteration is one
-CUDA graph, which is replayed. For the same reason rows are never selected by their masks: invalid rows get weight 0. An
-iteration's losses, episode statistics and step count are read while the next one runs.
+an iteration the host reads no value from the device, so it never waits for one, and on a GPU the whole iteration is one
+CUDA graph, which is replayed. Since selecting rows by their masks would need such a value, invalid rows get weight 0
+instead. An iteration's losses, episode statistics and step count are read while the next iteration runs.
 
 A rollout has a row for each step and agent: the observation, the action and the action's outcome. Nothing is learnt
 from a transition whose outcome has its mask unset. After a truncation, the next row has the episode's last observation,

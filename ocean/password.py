@@ -1,4 +1,4 @@
-"""Password: guess bits that never change, paid only if all are right. Shows whether a rare reward is remembered.
+"""Password: guess a fixed sequence of bits, for a reward only if all are right. Shows whether rare rewards are learnt.
 
 Observation  Box(-1, 1, (``length``,), float32): the guesses so far, 0 or 1, and -1 for those still to come.
 Actions      Discrete(2): the next bit.

@@ -1,18 +1,18 @@
 """Population: agents that come, answer and go. Reveals training on padding, and values that leak between agents.
 
-Observation  Box(0, 1, (2,), float32): [newborn, bit]. An agent's first observation is [1, 0]; later ones are [0, bit],
-             with a bit drawn for each, including the last. An adult's observation may thus equal the zeros in the row
-             of an absent agent.
+Observation  Box(0, 1, (2,), float32): [newborn, bit]. In its first step an agent is a newborn, and observes [1, 0].
+             Afterwards it is an adult, and observes [0, bit], with a bit drawn for each observation, including the
+             last. An adult's observation may thus equal the zeros in the row of an absent agent.
 Actions      Discrete(3): answer 0, answer 1, or 2 to leave. A newborn's action has no effect.
 Reward       -``entry`` for the newborn's step; then 1 for answering with the bit, 0 for the other answer, ``leave`` for
              leaving.
 Ending       Leaving terminates an agent. An adult can stay for a number of steps drawn at its birth, geometric with
              mean 1/``hazard``; answering in the last of them truncates it. All agents are truncated after ``horizon``
              steps. The episode ends then, or when no agent is left.
-Population   An episode starts with 2 agents. In every step but the last, a new one appears with probability ``spawn``,
-             or always if no other is left, in the lowest row that was free before the step. If no row was free, none
-             appears, and the episode ends early if all agents end in that step. Names are never reused in an episode;
-             there are no possible_agents, and at most ``max_num_agents`` agents are alive.
+Population   An episode starts with 2 agents. In every step but the last, a new agent appears with probability
+             ``spawn``, or always if no other is left, in the lowest row that was free before the step. If no row was
+             free, none appears, and the episode ends early if all agents end in that step. Names are never reused in an
+             episode; there are no possible_agents, and at most ``max_num_agents`` agents are alive.
 Score        For each agent that grew up, on its last step: the share of its adult steps that gave the right answer.
              Uniform play: 0.2765; the best policy: 1.
 Catches      masks ignored, so that padding and first rows are trained on; agents' endings ignored in favour of the

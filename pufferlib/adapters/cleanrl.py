@@ -175,7 +175,8 @@ def _make(theirs: Function, name: Any, *args: object, **kwargs: object) -> objec
 def _is_ataris(name: str) -> bool:
     """Return whether a name is an Atari game's id.
 
-    If it may be one, imports ale_py, which registers the ids; Gymnasium 1.0 and later do not import it.
+    If the name looks like one and ale_py is installed, imports ale_py, which registers the ids. Gymnasium 1.0 and later
+    do not import ale_py on their own.
     """
     if not _ATARI.fullmatch(name) or find_spec("ale_py") is None:
         return False
