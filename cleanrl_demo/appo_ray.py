@@ -222,7 +222,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 class Lines(NamedTuple):
     """The rows of one or several rollouts: steps along the first axis, agents along the second.
 
-    All fields are NumPy arrays, or all are tensors; ``states`` is a tuple of them, without the axis of steps.
+    All fields are NumPy arrays, or all are tensors; ``states`` is a tuple, and has no axis of steps.
     """
 
     observations: Any  # (steps, agents, *layout.shape)

@@ -230,7 +230,7 @@ def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Alternate between playing and learning until there are ``total_steps`` transitions."""
+    """Alternate between playing and learning until ``total_steps`` transitions have been added to the buffer."""
     vec, report, policy, replay = session.vec, session.report, learner.policy, learner.replay
     generator = learner.generator
     for last_step in session.stretches():
@@ -277,7 +277,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 def update(learner: Learner, config: Config) -> Tensor:
     """Take one gradient step on sampled transitions; return (mean loss, mean Q-value), float32 (2,).
 
-    Every ``target_period`` updates, starting with the first, the network is copied to the target network beforehand.
+    Before the first update, and again after every ``target_period`` updates, copies the network to the target network.
     """
     policy, target = learner.policy, learner.target
     if learner.num_updates % config.target_period == 0:

@@ -87,8 +87,8 @@ def architecture_of(kernel: KernelEnv, capability: str) -> str:
     """Return the newest architecture, such as "sm_90", that NVRTC supports and a device can run.
 
     capability: the device's compute capability, such as "90". A device runs code for architectures of its own
-    generation that are not newer than itself. Raises KernelError if NVRTC supports none of them, MissingExtra if it is
-    not installed.
+    generation that are not newer than itself. Raises KernelError if NVRTC supports none of them, MissingExtra if NVRTC
+    is not installed.
     """
     device, available = int(capability), architectures()
     matches = (number for number in available if number // 10 == device // 10 and number <= device)

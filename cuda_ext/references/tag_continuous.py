@@ -69,7 +69,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     After each reset and step its state consists of ``seed``, ``episode`` and ``t``, ints; ``x``, ``y``, ``speed``,
     ``direction`` and ``acceleration``, float32 (N,); and ``alive``, bool (N,), in the order of ``possible_agents``.
-    Only a tag sets ``alive`` to False: when the episode is over, ``agents`` is empty but the taggers are alive.
+    Only a tag sets ``alive`` to False: the end of an episode empties ``agents``, but leaves ``alive`` as it is.
     """
 
     metadata: ClassVar = {
@@ -226,7 +226,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def _layouts(self, start: str, starts: ArrayLike | None) -> Floats | None:
         """Return the layouts that episodes start from, (P, N, 3), or None if each episode draws its own.
 
-        Raises ValueError for invalid arguments.
+        Raises ValueError if ``start`` or ``starts`` is invalid.
         """
         array = layouts_of(start, starts, (len(self.possible_agents), 3), self._default_layouts)
         if array is None:

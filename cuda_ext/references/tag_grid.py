@@ -49,8 +49,8 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PettingZoo environment of Tag on a grid. Raises ValueError for invalid arguments.
 
     After each reset and step its state consists of ``seed``, ``episode`` and ``t``, ints; ``x`` and ``y``, int32 (N,);
-    and ``alive``, bool (N,), in the order of ``possible_agents``. Only a tag sets ``alive`` to False: when the episode
-    is over, ``agents`` is empty but the taggers are alive.
+    and ``alive``, bool (N,), in the order of ``possible_agents``. Only a tag sets ``alive`` to False: the end of an
+    episode empties ``agents``, but leaves ``alive`` as it is.
     """
 
     metadata: ClassVar = {
@@ -182,7 +182,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def _layouts(self, start: str, starts: ArrayLike | None) -> NDArray[np.int32] | None:
         """Return the layouts that episodes start from, (P, N, 2), or None if each episode draws its own.
 
-        Raises ValueError for invalid arguments.
+        Raises ValueError if ``start`` or ``starts`` is invalid.
         """
         layouts = layouts_of(start, starts, (len(self.possible_agents), 2), self._default_layouts)
         if layouts is None:

@@ -16,7 +16,7 @@ __all__ = ["train", "train_over_ray"]
 def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
     """Train PPO, with an LSTM if a task needs a memory, and return its ``play``.
 
-    runs: the parent of the run's folder; None writes nothing.
+    runs: the parent of the run's folder; with None, nothing is written.
     """
     trainer = demo_trainer(task.env)
     # The trainer's own evaluation is not used here, but cannot be left out.

@@ -1,6 +1,6 @@
 """Examinations, each in a separate process: a learner is trained on a task, and its play is scored.
 
-The process can crash, hang or leak without harm to the next examination; its output is kept for the error message.
+The process can crash, hang or leak without harm to the next examination; if it fails, its last output is reported.
 """
 
 from __future__ import annotations

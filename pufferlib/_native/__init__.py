@@ -72,7 +72,7 @@ def _remedy() -> str:
 
 @functools.cache
 def warn_of_portable_path() -> None:
-    """Warn, once per process, if the compiled path is possible but missing.
+    """Warn, once per process, if the compiled path is missing on a platform that supports it and not disabled.
 
     Otherwise a failed build would go unnoticed, because pip does not show it.
     """

@@ -35,7 +35,7 @@ LIBRARY, MODE = "dm_env", "next_step"
 class DMEnvironment(dm_env.Environment):
     """A dm_env Environment backed by a VecEnv with ``num_envs=1`` and ``autoreset_mode="next_step"``.
 
-    The step after the last one of an episode ignores its action and starts the next episode. The discount is 0 after a
+    The first step after the end of an episode ignores its action and starts the next episode. The discount is 0 after a
     termination and 1 after a truncation. Observations keep their nesting and are copies; rewards are float. Infos are
     in ``vec.batch.infos``. An episode that ends in a crash has discount 0, so that nothing is bootstrapped from it.
 
