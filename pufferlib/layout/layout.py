@@ -352,8 +352,8 @@ class ActionLayout(_Base):
     fixed shape, the row is the unchanged action. For any other space, the discrete leaves become one MultiDiscrete
     (int64, zero-based) and the Box leaves one float32 Box. If there are both, ``flat_space`` is the Tuple of the two,
     and a flat row is a pair of arrays. Text is stored as indices into its sorted charset, and leaves of variable length
-    are padded, as in ``Layout``. A leaf's dtype tells which of the two components contains it; its offset is relative
-    to the start of that component.
+    are padded, as in ``Layout``. A leaf's dtype identifies the component that contains the leaf; the leaf's offset is
+    relative to the start of that component.
     """
 
     components: tuple[Space[Any], ...]  # the flat space of each array in a row: one, or MultiDiscrete and Box

@@ -40,7 +40,10 @@ Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
 
 class _WholeAction(tuple[Any, ...]):
-    """The empty path of a whole action. Error messages recognize it by its class: an observation's path is also empty."""
+    """The empty path of a whole action.
+
+    Error messages recognize it by its class, because the path of a whole observation is also empty.
+    """
 
     __slots__ = ()
 

@@ -36,11 +36,11 @@ ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of fi
 
 
 class Writer:
-    """A careful writer: it writes every sample that fits its space, and raises errors that explain why a sample does not fit.
+    """A careful writer, which writes every sample that fits its space, and raises errors that explain each misfit.
 
     ``compile_writer`` makes a fast writer. strict: whether to also check that values are in their space. lenient:
     whether values outside a Box or Text, which can still be stored, and shapes that differ only by axes of length 1
-    cause only a warning instead of a SpaceError. Observations often leave their bounds by rounding errors.
+    cause only a warning instead of a SpaceError. Rounding errors often move observations out of their bounds.
     """
 
     def __init__(self, tree: Node, warned: set[str], *, strict: bool = False, lenient: bool = True) -> None:
@@ -110,10 +110,10 @@ class Writer:
         return array
 
     def cast(self, leaf: Fixed, sample: Any, array: Array, plain: bool) -> Array:
-        """Cast an array to the leaf's dtype, and warn about it unless the leaf is Discrete or the sample is plain.
+        """Cast an array to the leaf's dtype, with a warning unless the leaf is Discrete or the sample is plain.
 
-        plain: whether the sample has no dtype, as Python numbers. Raises SpaceError for another kind of number or an
-        integer overflow.
+        sample: the original of the array. plain: whether the sample has no dtype, like Python numbers. Raises
+        SpaceError for another kind of number or an integer overflow.
         """
         integers = array.dtype.kind in "biu" and leaf.dtype.kind in "biu"
         if not (np.can_cast(array.dtype, leaf.dtype, "same_kind") or (plain and integers)):
@@ -484,5 +484,8 @@ def packing_plan(careful: Writer, leaves: Sequence[PackedLeaf]) -> tuple[Any, ..
 
 
 def _is_int(leaf: Fixed) -> bool:
-    """Return whether a leaf is a Discrete of int64, whose samples are integers (NumPy's or Python's) rather than arrays."""
+    """Return whether a leaf is a Discrete of int64.
+
+    The samples of such a leaf are integers (NumPy's or Python's) rather than arrays.
+    """
     return isinstance(leaf.space, spaces.Discrete) and leaf.dtype == np.int64

@@ -124,11 +124,14 @@ class SequenceForm:
     # ------------------------------------------------------------------------------------------------- strategies
 
     def uniform(self) -> Array:
-        """Return the table of uniform random play over the legal actions, (num_states, num_actions)."""
+        """Return the table, (num_states, num_actions), of uniform random play over the legal actions."""
         return np.asarray(self.legal / self.legal.sum(1, keepdims=True))
 
     def plan(self, player: int, table: Array) -> Array:
-        """Return a player's plan for a table, (num_sequences[player],), ignoring the rows of other players' states."""
+        """Return a player's plan, (num_sequences[player],), for a table.
+
+        The rows of other players' states are ignored.
+        """
         plan = np.zeros(self.num_sequences[player])
         plan[ROOT] = 1
         for states, parents, sequences in self._arrays[player]:
@@ -182,9 +185,10 @@ class SequenceForm:
         return wins
 
     def _sums(self, values: Array, plans: Sequence[Array]) -> Array:
-        """Sum values over the leaves, weighted by the probability that each combination of plans reaches them.
+        """Sum values over the leaves, for all combinations of plans.
 
-        values: (…, leaves). Returns (…, n_0, n_1, …).
+        Each leaf is weighted by the product of the probabilities that the plans give to the sequences that lead to it;
+        chance must be included in the values. values: (rows, leaves). Returns (rows, n_0, n_1, …).
         """
         reach = [np.asarray(plan)[:, sequences] for plan, sequences in zip(plans, self._leaves, strict=True)]
         if self.num_players == 2:
