@@ -175,7 +175,7 @@ class Evaluator:
         return self._plan(table, planned, cell, self._max - int(counts[cell]))
 
     def _next_few(self, table: PayoffTable, planned: Counter[Matchup]) -> Lot | None:
-        """Plan and return a lot for the first cell with fewer than the minimum of episodes; return None if there is none."""
+        """Plan and return a lot for the first cell with too few episodes; return None if every cell has the minimum."""
         counts = table.counts + _by_cell(table, planned)
         # A single episode has no interval.
         fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))

@@ -49,8 +49,9 @@ class Stop:
 class Evaluation:
     """The settings for a league's payoffs.
 
-    payoffs: "exact" if the oracle computes them, "sampled" if an ``Evaluator`` estimates them. The other fields are
-    arguments of the Evaluator, which exact payoffs do not need, and of the VecEnv in which it plays.
+    payoffs: "exact" if the oracle computes them, "sampled" if an ``Evaluator`` estimates them. min_episodes,
+    max_episodes, half_width, greedy: arguments of the Evaluator, which exact payoffs do not need. The other fields are
+    arguments of the VecEnv in which the league, or each of its workers, plays.
     """
 
     payoffs: Literal["exact", "sampled"] = "sampled"
@@ -69,7 +70,7 @@ class Workers:
     """The settings of the workers that evaluate and train policies.
 
     actors: the number of Ray actors, which does not affect a league's results; with 0, this process is the only worker.
-    The other fields are arguments of a ``Coordinator``. Each worker has a VecEnv with the settings in ``Evaluation``.
+    The other fields are arguments of ``Coordinator``. The settings of each worker's VecEnv are in ``Evaluation``.
     """
 
     actors: int = 0

@@ -104,7 +104,7 @@ def self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = N
 
 
 def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
-    """Return an endless iterator over iterations in which each seat responds to a uniform mixture of others' policies.
+    """Return an endless iterator over iterations in which each seat responds to uniform mixtures of others' policies.
 
     oracle, table, measure: see ``psro``.
     Source: Heinrich, Lanctot & Silver, "Fictitious self-play in extensive-form games", 2015.
@@ -115,8 +115,8 @@ def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure
 def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
     """Return a seat's targets in PSRO with rectified Nash: one mixture for each policy in the result of ``rectified``.
 
-    In each, the other seat's policies have the probabilities that ``rectified`` returns for the policy. payoffs: (2,
-    n_0, n_1). Raises PlanError unless the payoffs are finite and sum to a constant.
+    In the mixture for a policy, the other seat's policies have the probabilities that ``rectified`` returns for that
+    policy. payoffs: (2, n_0, n_1). Raises PlanError unless the payoffs are finite and sum to a constant.
     """
     weights_by_policy = rectified(payoffs, mixture.marginals, seat)
     other = 1 - seat

@@ -175,8 +175,8 @@ class LeducState(_Poker):
     """A node of Leduc poker.
 
     There are six cards, two of each rank. Each player is dealt one card, and a third card is made public between the
-    two rounds. A player whose card has the rank of the public card wins; otherwise the higher rank wins. The ante is 1.
-    Actions: 0 fold (after a raise), 1 call (or check), 2 raise.
+    two rounds. A player whose card has the rank of the public card wins; otherwise the higher rank wins, and equal
+    ranks draw. The ante is 1. Actions: 0 fold (after a raise), 1 call (or check), 2 raise.
     """
 
     card_names = ("jack", "jack", "queen", "queen", "king", "king")
