@@ -62,7 +62,7 @@ def _recreated(name: str, **kwargs: object) -> GymnasiumEnv:
 
 
 def _small(env: Any, game_variables: object) -> GymnasiumEnv:
-    """Wrap an environment to return images of half the size, with the game variables if requested."""
+    """Wrap an environment to return images of half the height and width, with the game variables if requested."""
     space = env.observation_space
     height, width, channels = space["screen"].shape
     screen = spaces.Box(0, 255, (height // 2, width // 2, channels), np.uint8)

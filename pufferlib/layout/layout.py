@@ -316,9 +316,11 @@ class Layout(_Base):
         rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape), such as one row, a batch or a
         rollout. The returned dicts and tuples hold arrays or tensors of shape (..., \\*leaf.shape), padded where the
         length varies. Rows whose leaves share a dtype may have been cast to another dtype; rows of bytes, which hold
-        leaves of several dtypes, may not. If the space is one leaf, rows are returned unchanged and unchecked.
-        Otherwise raises SpaceError for rows of another length, for rows of bytes that have been cast, and if a view is
-        impossible because torch lacks the dtype or the rows are not contiguous or not aligned.
+        leaves of several dtypes, may not.
+
+        If the space is one leaf, rows are returned unchanged and unchecked. Otherwise raises SpaceError for rows of
+        another length, for rows of bytes that have been cast, and if a view is impossible: torch may lack the dtype, or
+        the rows may not be contiguous or not be aligned.
         """
         return rows if self.is_leaf else nest(self._tree, self._slices(rows))
 

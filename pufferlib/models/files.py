@@ -204,10 +204,10 @@ def load_policy(
     """Load the policy in a file, or in a run's folder, as a Player.
 
     env: a raw environment like the one in training, or a callable or name that creates one; by default, the file's
-    environment is created. The Player closes an environment that was created here; the caller has to close one that was
-    passed. greedy, seed: as for ``BatchPlayer``. trust: as for ``read_policy``. Raises CheckpointError for an invalid
-    file, for weights that do not fit env, and if neither the caller nor the file provides an environment; also raises
-    the errors of ``Actor`` and of creating the environment.
+    environment is created. The Player closes an environment that this function created; the caller has to close one
+    that was passed. greedy, seed: as for ``BatchPlayer``. trust: as for ``read_policy``. Raises CheckpointError for an
+    invalid file, for weights that do not fit env, and if neither the caller nor the file provides an environment; also
+    raises the errors of ``Actor`` and of creating the environment.
     """
     saved = read_policy(path, env=env, trust=trust)
     origin = saved.origin

@@ -123,9 +123,9 @@ def make_policy(
 def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> None:
     """Raise PlanError if ``make_policy(name, …, **kwargs)`` would create a policy of another kind than this one.
 
-    Compares the names of the classes. If the policy stores its layout and action space, as policies from
-    ``make_policy`` and instances of this package's classes do, also compares the names and shapes of the weights, and
-    raises the errors of ``make_policy``.
+    Compares the names of the classes. Policies from ``make_policy`` and instances of this package's classes store their
+    layout and action space. For these, also compares the names and shapes of the weights, and raises the errors of
+    ``make_policy``.
     """
     factories: Any = (CNN, MLP) if name == "default" else (_class_of(name),)
     classes = [_MADE_BY.get(factory, factory) for factory in factories]

@@ -179,7 +179,7 @@ class RayWorkers:
 
         If a task raised an exception, returns a FailedTask. The result of a call of ``start`` becomes the worker's
         location. Raises WorkerError, or the PufferError that ``start`` raised, if the environments could not be
-        created; also raises WorkerError if a worker's actors die too often while they create them.
+        created. Also raises WorkerError if too many of a worker's actors die while they create the environments.
         """
         call, number, worker.call, worker.number = worker.call, worker.number, None, None
         try:

@@ -153,7 +153,7 @@ class Coordinator:
                 lost_numbers.append(number)
 
     def close(self) -> None:
-        """End all workers and close their environments. Running tasks are lost."""
+        """End all workers and close their environments. The results of running tasks are discarded."""
         if not self._closed:
             self._closed = True
             self._workers.close()

@@ -41,9 +41,9 @@ class Lot(NamedTuple):
 class Evaluator:
     """A callable that plays the episodes that a payoff table lacks.
 
-    First, each cell gets ``min_episodes``. Then, if ``half_width`` is passed, the cell with the widest confidence
-    interval gets more, until no cell with fewer than ``max_episodes`` has an interval whose half width exceeds
-    ``half_width``.
+    First, each cell that is not exact gets ``min_episodes``. Then, if ``half_width`` is passed, the cell with the
+    widest confidence interval gets more, until no cell with fewer than ``max_episodes`` has an interval whose half
+    width exceeds ``half_width``.
 
     The episodes to count are chosen when they start, and each of them is awaited: stopping after a number of finished
     episodes would favour short ones. Blocks of adjacent environments play the same cell. The rows of a policy are
@@ -51,8 +51,8 @@ class Evaluator:
 
     vec: a VecEnv, which each call resets; or a coordinator with the same pool, each of whose tasks plays one or a few
         cells. With a coordinator, the results depend only on ``seed`` and the table, and not on the number or the
-        failures of workers, if the environments obey the laws of ``VecEnv`` and each batch contains all of a worker's
-        environments (``batch_size == num_envs``).
+        failures of workers. This requires that the environments obey the laws of ``VecEnv`` and that each batch
+        contains all of a worker's environments (``batch_size == num_envs``).
     pool: the pool of the table's policies. seats, greedy, seed: see ``Router``. task_episodes: how many of a cell's
         episodes are counted together, and how many environments form a block. confidence: the confidence level.
 

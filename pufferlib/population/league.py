@@ -301,7 +301,7 @@ class League:
             self._is_running = True
 
     def oracle(self) -> Any:
-        """Return the oracle, created at the first call and closed by ``close`` if it has a method of that name."""
+        """Return the oracle, created at the first call; ``close`` closes it if it has a method ``close``."""
         if self._oracle is None:
             settings = self.settings
             coordinator = None if settings.workers is None else self.coordinator

@@ -33,7 +33,7 @@ ORACLES = {
 
 @dataclass(frozen=True)
 class Stop:
-    """The stopping conditions of a league, which stops when one of them holds. None disables a condition.
+    """The stopping conditions of a league, which stops when any of them holds. None disables a condition.
 
     nash_conv: NashConv is at most this value. iterations: this many iterations are complete; with 0, only the first
     policies are created. policies: a seat has this many policies. seconds: the league has run for this long in total.
@@ -230,7 +230,7 @@ class Settings:
         return partial(solver, **self.solver_kwargs) if self.solver_kwargs else solver
 
     def targets(self) -> Targets | None:
-        """Return the targets for the solver; None if policies respond to its mixture."""
+        """Return the argument ``targets`` of ``psro`` for the solver; None if the solver's mixture is the only target."""
         return targets_of(self.solver)
 
     def make_oracle(self) -> Callable[..., Any]:

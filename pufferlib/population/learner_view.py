@@ -1,4 +1,4 @@
-"""LearnerView: a VecEnv reduced to one learner of a population, so that its trainer need not handle other policies."""
+"""LearnerView: a VecEnv reduced to one learner of a population, for trainers that cannot handle other policies."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ def psro(
 ) -> Iterator[Iteration]:
     """Return an endless iterator over PSRO's iterations: evaluate, solve for a mixture, respond to it in each seat.
 
-    oracle: the oracle that computes the responses. table: the payoff table of the populations; seats without policies
-        start with the oracle's initial ones.
+    oracle: the oracle that computes the responses. table: the payoff table of the populations; a seat without policies
+        starts with the oracle's initial policy.
     solver: the function that computes the mixture, or its name in ``solvers.SOLVERS``, such as "lp_nash".
     evaluate: a function that fills the table's missing cells, such as an ``Evaluator`` or ``ExactOracle.evaluate``; may
         be omitted if the solver reads no payoffs. measure: a function that returns a mixture's NashConv, such as
@@ -127,5 +127,5 @@ def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixtu
 
 
 def targets_of(solver: str | Solver) -> Targets | None:
-    """Return the default targets for a solver or its name; None if policies respond to the solver's mixture."""
+    """Return the default ``targets`` of ``psro`` for a solver or its name; None if its mixture is the only target."""
     return rectified_targets if solver == "rectified_nash" else None

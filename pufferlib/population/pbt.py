@@ -50,8 +50,8 @@ def population_based_training(
         scores.
 
     After each generation, the worst ``share`` of all members, at least one, copy the weights, state and settings of
-    members drawn from the best ``share`` (exploit), and multiply each setting by one of ``factors`` (explore). seed:
-    the seed of these draws. Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
+    members drawn from the best ``share`` (exploit). Each copied setting is then multiplied by one of ``factors``
+    (explore). seed: the seed of these draws. Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
     Source: Jaderberg et al., "Population based training of neural networks", 2017.
     """
     count = max(1, min(round(share * len(settings)), len(settings) // 2))

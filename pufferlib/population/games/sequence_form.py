@@ -201,7 +201,7 @@ class SequenceForm:
     def best_response(self, player: int, plans: Sequence[Array]) -> tuple[float, Array]:
         """Return a player's highest payoff against the others' plans, and a pure plan that achieves it.
 
-        Of equally good actions, the plan has the first. plans: one plan per player; this player's is ignored.
+        Among equally good actions, the plan takes the first. plans: one plan per player; this player's is ignored.
         """
         reach = self._weighted_returns[player]
         for other, plan in enumerate(plans):
