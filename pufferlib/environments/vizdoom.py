@@ -77,7 +77,7 @@ def _small(env: Any, game_variables: object) -> GymnasiumEnv:
 def _halved(image: Array) -> Array:
     """Halve the height and width of an image, uint8 (height, width, channels).
 
-    Each pixel is the mean of four; an odd last row or column is dropped.
+    Each pixel is the mean of four, rounded down; an odd last row or column is dropped.
     """
     image = image[: len(image) // 2 * 2, : image.shape[1] // 2 * 2]
     total = image[::2, ::2].astype(np.uint16)

@@ -462,10 +462,11 @@ class ActionLayout(_Base):
         return None if self.unpacker is None or None in checks else checks
 
     def refuse(self, row: Any, whose: str = "") -> None:
-        """Raise ActionError if a flat row holds a value that ``ActionValues`` refuses.
+        """Raise ActionError if a flat row holds an invalid value.
 
-        This is a discrete value outside its space, or a number that is not finite or does not fit the space's dtype.
-        row: as in ``unpack``. whose: text that follows the action in the message, such as " of agent 'a'".
+        This may be a discrete value outside its space, or a number that is not finite or does not fit the space's
+        dtype; see ``ActionValues``. row: as in ``unpack``. whose: text that follows the action in the message, such as
+        " of agent 'a'".
         """
         parts = row if len(self.components) == 2 else (row,)
         for part, values in zip(parts, self._values, strict=True):

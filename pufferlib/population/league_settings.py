@@ -230,7 +230,7 @@ class Settings:
         return partial(solver, **self.solver_kwargs) if self.solver_kwargs else solver
 
     def targets(self) -> Targets | None:
-        """Return the argument ``targets`` of ``psro`` for the solver; None if the solver's mixture is the only target."""
+        """Return the argument ``targets`` of ``psro`` for the solver; None if its mixture is the only target."""
         return targets_of(self.solver)
 
     def make_oracle(self) -> Callable[..., Any]:
