@@ -464,9 +464,9 @@ class ActionLayout(_Base):
     def refuse(self, row: Any, whose: str = "") -> None:
         """Raise ActionError if a flat row holds an invalid value.
 
-        This may be a discrete value outside its space, or a number that is not finite or does not fit the space's
-        dtype; see ``ActionValues``. row: as in ``unpack``. whose: text that follows the action in the message, such as
-        " of agent 'a'".
+        A discrete value is invalid outside its space; a number is invalid if it is not finite or does not fit the
+        space's dtype, as ``ActionValues`` describes. row: as in ``unpack``. whose: text that follows the action in the
+        message, such as " of agent 'a'".
         """
         parts = row if len(self.components) == 2 else (row,)
         for part, values in zip(parts, self._values, strict=True):

@@ -173,8 +173,7 @@ def acted(leaf: Fixed, view: Any) -> Any:
 class ActionPart:
     """A leaf of a flat action: its slice of a component, and the conversion back to the leaf's dtype.
 
-    Raises SpaceError for an integer Box with bounds beyond ±2**24, because float32 cannot hold all integers beyond
-    these.
+    Raises SpaceError for an integer Box with bounds beyond ±2**24, where float32 cannot hold all integers.
     """
 
     where: slice

@@ -26,9 +26,9 @@ __all__ = ["Actor", "BatchPlayer", "Player"]
 class Actor:
     """A policy that applies action masks and returns distributions of actions.
 
-    policy, kwargs: as for ``make_policy``. layout: the layout of the environments' observations. action_space: their
-    flat action space. frame_stack: the number of observations that ``FrameStack`` joins into one row for the policy.
-    seen_layout: the layout of the joined rows. Raises the errors of ``make_policy``, ``FrameStack`` and
+    policy, kwargs: as for ``make_policy``. layout: the layout of the environments' observations. action_space: the
+    environments' flat action space. frame_stack: the number of observations that ``FrameStack`` joins into one row for
+    the policy. seen_layout: the layout of the joined rows. Raises the errors of ``make_policy``, ``FrameStack`` and
     ``action_mask_reader``.
     """
 

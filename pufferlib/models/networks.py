@@ -216,8 +216,8 @@ def image_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> 
 class Perceptron(nn.Sequential):
     """A sequence of linear and tanh layers with the same results as ``nn.Sequential``, but without a call per layer.
 
-    For the few rows of a batch, the calls of five modules would take almost half of the time (26 µs with them, 15 µs
-    without). Layers with hooks and layers of other types are still called.
+    For the few rows of a batch and five layers, this takes 15 µs; with a call per layer, it would take 26 µs. Layers
+    with hooks and layers of other types are still called.
     """
 
     def forward(self, features: Tensor) -> Tensor:

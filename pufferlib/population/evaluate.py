@@ -42,8 +42,8 @@ class Evaluator:
     """A callable that plays the episodes that a payoff table lacks.
 
     First, each cell that is not exact gets ``min_episodes``. Then, if ``half_width`` is passed, the cell with the
-    widest confidence interval gets more, until no cell with fewer than ``max_episodes`` has an interval whose half
-    width exceeds ``half_width``.
+    widest confidence interval gets more episodes, until no cell with fewer than ``max_episodes`` has an interval whose
+    half width exceeds ``half_width``.
 
     The episodes to count are chosen when they start, and each of them is awaited: stopping after a number of finished
     episodes would favour short ones. Blocks of adjacent environments play the same cell. The rows of a policy are
@@ -203,7 +203,7 @@ def play_lots(
     greedy: bool,
     seed: int,
 ) -> list[tuple[Lot, Array]]:
-    """Play lots, and return (lot, returns) for each, in order; the returns of its episodes are (episodes, num_seats).
+    """Play lots, and return (lot, returns) for each, in order; the returns are (episodes, num_seats).
 
     Each block of environments plays one lot at a time. block_size: the number of environments in a block. All
     randomness of policies and environments comes from the seed. Raises PlanError if the number of seats is not

@@ -69,7 +69,7 @@ class PayoffTable:
         self.exact = np.pad(self.exact, padding)
 
     def replace(self, seat: int, policy: int, other: int) -> None:
-        """Replace a policy in a seat's population, such as a learner by its frozen copy. The cells keep their values.
+        """Replace a policy in a seat's population, such as a learner with its frozen copy. The cells keep their values.
 
         Raises PlanError if ``policy`` is not in the population, or ``other`` already is.
         """

@@ -46,9 +46,11 @@ class SequenceForm:
 
     num_states: the number of information states of all players together. num_actions: the number of distinct actions.
     index: a mapping from (player, information state) to a row of tables. num_sequences: each player's number of
-    sequences. legal: bool (num_states, num_actions), the legal actions. max_nodes: the largest number of nodes that the
-    game's tree may have. Raises PlanError for a larger tree, before enumerating it if random play shows its size; for a
-    game in which a player forgets earlier actions; and for max_nodes below 1.
+    sequences. legal: bool (num_states, num_actions), the legal actions.
+
+    max_nodes: the largest number of nodes that the game's tree may have. Raises PlanError for a larger tree, for a game
+    in which a player forgets earlier actions, and for max_nodes below 1. If random play shows that the tree is too
+    large, it is not enumerated.
     """
 
     def __init__(self, game: Game, *, max_nodes: int = MAX_NODES) -> None:
@@ -244,7 +246,7 @@ def _require_small(game: Game, max_nodes: int) -> None:
 def _probe(game: Game, rng: random.Random, limit: int) -> int:
     """Return an estimate of the number of nodes in a tree, from one random line of play.
 
-    It assumes that all lines branch in the same way. Stops as soon as the estimate exceeds ``limit``.
+    The estimate assumes that all lines branch in the same way. Stops as soon as the estimate exceeds ``limit``.
     """
     state = game.new_initial_state()
     nodes = width = 1
