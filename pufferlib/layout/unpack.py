@@ -216,8 +216,8 @@ class ActionPart:
 def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
     """Return a compiled function ``unpack(discrete, box)``, which converts the components of a row to an action.
 
-    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. A component that rows lack is None. The
-    action's leaves may be views of one new array. ``unpack`` is compiled because, like the writer, it runs at every
+    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack this component.
+    The action's leaves may be views of one new array. ``unpack`` is compiled because, like the writer, it runs at every
     step.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}

@@ -24,7 +24,7 @@ State = tuple[Tensor, ...]
 class ActorCritic(nn.Module):
     """An actor and a critic that share no weights.
 
-    If they shared weights, the critic's gradients would dominate where returns are large.
+    If they shared weights, the critic's gradients would dominate when returns are large.
 
     read: a function that converts observations to features. network: a function of (num_outputs, gain) that creates the
     actor or the critic, a module that converts features to outputs; gain is the scale of the output layer's weights.

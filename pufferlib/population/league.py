@@ -146,8 +146,8 @@ class League:
         actors: a new number of Ray actors. stop: new values for fields of ``Stop``. Both are saved; None leaves a value
         unchanged. trust: see ``read_policy``; must be True if policies come from a module that is neither pufferlib's
         nor in the current folder.
-        Raises PlanError if there is no league, if a new value is invalid, or for actors of a league without workers;
-        raises CheckpointError if the league is damaged.
+        Raises PlanError if there is no league, if its settings or a new value are invalid, or for actors of a league
+        without workers; raises CheckpointError if the league is damaged.
         """
         folder = Path(folder)
         if not (folder / SETTINGS).is_file():
