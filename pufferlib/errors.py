@@ -118,10 +118,11 @@ Kind = TypeVar("Kind", bound=PufferError)
 
 
 def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., str], str], str]) -> Kind:
-    """Return an error about arguments of ``wrap`` whose message can be rewritten for callers of ``make``.
+    """Return an error about arguments of ``wrap``; ``speak_of_make`` can reword its message for callers of ``make``.
 
     kind: the error class. text: a function of (written, within) that returns the message. ``written(max_length="…")``
-    formats an argument as the caller would write it; ``within`` is the text to put after an argument's bare name.
+    formats an argument as the caller would write it. ``within`` is text to put after an argument's bare name: " in
+    wrap_kwargs" for callers of ``make``, else "".
     """
 
     def to_wrap(**values: str) -> str:
@@ -140,8 +141,8 @@ class WorkerError(PufferError, RuntimeError):
 
     env_id: the index of the environment that raised, or that a dead worker was stepping or resetting; None if unknown.
     worker: the worker's index; None if unknown. exitcode: the exit code of a dead worker, negative for a signal; None
-    if it is unknown or the worker is alive. remote_traceback: the traceback as formatted in the worker; "" for a dead
-    one.
+    if it is unknown or the worker is alive. remote_traceback: the traceback as formatted in the worker; "" if the
+    worker died.
     """
 
     def __init__(

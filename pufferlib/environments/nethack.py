@@ -25,9 +25,9 @@ KEYS = ("glyphs", "chars", "colors", "blstats", "message")
 
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that derives the seeds of all games from the seed of ``reset``.
+    """A wrapper that derives the seeds of all games from the last seed passed to ``reset``.
 
-    NLE has a separate method for seeds. Without any seed, the games are random.
+    NLE itself takes seeds only through a separate method. If no seed was ever passed, the games are random.
     """
 
     _random: np.random.Generator | None = None
@@ -41,13 +41,15 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Make a NetHack task that is repeatable for a given seed, except NetHackChallenge, which refuses seeds.
+    """Make a NetHack task. A seed makes its games repeatable, except in NetHackChallenge, which refuses seeds.
 
     "NetHack…" observations have all of NLE's default keys. "nethack/…" observations have five keys: "glyphs" (int16),
-    "chars" and "colors" (uint8), each (21, 79), for the map; "blstats", int64 (27,); and "message", uint8 (256,). They
-    take a twentieth of the bytes, because they lack the descriptions of the map's contents, the inventory, "specials"
-    and the terminal. "observation_keys" selects other keys by name. Of the five, NLE's agent (nle/agent) reads "glyphs"
-    and "blstats"; MiniHack's agents receive all.
+    "chars" and "colors" (uint8), each (21, 79), for the map; "blstats", int64 (27,); and "message", uint8 (256,). These
+    take a twentieth of the bytes of the default keys, because they leave out the descriptions of the map's contents,
+    the inventory, "specials" and the terminal. NLE's own agent (nle/agent) reads only "glyphs" and "blstats";
+    MiniHack's agents receive all five keys.
+
+    kwargs: arguments of ``gymnasium.make``; "observation_keys" selects other keys by name.
     """
     if name.startswith("nethack/"):
         name, kwargs = name.replace("nethack/", "NetHack", 1), {"observation_keys": KEYS, **kwargs}

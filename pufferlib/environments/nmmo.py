@@ -17,7 +17,7 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> object:
-    """Make Neural MMO. kwargs: new values for the upper-case attributes of ``nmmo.config.Default``."""
+    """Make a Neural MMO environment. kwargs: new values for the upper-case attributes of ``nmmo.config.Default``."""
     member(FAMILY, name)
     nmmo, config = importlib.import_module("nmmo"), importlib.import_module("nmmo.core.config")
     return nmmo.Env(type("Config", (config.Default,), kwargs)())

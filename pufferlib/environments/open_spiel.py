@@ -18,11 +18,14 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> object:
-    """Make a game as an AEC environment. kwargs: "config", a dict of the game's parameters."""
+    """Make a game as a PettingZoo AEC environment.
+
+    kwargs: arguments of Shimmy's ``OpenSpielCompatibilityV0``, such as "config", a dict of the game's parameters.
+    """
     game: Any = importlib.import_module("shimmy.openspiel_compatibility").OpenSpielCompatibilityV0
 
     class Repeatable(game):  # type: ignore[misc]
-        """A game whose randomness, including that of later episodes, derives from the seed of ``reset``."""
+        """A game whose randomness, including that of later episodes, derives from the last seed passed to ``reset``."""
 
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
             if seed is None and hasattr(self, "np_seed"):

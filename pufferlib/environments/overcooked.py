@@ -38,13 +38,16 @@ FAMILY = Family(
 class Kitchen:
     """A kitchen with PettingZoo's parallel interface; the agents are "cook_0" and "cook_1".
 
-    Observations are the package's lossless encoding, uint8 (width, height, 26), with the layers of the observing agent
-    first. Actions: up, down, right, left, stay, interact. Both cooks get the reward for a soup. A cook also gets
-    ``shaping`` times the package's reward for that cook's steps towards a soup (dishes fetched, pots filled). All
-    episodes of a kitchen start the same way, and nothing is random. An episode is truncated after ``horizon`` steps.
+    Observations are Overcooked-AI's lossless encoding, uint8 (width, height, 26), with the layers of the observing
+    agent first; values above 255 are clipped. Actions: up, down, right, left, stay, interact. All episodes of a kitchen
+    start the same way, and nothing is random. An episode is truncated after ``horizon`` steps.
 
-    A cook's infos have "sparse_r" and "shaped_r", the package's two rewards for that cook, unless they are zero, and
-    "events" if there are any. The last step's infos also have "ep_sparse_r" and "ep_shaped_r", the sums of these
+    Both cooks get the reward for a soup. A cook also gets ``shaping`` times Overcooked-AI's reward for that cook's own
+    steps towards a soup (dishes fetched, pots filled).
+
+    In a cook's infos, "sparse_r" and "shaped_r" are Overcooked-AI's rewards for that cook: the first for soups, the
+    second for steps towards a soup. Each is present only if it is not zero. "events" lists the names of the cook's
+    events, if there were any. The last step's infos also have "ep_sparse_r" and "ep_shaped_r", the sums of the two
     rewards over the episode. ``shaping`` does not scale the rewards in infos.
     """
 
@@ -53,7 +56,11 @@ class Kitchen:
     def __init__(
         self, layout: str, horizon: int = 400, shaping: float = 0.0, render_mode: str | None = None, **kwargs: object
     ) -> None:
-        """Create a kitchen. kwargs: arguments of the package's ``OvercookedGridworld`` that override the layout's."""
+        """Create a kitchen.
+
+        layout: the name of one of Overcooked-AI's layouts. kwargs: arguments of ``OvercookedGridworld``, which override
+        those of the layout.
+        """
         game = importlib.import_module("overcooked_ai_py.mdp.overcooked_mdp")
         self._moves = importlib.import_module("overcooked_ai_py.mdp.actions").Action.ALL_ACTIONS
         self._recipes = game.Recipe
@@ -133,6 +140,6 @@ class Kitchen:
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Kitchen:
     """Make a kitchen. kwargs: arguments of ``Kitchen``.
 
-    By default only soups are rewarded, which makes rewards rare: see ``shaping``.
+    By default, only soups are rewarded, so rewards are rare; ``shaping`` also rewards steps towards a soup.
     """
     return Kitchen(member(FAMILY, name), **kwargs)

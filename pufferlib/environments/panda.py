@@ -21,11 +21,14 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Make a task whose observations are Dicts of the arm's and objects' state, the goal, and the goal achieved so far.
+    """Make a task in which a robot arm has to reach a goal.
 
-    PyBullet keeps contacts through a reset, and even when it restores a state. Each seeded reset therefore recreates
-    the environment; otherwise an episode would depend on earlier ones.
+    An observation is a Dict of three arrays: the state of the arm and any objects, the goal, and the goal achieved so
+    far.
 
-    PandaFlip cannot be made if the package lacks its texture, as panda-gym 3.0.7 does.
+    PyBullet keeps contacts when it resets, and even when it restores a saved state. Each seeded reset after the first
+    reset therefore recreates the environment; otherwise, an episode would depend on earlier episodes.
+
+    PandaFlip cannot be made if the package lacks the texture for this task, as panda-gym 3.0.7 does.
     """
     return Recreated(functools.partial(from_gymnasium, FAMILY, name, **kwargs), draws=True)

@@ -16,5 +16,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> object:
-    """Make a game as an AEC environment."""
+    """Make a game as a PettingZoo AEC environment. kwargs: arguments of the function ``env`` in the game's module."""
     return from_module(FAMILY, name, "env", **kwargs)

@@ -29,11 +29,13 @@ FAMILY = Family(
 class Procgen(gymnasium.Env[Any, Any]):
     """A Gymnasium environment for a Procgen game: observations uint8 (64, 64, 3), actions Discrete(15).
 
-    Procgen takes its seed at construction and starts the next level by itself. Therefore a reset with a seed, or in the
-    middle of a level, recreates the game; any other reset returns the first image of the level that has already
-    started. Procgen overwrites the last image of an episode with the first image of the next, which is therefore
-    returned as the last observation. An episode that reaches its time limit also counts as terminated, because Procgen
-    does not report why an episode ends.
+    Procgen takes its seed at construction, and starts the next level on its own when an episode ends. Therefore, a
+    reset with a seed, or in the middle of an episode, recreates the game. Any other reset returns the first image of
+    the level that has already started.
+
+    At the end of an episode, Procgen replaces the last image with the first image of the next level, so ``step``
+    returns that image as the last observation. An episode that reaches its time limit also counts as terminated,
+    because Procgen does not report why an episode ends.
     """
 
     metadata = {"render_modes": ["rgb_array"]}

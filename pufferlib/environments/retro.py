@@ -3,8 +3,9 @@
 The package contains one game, Airstriker, and the memory address of the score for about a thousand others. To import
 the ROMs of those games, run ``python -m stable_retro.import FOLDER``.
 
-A process can hold only one emulator, so there must be as many workers as environments: ``backend="pool",
-num_workers=num_envs``, or "multiprocessing". "serial" supports one environment; a second raises PlanError.
+A process can hold only one emulator, so there must be as many workers as environments: use the backend "pool" or
+"multiprocessing" with ``num_workers=num_envs``. The backend "serial" supports one environment; a second raises
+PlanError.
 """
 
 from __future__ import annotations
@@ -53,16 +54,18 @@ def env_creator(
 ) -> GymnasiumEnv:
     """Make a game: "stable-retro/…" unchanged, "retro/…" with grayscale images, uint8 (84, 84), one per four frames.
 
-    In "retro/…", the first of the four frames repeats the previous action with a probability of 1/4, because games
-    are deterministic and always start the same way. This probability and the default limit follow the package's
-    ``examples/ppo.py``; retro.toml contains the settings of that example.
+    In "retro/…", the first of the four frames repeats the previous action with a probability of 1/4, because games are
+    deterministic and always start the same way. This probability and the default ``max_episode_steps`` follow the
+    package's ``examples/ppo.py``; retro.toml contains the settings of that example.
 
-    max_episode_steps: counted in actions; by default, 4,500 in "retro/…" and no limit in "stable-retro/…".
-    kwargs: arguments of ``stable_retro.make``; members of its enumerations may be given by name, such as
-    ``use_restricted_actions="DISCRETE"``. By default actions are MultiBinary, with a bit for each button.
-    Raises RegistryError if the ROM is missing; PlanError for an unknown member, and if the process already has an
-    emulator or was forked from a process that had one; SpaceError for "retro/…" with ``obs_type="RAM"``, which only
-    "stable-retro/…" supports.
+    max_episode_steps: the number of actions after which an episode is truncated; by default, 4,500 in "retro/…" and no
+    limit in "stable-retro/…". kwargs: arguments of ``stable_retro.make``. Members of its enumerations may be given by
+    name, such as ``use_restricted_actions="DISCRETE"``. By default, actions are MultiBinary, with a bit for each
+    button.
+
+    Raises RegistryError if the ROM is missing; PlanError for an unknown member of the enumerations of actions or
+    observations, and if the process already has an emulator or was forked from a process that had one; SpaceError for
+    "retro/…" with ``obs_type="RAM"``, which only "stable-retro/…" supports.
     """
     retro = importlib.import_module("stable_retro")
     for argument, enumeration in ENUMERATIONS.items():

@@ -22,6 +22,6 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelEnv:
-    """Make one of the package's environments, unchanged."""
+    """Make a SISL environment with PettingZoo's parallel interface. kwargs: arguments of its ``parallel_env``."""
     env: ParallelEnv = from_module(FAMILY, name, **kwargs)
     return env

@@ -28,12 +28,13 @@ MAX_COMMANDS = 64
 class Quest(gymnasium.Env[Any, Any]):
     """A text game: a quest through several rooms.
 
-    An observation is a Dict of the game's text ("text"), the commands that the game accepts, one per line ("commands"),
-    and their "action_mask". An action is the number of a command. There are at most MAX_COMMANDS; if the game has more,
-    the last ones cannot be chosen. A number without a command plays "look". The reward is the increase in the score.
+    An observation is a Dict of "text", the game's text; "commands", the commands that the game accepts, one per line;
+    and "action_mask", which marks the numbers of these commands. An action is the number of a command. A number without
+    a command plays "look". Commands beyond the first MAX_COMMANDS are left out and cannot be chosen. The reward is the
+    increase in the score.
 
-    num_rooms, num_objects, quest_length: the size of the game, which is generated from game_seed and is the same in all
-    episodes. max_episode_steps: the step at which an episode is truncated.
+    num_rooms, num_objects, quest_length: the size of the game. game_seed: the seed from which the game is generated;
+    all episodes play the same game. max_episode_steps: the number of steps after which an episode is truncated.
     """
 
     def __init__(

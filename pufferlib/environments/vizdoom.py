@@ -34,13 +34,14 @@ MOST = 12.5  # bound of a turn, in degrees, or of a movement, per frame
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a scenario: "Vizdoom…" unchanged, "doom/…" with images, uint8 (60, 80, 3), one per four frames.
 
-    Doom draws these images at twice the size, and each pixel is the mean of four. Continuous turns and movements are
-    bounded to ±12.5; ViZDoom does not bound them. The reward is the sum over the four frames. A scenario's sounds, maps
-    and notifications are available only in "Vizdoom…".
+    In "doom/…", Doom draws the images at twice this size, and each pixel is the mean of four. Continuous turns, in
+    degrees, and movements are bounded to ±12.5 per frame; ViZDoom does not bound them. The reward is the sum over the
+    four frames. A scenario's sounds, maps and notifications are available only in "Vizdoom…".
 
-    game_variables: in "doom/…", whether an observation is a dict of "screen", the image, and "gamevariables", float32:
+    game_variables: in "doom/…", whether an observation is a dict of "screen", the image, and "gamevariables", float32,
     the scenario's numbers, such as health and ammunition. It has no effect in a scenario without such numbers. kwargs:
-    arguments of ViZDoom; "frame_skip" and "screen_resolution" change the number of frames and the image's size.
+    arguments of ViZDoom; in "doom/…", "frame_skip" and "screen_resolution" change the number of frames and the image's
+    size.
     """
     # Otherwise all instances in a folder share a settings file there, and start with what others left in it.
     kwargs = {"doom_config_path": os.devnull, **kwargs}
@@ -61,7 +62,7 @@ def _recreated(name: str, **kwargs: object) -> GymnasiumEnv:
 
 
 def _small(env: Any, game_variables: object) -> GymnasiumEnv:
-    """Wrap an environment to return images of half the size, with the game variables if requested."""
+    """Wrap an environment to return images of half the height and width, with the game variables if requested."""
     space = env.observation_space
     height, width, channels = space["screen"].shape
     screen = spaces.Box(0, 255, (height // 2, width // 2, channels), np.uint8)
@@ -76,7 +77,7 @@ def _small(env: Any, game_variables: object) -> GymnasiumEnv:
 def _halved(image: Array) -> Array:
     """Halve the height and width of an image, uint8 (height, width, channels).
 
-    Each pixel is the mean of four; an odd last row or column is dropped.
+    Each pixel is the mean of four, rounded down; an odd last row or column is dropped.
     """
     image = image[: len(image) // 2 * 2, : image.shape[1] // 2 * 2]
     total = image[::2, ::2].astype(np.uint16)
@@ -86,7 +87,7 @@ def _halved(image: Array) -> Array:
 
 
 def _bounded(env: GymnasiumEnv) -> GymnasiumEnv:
-    """Wrap an environment to give its continuous actions finite bounds."""
+    """Wrap an environment to bound its continuous actions to ±MOST; return the environment itself if there are none."""
     raw_space = env.action_space
     bounded = {
         key: spaces.Box(-MOST, MOST, space.shape, np.float32) if isinstance(space, spaces.Box) else space

@@ -1,4 +1,8 @@
-"""Checks of actions: their shape, dtype and values. Discrete values must be in their space, numbers must be finite."""
+"""Checks of the shape, dtype and values of actions.
+
+Discrete values must be in their space. Other values must be finite and fit the space's dtype, but may exceed its
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -113,10 +117,11 @@ class ActionValues:
 def checked_actions(
     actions: object, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
 ) -> list[Array]:
-    """Return the actions as one array for each component of the action space, (len(env_ids), agents_per_env, …).
+    """Check actions, and return one array for each component of the action space.
 
-    values: the checks of the components, one each. env_ids: the environments that the actions are for, in the order of
-    the actions. Raises ActionError for a wrong shape, dtype or value.
+    Each array has the shape (len(env_ids), agents_per_env, …). values: one check per component. env_ids: the
+    environments that the actions are for, in the order of the actions. Raises ActionError for dicts, for values that
+    cannot be converted to arrays, and for a wrong number of components, shape, dtype or value.
     """
     num_envs, spaces = len(env_ids), [column.space for column in values]
     if isinstance(actions, Mapping) or (
@@ -158,8 +163,8 @@ def shape_error(
 ) -> ActionError:
     """Return the error for rows of the wrong shape.
 
-    name: the argument's name. expected: the correct shape. columns: text at the end of the message about what a row
-    holds.
+    name: the argument's name. shape, expected: the actual and the expected shape. columns: text at the end of the
+    message that describes the contents of a row.
     """
     return ActionError(
         f"{name} have shape {tuple(shape)}, expected {tuple(expected)}: {agents_per_env} row(s) for each of "

@@ -78,9 +78,10 @@ def observation_layout(
 ) -> Layout:
     """Return the layout of a space's observations in flat rows.
 
-    max_length bounds each Sequence, and each text whose space does not bound it; max_nodes and max_edges bound each
-    Graph. bounds overrides these by path: ``{"a.b": {"max_length": 5}}``. A path may also be a tuple of keys. Raises
-    SpaceError for an invalid bound, a variable-length space without a bound, and a space that cannot be stored in rows.
+    max_length bounds the length of each Sequence, and of each text whose space does not bound it; max_nodes and
+    max_edges bound each Graph. bounds overrides these by path: ``{"a.b": {"max_length": 5}}``. A path may also be a
+    tuple of keys. Raises SpaceError for an invalid bound, a variable-length space without a bound, and a space that
+    cannot be stored in rows.
     """
     return Layout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
 
@@ -124,14 +125,15 @@ class _Base:
         whose: the prefix of warnings, such as "agent 'a': ".
 
         Raises SpaceError if the sample does not fit the space; the message contains the path, the expected and the
-        actual value. A dtype that can be cast only causes a warning. In observations, so do values outside a Box or
-        Text and shapes that differ only by axes of length 1. Each kind of warning is issued once per layout.
+        actual value. Some differences cause only a warning: a dtype that can be cast and, in observations, values
+        outside a Box or Text and shapes that differ only by axes of length 1. Each kind of warning is issued once per
+        layout.
         """
         self._strict.whose = whose
         self._write_natural(sample)
 
     def _write_natural(self, sample: Any) -> list[Array]:
-        """Check a sample fully, and return its leaves as arrays, each in the dtype of its own space."""
+        """Check a sample fully, and return its leaves as new arrays, each in the dtype of the leaf's space."""
         views: list[Array] = [np.zeros(stored.shape, stored.leaf.dtype) for stored in self._stored]
         self._strict(sample, views)
         return views
@@ -145,7 +147,7 @@ class _Base:
     ) -> None:
         """Register a class of spaces, so that layouts can store its samples as samples of another space.
 
-        space_type: the class, which includes its subclasses, or its dotted name if importing it is too expensive.
+        space_type: the class, or its dotted name if importing it is too expensive; its subclasses are included.
         leaves(space) returns the other space; pack(space, sample) converts a sample to a sample of the other space, and
         unpack(space, stored) converts it back:
 
@@ -200,10 +202,11 @@ class Layout(_Base):
     that is the row's dtype. Otherwise the row is uint8, laid out like a C struct: each leaf starts at a multiple of its
     itemsize, the row is padded to a multiple of the largest itemsize, and padding is zero. The byte order is native.
 
-    Text, Sequence, Graph and OneOf are padded with zeros. A Text is stored as ``{"data", "length"}``, with code points
-    as data; a Sequence as ``{"data", "length"}``; a Graph as ``{"nodes": {"data", "length"}, "edges": {"data",
-    "length"}, "edge_links"}``, where the edges' length is -1 if the edges are None; a OneOf as ``{"index",
-    "options"}``, where options is a tuple in which all options except the chosen one are zero.
+    Text, Sequence, Graph and OneOf are padded with zeros. A Text or Sequence is stored as ``{"data", "length"}``; the
+    data of a Text are code points. A Graph is stored as ``{"nodes": {"data", "length"}, "edges": {"data", "length"},
+    "edge_links"}``, or with only the nodes if the space has no edges; if a sample's edges are None, their length is -1.
+    A OneOf is stored as ``{"index", "options"}``, where options is a tuple in which all options except the chosen one
+    are zero.
     """
 
     shape: tuple[int, ...]  # of one flat row
@@ -310,12 +313,14 @@ class Layout(_Base):
     def unflatten(self, rows: Any) -> Any:
         """Return views that share the rows' memory, nested like the space.
 
-        rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape): one row, a batch, a rollout.
-        The dicts and tuples that are returned hold arrays of shape (..., \\*leaf.shape), padded where the length
-        varies. Rows whose leaves share a dtype may have been cast to another dtype; rows of bytes, which hold leaves of
-        several dtypes, may not. If the space is one leaf, rows are returned unchanged and unchecked. Otherwise raises
-        SpaceError for rows of another length, for rows of bytes that have been cast, and if a view is impossible
-        because torch lacks the dtype or the rows are not contiguous or not aligned.
+        rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape), such as one row, a batch or a
+        rollout. The returned dicts and tuples hold arrays or tensors of shape (..., \\*leaf.shape), padded where the
+        length varies. Rows whose leaves share a dtype may have been cast to another dtype; rows of bytes, which hold
+        leaves of several dtypes, may not.
+
+        If the space is one leaf, rows are returned unchanged and unchecked. Otherwise raises SpaceError for rows of
+        another length, for rows of bytes that have been cast, and if a view is impossible: torch may lack the dtype, or
+        the rows may not be contiguous or not be aligned.
         """
         return rows if self.is_leaf else nest(self._tree, self._slices(rows))
 
@@ -335,7 +340,7 @@ class Layout(_Base):
     def _slices(self, rows: Any) -> list[Any]:
         """Return a view of each leaf in the rows.
 
-        Raises SpaceError for rows of another length, and in the cases in which ``slices`` does.
+        Raises SpaceError for rows of another length, and the errors of ``slices``.
         """
         if tuple(rows.shape[-1:]) != self.shape:
             raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
@@ -349,8 +354,8 @@ class ActionLayout(_Base):
     fixed shape, the row is the unchanged action. For any other space, the discrete leaves become one MultiDiscrete
     (int64, zero-based) and the Box leaves one float32 Box. If there are both, ``flat_space`` is the Tuple of the two,
     and a flat row is a pair of arrays. Text is stored as indices into its sorted charset, and leaves of variable length
-    are padded, as in ``Layout``. A leaf's offset is relative to the component that contains it, which the leaf's dtype
-    identifies.
+    are padded, as in ``Layout``. A leaf's dtype identifies the component that contains the leaf; the leaf's offset is
+    relative to the start of that component.
     """
 
     components: tuple[Space[Any], ...]  # the flat space of each array in a row: one, or MultiDiscrete and Box
@@ -393,13 +398,16 @@ class ActionLayout(_Base):
             )
 
     def _joined(self, values: Sequence[Array], is_box: bool) -> Array:
-        """Return the values of one component's leaves as one 1-D array."""
+        """Return the values of all Box leaves, or of all discrete leaves, as one 1-D array."""
         kind = np.float32 if is_box else np.int64
         flat = [value.ravel().astype(kind) for value, p in zip(values, self._parts, strict=True) if p.is_box == is_box]
         return np.concatenate([np.zeros(0, kind), *flat])
 
     def _pair(self, row: Any) -> tuple[Any, Any]:
-        """Return a flat row's discrete and continuous components; None for a component that the layout lacks."""
+        """Return a flat row's discrete and continuous components; None for a component that the layout lacks.
+
+        Raises SpaceError if the layout has both components and the row is not a pair.
+        """
         if len(self.components) == 2:
             if not isinstance(row, (tuple, list)) or len(row) != 2:
                 raise SpaceError(f"expected a pair of arrays (MultiDiscrete, Box), got {describe(row)}")
@@ -409,10 +417,10 @@ class ActionLayout(_Base):
     def unpack(self, row: Any) -> Any:
         """Return a copy of the action in one flat row, in the environment's format; a Discrete is a Python int.
 
-        Box values are cast to the leaf's dtype. In a nested space, those of integer Boxes are rounded and clipped to
-        the bounds; those of float Boxes may lie beyond the bounds. Raises SpaceError for a row of another shape or kind
-        of number, for NaN in an integer Box, and for a length or index out of range; ``refuse`` checks the other
-        values.
+        Box values are cast to the dtype of their space. In a nested space, values of integer Boxes are rounded and
+        clipped to the bounds; values of float Boxes may lie beyond the bounds. Raises SpaceError for a row of another
+        shape or kind of number, for NaN in an integer Box, and for a length or index out of range; ``refuse`` checks
+        the other values.
         """
         action = NotImplemented if self.unpacker is None else self.unpacker.unpack(row)
         if action is not NotImplemented:
@@ -449,23 +457,25 @@ class ActionLayout(_Base):
 
     @functools.cached_property
     def _checks(self) -> tuple[Any, ...] | None:
-        """The compiled checks of all components; None if one is missing."""
+        """The compiled checks of all components; None if one of them or the unpacker is missing."""
         checks = tuple([values.check for values in self._values])
         return None if self.unpacker is None or None in checks else checks
 
     def refuse(self, row: Any, whose: str = "") -> None:
-        """Raise ActionError if a flat row holds a discrete value outside its space or a number that is not finite.
+        """Raise ActionError if a flat row holds an invalid value.
 
-        row: as in ``unpack``. whose: text that follows the action in the message, such as " of agent 'a'".
+        A discrete value is invalid outside its space; a number is invalid if it is not finite or does not fit the
+        space's dtype, as ``ActionValues`` describes. row: as in ``unpack``. whose: text that follows the action in the
+        message, such as " of agent 'a'".
         """
         parts = row if len(self.components) == 2 else (row,)
         for part, values in zip(parts, self._values, strict=True):
             values.refuse_one(part, whose)
 
     def flatten(self, sample: Any) -> Any:
-        """Return a sample as a flat row, an array or a pair of arrays; ``unpack`` reverses this.
+        """Return a sample as a flat row: an array, a pair of arrays or, for a Discrete space, a NumPy scalar.
 
-        Raises SpaceError if the sample does not fit the space.
+        ``unpack`` reverses this. Raises SpaceError if the sample does not fit the space.
         """
         values = self._write_natural(sample)
         if self.is_leaf:
@@ -482,9 +492,9 @@ class ActionLayout(_Base):
 
         Discrete values are zero-based int64, Box values are unclipped float32, and variable-length parts are padded.
 
-        rows: a NumPy array or torch tensor of shape (..., \\*shape), where shape is the flat space's, or a pair of
-        these. If the space is one leaf, rows are returned unchanged and unchecked. Otherwise raises SpaceError for rows
-        of another length.
+        rows: a NumPy array or torch tensor of shape (..., \\*shape), where shape is the flat space's; or a pair of
+        these, if the flat space is a Tuple. If the space is one leaf, rows are returned unchanged and unchecked.
+        Otherwise raises SpaceError for rows of another length, and for rows that should be a pair but are not.
         """
         if self.is_leaf:
             return rows
@@ -501,7 +511,7 @@ class ActionLayout(_Base):
 
 
 def _below(index: int, path: Any) -> Any:
-    """Return a path from ``bounds`` with the index of a Tuple's element in front."""
+    """Return a path of ``bounds``, prefixed with the index of a Tuple's element."""
     if isinstance(path, tuple):
         return (index, *path)
     return f"{index}.{path}" if path != name_of(()) else str(index)

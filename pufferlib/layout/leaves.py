@@ -40,7 +40,10 @@ Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
 
 class _WholeAction(tuple[Any, ...]):
-    """The empty path of a whole action. Messages recognize it by its class, since an observation's is also empty."""
+    """The empty path of a whole action.
+
+    Error messages recognize it by its class, because the path of a whole observation is also empty.
+    """
 
     __slots__ = ()
 
@@ -107,7 +110,7 @@ class Text(_Nest):
 
 @dataclass(frozen=True)
 class Items(_Nest):
-    """Up to ``max_length`` elements of one kind, and their number; a length of -1 stands for None.
+    """Up to ``max_length`` elements of one kind, and their number, the length; a length of -1 stands for None.
 
     stacked: whether a sample is one batch of all elements, as from a Gymnasium Sequence with ``stack=True``, rather
     than a tuple of elements.
@@ -167,7 +170,7 @@ class Codec(NamedTuple):
 
 @dataclass(frozen=True)
 class Custom(_Nest):
-    """A space of a registered class, stored as a sample of another space."""
+    """A sample of a registered class of spaces, stored as a sample of another space."""
 
     space: Space[Any] = field(compare=False)
     kind: type | str
@@ -200,8 +203,8 @@ def register(
 class Bounds:
     """The bounds of variable lengths: for a whole layout and, by path, for individual spaces.
 
-    Raises SpaceError for an unknown bound, for one that is neither None nor an integer of at least 0, and if the bounds
-    of a path are not a mapping.
+    Raises SpaceError for an unknown name of a bound, for a value that is neither None nor an integer of at least 0, and
+    if the bounds of a path are not a mapping.
     """
 
     def __init__(
@@ -227,10 +230,11 @@ class Bounds:
                     raise SpaceError(f"{prefix}{name}={value!r}; expected a whole number, 0 or more")
 
     def find(self, path: Path, kind: str, name: str, default: int | None = None) -> int:
-        """Return the bound ``name`` of the space at a path: that for the path, else the default, else the general one.
+        """Return the bound called ``name`` for the space at a path.
 
-        kind: the name of the space's class, for the error. default: the bound that the space itself defines, if any.
-        Raises SpaceError if there is no bound.
+        The bound passed for this path comes first, then ``default``, then the bound passed for the whole layout. kind:
+        the name of the space's class, for the error. default: the bound that the space itself defines, if any. Raises
+        SpaceError if there is no bound.
         """
         for key, limits in self.by_path.items():
             if key in (path, name_of(path), ".".join(map(str, path))) and limits.get(name) is not None:
@@ -250,11 +254,11 @@ class Bounds:
 
 
 def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()) -> Node:
-    """Return the tree of a space.
+    """Return the tree of leaves of a space.
 
-    actions: whether the tree is for actions. It then stores text as indices into its charset, and each leaf's space
-    contains only valid values. path: the path to the space from the root of the tree. Raises SpaceError, whose message
-    contains the path, for a space that cannot be stored in rows.
+    actions: whether the tree is for actions. If so, text is stored as indices into its charset, and the spaces of the
+    leaves contain only valid values. path: the path to the space from the root of the tree. Raises SpaceError, whose
+    message contains the path, for a space that cannot be stored in rows and for a variable length without a bound.
     """
 
     def below(child: Any, *keys: Any) -> Node:
@@ -361,7 +365,10 @@ class Stored(NamedTuple):
         return self.leading + self.leaf.shape
 
     def value_range(self) -> tuple[Array, Array]:
-        """Return the lowest and the highest value of each element, in the leaf's dtype and the stored shape."""
+        """Return the lowest and the highest value of each element, in the leaf's dtype and the stored shape.
+
+        The range includes 0 if elements may be padding.
+        """
         low, high = value_range(self.leaf)
         if self.padded:
             zero = low.dtype.type(0)
@@ -370,7 +377,7 @@ class Stored(NamedTuple):
 
 
 def walk(node: Node, leading: Shape = (), padded: bool = False) -> Iterator[Stored]:
-    """Yield the leaves of a tree in storage order."""
+    """Yield each leaf of a tree as a ``Stored``, in storage order."""
     if isinstance(node, Fixed):
         yield Stored(node, leading, padded)
         return

@@ -36,11 +36,11 @@ ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of fi
 
 
 class Writer:
-    """A careful writer: it writes every sample that fits its space, and raises errors that explain why others do not.
+    """A careful writer, which writes every sample that fits its space, and raises errors that explain each misfit.
 
-    ``compile_writer`` makes a fast writer. strict: whether to also check values, and raise SpaceError for those outside
-    their space. lenient: whether to only warn about values outside a Box or Text, which can still be stored (rounding
-    errors often move observations out of their bounds), and about shapes that differ only by axes of length 1.
+    ``compile_writer`` makes a fast writer. strict: whether to also check that values are in their space. lenient:
+    whether values outside a Box or Text, which can still be stored, and shapes that differ only by axes of length 1
+    cause only a warning instead of a SpaceError. Rounding errors often move observations out of their bounds.
     """
 
     def __init__(self, tree: Node, warned: set[str], *, strict: bool = False, lenient: bool = True) -> None:
@@ -60,7 +60,7 @@ class Writer:
         self.write(self.tree, sample, views[: self.tree.num_leaves])
 
     def write(self, node: Node, sample: Any, views: Views) -> None:
-        """Write a node's sample into all elements of the views of its leaves."""
+        """Write a node's sample into the views of the node's leaves, setting all of their elements."""
         if isinstance(node, Fixed):
             views[0][...] = self.fit(node, sample)
         elif isinstance(node, Record):
@@ -84,7 +84,7 @@ class Writer:
 
         The dtype is cast if NumPy's same_kind rule allows it, or if the numbers are Python integers; integers must fit
         the new dtype. If lenient, a shape that differs only by axes of length 1 is reshaped. Raises SpaceError for all
-        other samples and, if strict, for values outside the space, as the class describes.
+        other samples. If strict, values outside the space raise SpaceError or cause a warning, as the class describes.
         """
         shape = leaf.shape if count is None else (count, *leaf.shape)
         try:
@@ -110,7 +110,11 @@ class Writer:
         return array
 
     def cast(self, leaf: Fixed, sample: Any, array: Array, plain: bool) -> Array:
-        """Cast an array to the leaf's dtype. Raises SpaceError for another kind of number or an integer overflow."""
+        """Cast an array to the leaf's dtype, with a warning unless the leaf is Discrete or the sample is plain.
+
+        sample: the original of the array. plain: whether the sample has no dtype, like Python numbers. Raises
+        SpaceError for another kind of number or an integer overflow.
+        """
         integers = array.dtype.kind in "biu" and leaf.dtype.kind in "biu"
         if not (np.can_cast(array.dtype, leaf.dtype, "same_kind") or (plain and integers)):
             raise _mismatch(leaf, array.shape, sample)
@@ -136,7 +140,7 @@ class Writer:
         self.stray(message)
 
     def stray(self, message: str) -> None:
-        """Raise SpaceError (if lenient, only warn) about a value that can be stored but is outside its space."""
+        """Report a value that can be stored but is outside its space: warn if lenient, otherwise raise SpaceError."""
         if not self.lenient:
             raise SpaceError(message)
         self.warn("range", f"{message}; it is passed on as it is")
@@ -188,7 +192,8 @@ class Writer:
     def write_alike(self, element: Node, sample: Any, data: Views, count: int) -> bool:
         """Write all elements at once if each is an array of exactly the element's shape and dtype.
 
-        Returns whether they were written. A strict writer never writes them at once, because it has to check each.
+        Returns whether they were written. A strict writer never writes elements at once, because it has to check each
+        of them.
         """
         if not isinstance(element, Fixed) or self.strict or not count:
             return False
@@ -342,7 +347,7 @@ def split(node: Record, sample: Any) -> Sequence[Any] | Array:
 
 
 def stack_length(node: Node, sample: Any) -> int:
-    """Return the number of elements in a batched sample of a node. Raises SpaceError if it has no length."""
+    """Return the number of elements in a batched sample of a node. Raises SpaceError if the sample has no length."""
     if isinstance(node, Record):
         filled = (pair for pair in zip(node.children, split(node, sample), strict=True) if pair[0].num_leaves)
         return next((stack_length(child, part) for child, part in filled), 0)
@@ -367,8 +372,8 @@ def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], N
     """Return a tree's fast writer, ``pack_into(sample, views)``: straight-line code, equivalent to the careful writer.
 
     Walking the tree would take six times as long (a Dict of 12 leaves: 15 µs against 2.4 µs). All checks come first
-    (all shapes in one comparison, all dtypes in another), and unusual samples go to the careful writer. num_clears: the
-    number of views that follow those of the leaves and are zeroed before the leaves are written.
+    (all shapes in one comparison, all dtypes in another); a sample that fails one of them goes to the careful writer.
+    num_clears: the number of views that follow those of the leaves and are zeroed before the leaves are written.
     """
     scope: dict[str, Any] = {
         "careful": careful,
@@ -479,5 +484,8 @@ def packing_plan(careful: Writer, leaves: Sequence[PackedLeaf]) -> tuple[Any, ..
 
 
 def _is_int(leaf: Fixed) -> bool:
-    """Return whether a leaf's samples are integers (NumPy's or Python's) rather than arrays."""
+    """Return whether a leaf is a Discrete of int64.
+
+    The samples of such a leaf are integers (NumPy's or Python's) rather than arrays.
+    """
     return isinstance(leaf.space, spaces.Discrete) and leaf.dtype == np.int64

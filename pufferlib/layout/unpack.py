@@ -120,7 +120,7 @@ def nest(node: Node, views: Sequence[Any]) -> Any:
 
 
 class Cut(NamedTuple):
-    """A leaf's position in a row, counted in elements of the row, with its dtype and shape."""
+    """A leaf's path, dtype and shape, and its position in a row, counted in elements of the row."""
 
     path: Path
     start: int
@@ -173,7 +173,7 @@ def acted(leaf: Fixed, view: Any) -> Any:
 class ActionPart:
     """A leaf of a flat action: its slice of a component, and the conversion back to the leaf's dtype.
 
-    Raises SpaceError for an integer Box whose bounds exceed 2**24, because float32 cannot hold all its values.
+    Raises SpaceError for an integer Box with bounds beyond ±2**24, where float32 cannot hold all integers.
     """
 
     where: slice
@@ -195,9 +195,9 @@ class ActionPart:
     def restore(self, component: Any) -> Any:
         """Return the leaf's value from its component; a discrete component must already include ``start``.
 
-        Values of integer Boxes are rounded and clipped. Values of float Boxes may stay beyond the bounds, but those of
-        float16 are clipped to its range; a value equal to the float32 approximation of a bound becomes the exact bound.
-        Raises SpaceError for NaN in an integer Box.
+        Values of integer Boxes are rounded and clipped to the bounds. Values of float Boxes may stay beyond the bounds,
+        but values of float16 Boxes are clipped to the range of float16. In float16 and float64 Boxes, a value equal to
+        the float32 approximation of a bound becomes the exact bound. Raises SpaceError for NaN in an integer Box.
         """
         value = component[self.where].reshape(self.shape)
         if not self.is_box or value.dtype == self.leaf.dtype:
@@ -216,8 +216,8 @@ class ActionPart:
 def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
     """Return a compiled function ``unpack(discrete, box)``, which converts the components of a row to an action.
 
-    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. A component that rows lack is None. The
-    action's leaves may be views of one new array. ``unpack`` is compiled because, like the writer, it runs at every
+    discrete: 1-D int64, to which ``unpack`` adds start. box: 1-D float32. Either is None if rows lack this component.
+    The action's leaves may be views of one new array. ``unpack`` is compiled because, like the writer, it runs at every
     step.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
@@ -233,7 +233,7 @@ def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array)
         return f"{constant(part.restore)}({'box' if part.is_box else 'discrete'})"
 
     def emit(node: Node) -> str:
-        """Return an expression for the value of a node."""
+        """Return a Python expression for the value of a node."""
         if isinstance(node, Record):
             values = [emit(child) for child in node.children]
             if node.keys is None:
@@ -303,7 +303,10 @@ def lone_plan(leaf: Fixed) -> tuple[Any, ...]:
 
 
 def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a flat action as an array. Raises SpaceError for another shape or an unsuitable kind of number."""
+    """Return a flat action, or a component of one, as an array.
+
+    Raises SpaceError for another shape or an unsuitable kind of number.
+    """
     array = np.asarray(component)
     if array.shape != shape or array.dtype.kind not in ("biu" if dtype.kind in "biu" else "fiu"):
         raise SpaceError(f"the action: expected {dtype} of shape {shape}, got {describe(component)}")

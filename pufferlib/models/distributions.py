@@ -49,7 +49,7 @@ class Decisions:
         return self.num_options + self.num_aims
 
     def outputs(self, numbers: Tensor, log_std: Tensor) -> Outputs:
-        """Convert a network's raw outputs to those that a policy's ``forward`` returns.
+        """Convert a network's raw outputs to the outputs that a policy's ``forward`` returns.
 
         numbers: the raw outputs, (rows, num_outputs). log_std: (num_aims,), the same for all rows, or (rows, num_aims).
         """

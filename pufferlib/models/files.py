@@ -128,10 +128,10 @@ def save_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor], or
 def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = False) -> SavedPolicy:
     """Read a policy file, or the one in a run's folder. Raises CheckpointError if it is missing, incomplete or invalid.
 
-    A file contains no code but may refer to some, because environment and policy may be given as module:name. As the
-    caller will import and call that code, CheckpointError is also raised unless the code belongs to pufferlib or is in
-    the current folder, or ``trust`` is True. env: an environment that the caller uses instead of the file's; the
-    environment's name in the file is then not checked.
+    A file contains no code but may refer to some, because environment and policy may be given as module:name. The
+    caller will import and call that code. Therefore, CheckpointError is also raised for code that neither belongs to
+    pufferlib nor is in the current folder, unless ``trust`` is True. env: an environment that the caller uses instead
+    of the file's; the environment's name in the file is then not checked.
     """
     if Path(path).is_dir():
         path = Path(path) / POLICY_FILE
@@ -204,10 +204,10 @@ def load_policy(
     """Load the policy in a file, or in a run's folder, as a Player.
 
     env: a raw environment like the one in training, or a callable or name that creates one; by default, the file's
-    environment is created. The Player closes an environment that was created here; the caller has to close one that was
-    passed. greedy, seed: as for ``BatchPlayer``. trust: as for ``read_policy``. Raises CheckpointError for an invalid
-    file, for weights that do not fit env, and if neither the caller nor the file provides an environment; also raises
-    the errors of ``Actor`` and of creating the environment.
+    environment is created. The Player closes an environment that this function created; the caller has to close one
+    that was passed. greedy, seed: as for ``BatchPlayer``. trust: as for ``read_policy``. Raises CheckpointError for an
+    invalid file, for weights that do not fit env, and if neither the caller nor the file provides an environment; also
+    raises the errors of ``Actor`` and of creating the environment.
     """
     saved = read_policy(path, env=env, trust=trust)
     origin = saved.origin

@@ -26,9 +26,9 @@ __all__ = ["Actor", "BatchPlayer", "Player"]
 class Actor:
     """A policy that applies action masks and returns distributions of actions.
 
-    policy, kwargs: as for ``make_policy``. layout: the layout of the environments' observations. action_space: their
-    flat action space. frame_stack: the number of observations that ``FrameStack`` joins into one row for the policy.
-    seen_layout: the layout of the joined rows. Raises the errors of ``make_policy``, ``FrameStack`` and
+    policy, kwargs: as for ``make_policy``. layout: the layout of the environments' observations. action_space: the
+    environments' flat action space. frame_stack: the number of observations that ``FrameStack`` joins into one row for
+    the policy. seen_layout: the layout of the joined rows. Raises the errors of ``make_policy``, ``FrameStack`` and
     ``action_mask_reader``.
     """
 
@@ -61,7 +61,7 @@ class Actor:
         return self._num_places is not None
 
     def require_places(self, agents_per_env: int) -> None:
-        """Raise SpaceError if the policy depends on agents' indices and was made for another number of agents."""
+        """Raise SpaceError if the policy depends on agents' indices and was not made for ``agents_per_env`` agents."""
         if self._num_places is not None and self._num_places != agents_per_env:
             raise SpaceError(
                 f"the policy depends on the indices of {self._num_places} agents per environment, but these "
@@ -85,11 +85,12 @@ class Actor:
     def __call__(
         self, observations: Tensor, state: State | None = None, agent_ids: Tensor | None = None
     ) -> tuple[Distribution, Tensor, State | None]:
-        """Return the distribution of allowed actions, the values, (rows,) float32, and the next state.
+        """Return (distribution of the allowed actions, values, next state); the values are (rows,) float32.
 
         observations: flat rows of ``seen_layout``. state: the state returned with these agents' previous rows.
         agent_ids: each row's agent, for policies that depend on agents' indices; may be omitted if the rows are those
-        of complete environments, in order. Raises SpaceError if the policy's first result is invalid.
+        of complete environments, in order. Raises SpaceError if the policy returns an invalid result; after the first
+        valid result, results are no longer checked.
         """
         mask = self.mask(observations)
         outputs, values, state = self.outputs(observations, state, mask, agent_ids)
@@ -105,8 +106,8 @@ class Actor:
         """Return the policy's (outputs, values, state).
 
         If ``precision`` is set, the policy computes in that dtype, and the results are converted to float32.
-        observations, state, agent_ids: as for ``__call__``. mask: the result of ``self.mask(observations)``. Raises
-        SpaceError if the policy's first result is invalid.
+        observations, state, agent_ids: as for ``__call__``, which raises the same errors. mask: the result of
+        ``self.mask(observations)``.
         """
         places = () if self._num_places is None or agent_ids is None else (agent_ids % self._num_places,)
         result = self._computed(self.policy, observations, state, mask, *places)
@@ -140,9 +141,9 @@ class Actor:
     def unroll(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Distribution, Tensor]:
         """Return the distribution and the values for many steps, equal to those of successive calls.
 
-        Both have steps * rows rows. Only for policies with a state. observations: (steps, rows, *seen_layout.shape).
-        state: the state before the first step. starts: bool (steps, rows), True where an episode begins, which resets
-        the state.
+        Both have steps * rows rows, step by step. Only policies with a state can be unrolled. observations: (steps,
+        rows, *seen_layout.shape). state: the state before the first step. starts: bool (steps, rows), True where an
+        episode begins, which resets the state.
         """
         mask = self.mask(observations.flatten(0, 1))
         at_once = getattr(self.policy, "unroll", None)
@@ -192,9 +193,9 @@ def _shape(value: Any) -> Any:
 class BatchPlayer:
     """A policy that plays a VecEnv: it returns flat actions for batches, whose rows may be those of any agents.
 
-    actor: the policy. num_agents: the number of agents in the VecEnv; the frames and the state of each agent are stored
-    from batch to batch. greedy: whether to take the most likely actions instead of sampling. seed: the seed for
-    sampling; by default, a random one.
+    actor: the policy. num_agents: the number of agents in the VecEnv; each agent's frames and state are kept from batch
+    to batch. greedy: whether to take the most likely actions instead of sampling. seed: the seed for sampling; by
+    default, a random one.
     """
 
     def __init__(
@@ -208,7 +209,8 @@ class BatchPlayer:
     ) -> None:
         """Prepare to play ``num_agents`` agents, ``agents_per_env`` in each environment; by default, all in one.
 
-        Raises SpaceError if the policy depends on agents' indices and was made for another number of agents.
+        Raises SpaceError if the policy depends on agents' indices and was made for another number of agents per
+        environment.
         """
         actor.require_places(num_agents if agents_per_env is None else agents_per_env)
         self.actor, self.greedy = actor, greedy
@@ -277,10 +279,10 @@ class Player:
         """Return the action for an observation; with several agents, a dict of actions for a dict of observations.
 
         infos: the infos returned with the observations, needed if they contain action masks. A policy that was trained
-        with the environment's state reads it from the agent's info["state"], where you have to put it; without it, the
-        policy reads zeros. The actor of a "central" policy does not use the state. Raises SpaceError for an observation
-        that does not fit the environment's space. With several agents, raises CallError if observations are not a dict
-        or come from more agents than the environment has.
+        with the environment's state reads the state from the agent's info["state"]. You have to put it there;
+        otherwise, the policy reads zeros. The actor of a "central" policy does not use the state. Raises SpaceError for
+        an observation that does not fit the environment's space. With several agents, raises CallError if observations
+        are not a dict or come from more agents than the environment has.
         """
         if self._alone:
             return self._act({None: observations}, {None: infos})[None]

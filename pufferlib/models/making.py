@@ -33,8 +33,8 @@ def _separate(
     """Create a Separate, with one policy per agent type.
 
     policy: a name for all types, or a list with one name per type. kwargs: arguments of every policy. Raises PlanError
-    if a list has the wrong length, SpaceError if the policies' states differ in shape, and the errors of
-    ``make_policy``.
+    if a list has the wrong length, SpaceError if observations have no agent type or the policies' states differ in
+    shape, and the errors of ``make_policy``.
     """
     count = num_types(observation_layout)
     names: Sequence[Any] = policy if isinstance(policy, (list, tuple)) else [policy] * count
@@ -57,7 +57,7 @@ def _teams(
     """Create a Teams, with one policy per team.
 
     places: the indices of each team's agents, keyed by the team's name. policy, kwargs: as for ``make_policy``, for
-    every team.
+    every team. Raises the errors of ``make_policy`` and ``Teams``.
     """
     return Teams({team: make_policy(policy, observation_layout, action_space, **kwargs) for team in places}, places)
 
@@ -83,12 +83,15 @@ def make_policy(
 ) -> nn.Module:
     """Create a policy for an observation layout and an action space.
 
-    policy: "default" (a CNN if observations are images or contain some, else an MLP), "mlp", "cnn", "nature" (a CNN
-        whose actor and critic share an encoder), "lstm", "central" (its critic sees the leaf "state"), "separate" (one
-        policy per agent type, chosen by the leaf "agent_type"; its argument ``policy`` is one name for all types or a
-        list with a name for each, and its other arguments are passed to these policies), "teams" (one policy per team;
-        its argument ``places`` maps a team's name to the indices of its agents in an environment), the name of your
-        class as "module:Class", or the class itself.
+    policy: the name of a policy, the name of your own class as "module:Class", or the class itself. The policies are
+        "default": a CNN if observations are images or contain some, else an MLP;
+        "mlp", "cnn", "lstm";
+        "nature": a CNN whose actor and critic share an encoder;
+        "central": an MLP whose critic alone sees the leaf "state";
+        "separate": one policy per agent type, chosen by the leaf "agent_type"; its argument ``policy`` is one name for
+        all types or a list with a name for each, and its other arguments are passed to these policies;
+        "teams": one policy per team; its argument ``places`` maps a team's name to the indices of the team's agents in
+        an environment.
     kwargs: further arguments of the policy; "default" accepts the arguments of both CNN and MLP, and ignores those that
         the chosen class lacks.
 
@@ -118,11 +121,11 @@ def make_policy(
 
 
 def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> None:
-    """Raise PlanError if ``make_policy(name, …, **kwargs)`` would create a different kind of policy from this one.
+    """Raise PlanError if ``make_policy(name, …, **kwargs)`` would create a policy of another kind than this one.
 
-    Compares the names of the classes. If the policy stores its layout and action space, as policies from
-    ``make_policy`` and instances of this package's classes do, also compares the names and shapes of the weights, and
-    raises the errors of ``make_policy``.
+    Compares the names of the classes. Policies from ``make_policy`` and instances of this package's classes store their
+    layout and action space. For these, also compares the names and shapes of the weights, and raises the errors of
+    ``make_policy``.
     """
     factories: Any = (CNN, MLP) if name == "default" else (_class_of(name),)
     classes = [_MADE_BY.get(factory, factory) for factory in factories]

@@ -29,8 +29,8 @@ class Central(ActorCritic):
     """An actor-critic whose critic sees the whole observation, and whose actor sees all of it except the part "state".
 
     The critic thus learns from information that agents do not have, while each agent still acts on its own observation.
-    Both have two tanh layers. hidden_size, normalize: as for ``MLP``. Raises SpaceError if there is no "state" at the
-    top of the observation.
+    The actor and the critic each have two tanh layers. hidden_size, normalize: as for ``MLP``. Raises SpaceError if
+    there is no "state" at the top of the observation.
 
     Source: Lowe et al., arXiv:1706.02275; with PPO, Yu et al., arXiv:2103.01955.
     """

@@ -1,6 +1,7 @@
 """Data stored for each agent from row to row: recent frames, and the state of a recurrent policy.
 
-A row whose mask is False is the first row of an episode, or of a new agent with the same id, and resets the data.
+A row whose mask is False is the first row of an episode, or of a new agent with the same id, and resets the agent's
+data.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ class Memory:
 class FrameStack:
     """A stack of each agent's last ``num_frames`` observations; an episode's first observation fills the whole stack.
 
-    layout: the layout of one observation; the attribute of this name is the layout of the stack. num_agents: the number
-    of agents. device: the device of the observations. Boxes of images with channels last get more channels, 2-D Boxes a
-    new first axis, and other Boxes a longer first axis; other observations become a Tuple. The oldest frames come
-    first. Raises PlanError if num_frames is less than 1.
+    layout: the layout of one observation. As attributes, ``single`` is this layout, and ``layout`` is that of the
+    stack. num_agents: the number of agents. device: the device of the observations. Boxes of images with channels last
+    get more channels, 2-D Boxes a new first axis, and other Boxes a longer first axis; other observations become a
+    Tuple. The oldest frames come first. Raises PlanError if num_frames is less than 1.
     """
 
     def __init__(

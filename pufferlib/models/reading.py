@@ -47,7 +47,8 @@ def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
 def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:
     """Yield the path and a reader of each leaf that is an image.
 
-    An image is a uint8 Box of sufficient size, (height, width) or with its channels last or first.
+    An image is a uint8 Box, (height, width) or with its channels last or first, of at least SMALLEST_IMAGE pixels in
+    height and width.
     """
     for leaf in layout.leaves:
         sides = [leaf.shape] if len(leaf.shape) == 2 else [leaf.shape[:2], leaf.shape[1:]]
@@ -112,10 +113,12 @@ class Images(nn.Module):
 class Features(nn.Module):
     """A reader that converts rows of any layout to (rows, size) float32.
 
-    Discrete and MultiDiscrete leaves become one-hot vectors. Other leaves become numbers: the values of Boxes within -1
-    to 1 are unchanged, and all other values are converted to a logarithmic scale. normalize: whether to standardize
-    leaves other than Discrete, MultiDiscrete and MultiBinary by running statistics instead; see ``observe``. without:
-    the paths of leaves to leave out.
+    Discrete and MultiDiscrete leaves become one-hot vectors. Other leaves become numbers: values of Boxes whose bounds
+    are within -1 to 1 are unchanged, and all other values are converted to a logarithmic scale. Leaves inside spaces of
+    variable length, such as a Sequence, always count as other leaves.
+
+    normalize: whether to standardize leaves other than Discrete, MultiDiscrete and MultiBinary by running statistics
+    instead; see ``observe``. without: the paths of leaves to leave out.
     """
 
     def __init__(self, layout: Layout, normalize: bool = False, without: Collection[Path] = ()) -> None:
@@ -148,7 +151,7 @@ class Features(nn.Module):
         return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
 
     def columns_without(self, name: str) -> list[int]:
-        """Return the indices of the features that do not come from the observation's top-level part of this name."""
+        """Return the indices of the features that do not come from the observation's top-level part called ``name``."""
         pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
         column_flags: list[bool] = []
         for (path, _), piece in zip(self.readers, pieces, strict=True):
@@ -196,7 +199,7 @@ def _tame(leaf: Tensor) -> Tensor:
 
 
 def _space_at(space: gymnasium.Space[Any] | None, path: Iterable[Any]) -> gymnasium.Space[Any] | None:
-    """Return the space at a leaf's path; None inside a space of variable length."""
+    """Return the space at a leaf's path; None if the path leads through a space other than a Dict or Tuple."""
     for key in path:
         if not isinstance(space, (Dict, Tuple)):
             return None

@@ -42,7 +42,7 @@ class RunningNorm(nn.Module):
         return ((numbers - self.mean) / std).clamp(-self.bound, self.bound)
 
     def _update(self, numbers: Tensor) -> None:
-        """Update the mean and the variance with these rows. Source: Chan, Golub and LeVeque, 1983."""
+        """Update the mean, the variance and the count with these rows. Source: Chan, Golub and LeVeque, 1983."""
         if not len(numbers):
             return
         variance, mean = torch.var_mean(numbers, 0, correction=0)
@@ -58,7 +58,7 @@ class RunningNorm(nn.Module):
 
 @torch.no_grad()
 def observe(policy: nn.Module, observations: Tensor) -> None:
-    """Update all running statistics of a policy with flat rows of observations; do nothing if it has no statistics."""
+    """Update all running statistics of a policy with flat rows of observations; do nothing if the policy has none."""
     norms = [module for module in policy.modules() if isinstance(module, RunningNorm)]
     if not norms or not len(observations):
         return

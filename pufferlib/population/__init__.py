@@ -6,7 +6,7 @@
     Mixture        a distribution over matchups
     Matchmaker     assigns a matchup to an environment's next episode: Fixed, Sampled, Prioritized, Capped, random_pairs
     Router         passes each row of a batch to its policy, and returns the actions in order
-    LearnerView    a VecEnv with only the rows in which one learner acts; a router plays all others
+    LearnerView    a VecEnv with only the rows in which one learner acts; a router plays all other rows
     PayoffTable    the payoffs of each matchup for each seat, with confidence intervals
     Evaluator      plays the episodes that a table lacks
     Coordinator    assigns Tasks (evaluations, rollouts, training) to idle workers, in this process or over Ray
@@ -15,13 +15,13 @@
     Solver         computes a mixture from payoffs (solvers.py)
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
     psro           grows populations: solves, responds, evaluates; also self_play, fictitious_self_play
-    pipeline_psro  psro with several levels that learn at once
+    pipeline_psro  psro with several levels of policies that learn at once
     RemoteOracle   an oracle that computes its answers as tasks on a coordinator's workers
     League         psro in a folder, configured by a TOML file and resumable; ``puffer league`` runs it
     population_based_training   replaces the weights of bad learners with those of good ones; RemoteTraining trains them
                    on a coordinator's workers
 
-docs/population.md shows how to use these. ``pip install "pufferlib[games]"`` installs their dependencies; a Coordinator
+docs/population.md shows how to use these. ``pip install "pufferlib[games]"`` installs what they need; a Coordinator
 with actors also needs ``pufferlib[ray]``.
 """
 

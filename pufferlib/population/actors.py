@@ -38,8 +38,8 @@ class RemoteTaskRunner:
     def start(self, payload: bytes, path: Sequence[str]) -> str:
         """Create the environments, and return the actor's location as text.
 
-        payload: the serialized arguments of the ``TaskRunner``. path: the coordinator's ``sys.path``; those of its
-        folders that exist on this machine are appended to the actor's.
+        payload: the serialized arguments of the ``TaskRunner``. path: the coordinator's ``sys.path``. Its folders that
+        exist on this machine are appended to the actor's ``sys.path``.
         """
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
         task = transfer.loads(payload)
@@ -51,7 +51,8 @@ class RemoteTaskRunner:
     def work(self, payload: bytes, order: Order, *contents: Content) -> Any:
         """Run a task; return its result, or a FailedTask if it raised an exception.
 
-        payload: the task's pickled call. contents: the contents with the digests ``order.new``, which Ray has fetched.
+        payload: the task's pickled call. contents: the contents whose digests are in ``order.new``, in that order; Ray
+        has fetched them.
         """
         import cloudpickle
 
@@ -68,7 +69,7 @@ class RemoteTaskRunner:
 
 @dataclass(eq=False)
 class RemoteWorker(RemoteActor):
-    """A worker and its current actor, whose location is known once it has created its environments.
+    """A worker and its current actor. The location is known once the actor has created its environments.
 
     call: Ray's reference to the running call. number: the number of the running task; None if no task is running or its
     result is no longer needed. digests: the digests of the contents sent to the actor. since_s: the time at which the
@@ -115,7 +116,7 @@ class RayWorkers:
             raise
 
     def _start(self, worker: RemoteWorker) -> None:
-        """Start a new actor for a worker."""
+        """Start a new actor for a worker, after killing the worker's current actor, if any."""
         self._supervisor.start(worker)
         worker.location, worker.number, worker.digests = "", None, set()
         worker.call = worker.handle.start.remote(self._payload, sys.path)
@@ -174,7 +175,12 @@ class RayWorkers:
         return results
 
     def _fetch_result(self, worker: RemoteWorker) -> Any:
-        """Return the result of a finished call; if the actor has died, replace it and return a LostTask."""
+        """Return the result of a finished call; if the actor has died, replace it and return a LostTask.
+
+        If a task raised an exception, returns a FailedTask. The result of a call of ``start`` becomes the worker's
+        location. Raises WorkerError, or the PufferError that ``start`` raised, if the environments could not be
+        created. Also raises WorkerError if too many of a worker's actors die while they create the environments.
+        """
         call, number, worker.call, worker.number = worker.call, worker.number, None, None
         try:
             result = self._ray.get(call)
@@ -195,7 +201,7 @@ class RayWorkers:
         return result._replace(where=worker.location) if isinstance(result, FailedTask) else result
 
     def _require_placed(self) -> None:
-        """Raise PlatformError if no actor has been ready for more than start_timeout."""
+        """Raise PlatformError if this process has waited longer than start_timeout without any actor being ready."""
         if any(worker.location for worker in self._workers):
             self._waited_s = 0.0
         elif self._waited_s > self._start_s:

@@ -18,7 +18,7 @@ __all__ = ["Coordinator"]
 
 
 class Coordinator:
-    """A group of workers, each with its own VecEnv, that run tasks; a context manager.
+    """A group of workers that run tasks, each worker with its own VecEnv; a context manager.
 
     ::
 
@@ -31,7 +31,7 @@ class Coordinator:
 
     pool: the pool of the tasks' policies. env, make_kwargs: arguments of ``pufferlib.make`` in each worker. num_actors:
         the number of Ray actors; with 0, this process is the only worker, and Ray is not needed.
-    max_retries: how often a lost task is run again; if it is then lost once more, WorkerError is raised.
+    max_retries: how often a lost task is run again; if it is then lost once more, ``run`` raises WorkerError.
     task_timeout: the time in seconds after which a task counts as lost, since a hanging task never ends; by default, no
         limit. The actor of such a task is killed; without actors, the thread in which the task runs is abandoned.
     torch_threads: the number of torch's threads during a task; with the same number, a task has the same result on all
@@ -153,7 +153,7 @@ class Coordinator:
                 lost_numbers.append(number)
 
     def close(self) -> None:
-        """End all workers and close their environments. Running tasks are lost."""
+        """End all workers and close their environments. The results of running tasks are discarded."""
         if not self._closed:
             self._closed = True
             self._workers.close()

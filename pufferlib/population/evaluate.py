@@ -41,18 +41,18 @@ class Lot(NamedTuple):
 class Evaluator:
     """A callable that plays the episodes that a payoff table lacks.
 
-    First, each cell gets ``min_episodes``. Then, if ``half_width`` is passed, the cell with the widest confidence
-    interval gets more, until no cell with fewer than ``max_episodes`` has an interval whose half width exceeds
-    ``half_width``.
+    First, each cell that is not exact gets ``min_episodes``. Then, if ``half_width`` is passed, the cell with the
+    widest confidence interval gets more episodes, until no cell with fewer than ``max_episodes`` has an interval whose
+    half width exceeds ``half_width``.
 
     The episodes to count are chosen when they start, and each of them is awaited: stopping after a number of finished
-    episodes would favour short ones. Blocks of adjacent environments play the same cell, so that the rows of each
-    policy are mostly adjacent in a batch, and few have to be gathered.
+    episodes would favour short ones. Blocks of adjacent environments play the same cell. The rows of a policy are
+    therefore mostly adjacent in a batch, and few have to be copied together.
 
-    vec: a VecEnv, which each call resets; or a coordinator with the same pool, whose workers play a few cells at a
-        time. With a coordinator, the results depend on ``seed`` and the table, but not on the number of workers or
-        their failures, if the environments obey the laws of ``VecEnv`` and each batch contains all of a worker's
-        environments (``batch_size == num_envs``).
+    vec: a VecEnv, which each call resets; or a coordinator with the same pool, each of whose tasks plays one or a few
+        cells. With a coordinator, the results depend only on ``seed`` and the table, and not on the number or the
+        failures of workers. This requires that the environments obey the laws of ``VecEnv`` and that each batch
+        contains all of a worker's environments (``batch_size == num_envs``).
     pool: the pool of the table's policies. seats, greedy, seed: see ``Router``. task_episodes: how many of a cell's
         episodes are counted together, and how many environments form a block. confidence: the confidence level.
 
@@ -115,7 +115,10 @@ class Evaluator:
         _play_out(vec, self._pool, schedule, table.num_seats, self._seats, self._greedy, seed)
 
     def _coordinate(self, coordinator: Coordinator, table: PayoffTable, weights: Array | None) -> None:
-        """Play on workers. A task's lots and seed must not depend on which results have arrived so far."""
+        """Play on the coordinator's workers.
+
+        A task's lots and seed must not depend on which results have arrived so far.
+        """
         lots_per_task = max(1, round(FILL * coordinator.num_envs / self._lot_episodes))
         planned: Counter[Matchup] = Counter()
 
@@ -155,7 +158,7 @@ class Evaluator:
             pass
 
     def _next(self, table: PayoffTable, planned: Counter[Matchup], weights: Array | None) -> Lot | None:
-        """Plan and return episodes of the cell that needs them most; return None if no cell needs any."""
+        """Plan and return a lot for the cell that needs episodes most; return None if no cell needs any."""
         lot = self._next_few(table, planned)
         if lot is not None or self._half_width is None:
             return lot
@@ -172,7 +175,7 @@ class Evaluator:
         return self._plan(table, planned, cell, self._max - int(counts[cell]))
 
     def _next_few(self, table: PayoffTable, planned: Counter[Matchup]) -> Lot | None:
-        """Plan and return episodes of the first cell with fewer than the minimum; return None if no cell has fewer."""
+        """Plan and return a lot for the first cell with too few episodes; return None if every cell has the minimum."""
         counts = table.counts + _by_cell(table, planned)
         # A single episode has no interval.
         fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))
@@ -200,9 +203,11 @@ def play_lots(
     greedy: bool,
     seed: int,
 ) -> list[tuple[Lot, Array]]:
-    """Play lots, each in blocks of environments; return each lot with its episodes' returns, (episodes, num_seats).
+    """Play lots, and return (lot, returns) for each, in order; the returns are (episodes, num_seats).
 
-    block_size: the number of environments in a block. All randomness of policies and environments comes from the seed.
+    Each block of environments plays one lot at a time. block_size: the number of environments in a block. All
+    randomness of policies and environments comes from the seed. Raises PlanError if the number of seats is not
+    num_seats.
     """
     returns_by_lot: dict[Lot, Array] = {}
     source = iter(lots)
@@ -223,8 +228,8 @@ def _play_out(
 ) -> None:
     """Play until a schedule is over.
 
-    reset_seed: the environments' seed; by default, their random streams continue. Raises PlanError if the number of
-    seats is not num_seats.
+    seed: the seed for the router. reset_seed: the environments' seed; by default, their random streams continue. Raises
+    PlanError if the number of seats is not num_seats.
     """
     seats = seats or seats_of(vec)
     if num_seats != len(seats):
@@ -241,7 +246,7 @@ def _play_out(
 
 @dataclass(eq=False)
 class _OpenLot:
-    """A lot whose episodes are being played."""
+    """A lot in play: how many of its episodes have started, and the returns of those that have ended."""
 
     lot: Lot
     num_started: int = 0

@@ -47,13 +47,13 @@ FORMAT = "pufferlib league 1"
 
 @dataclass(frozen=True)
 class Setup:
-    """The first argument of a function that creates a league's oracle; the ``oracle_kwargs`` follow it.
+    """The first argument of a function that creates a league's oracle; the ``oracle_kwargs`` are its other arguments.
 
-    settings: the league's settings. pool: the pool for the new policies. seats: the league's seats, whose indices the
-    oracle's methods take. make_env: a function that creates a VecEnv of the league's environments from arguments of
-    ``pufferlib.make``. seed: the seed of the oracle; all randomness should depend only on it and on ``len(pool)``, so
-    that an interrupted league resumes with the same results. coordinator: a function that returns the league's
-    coordinator; None if the league has no workers.
+    settings: the league's settings. pool: the pool for the new policies. seats: the league's seats; the oracle's
+    methods take a seat's index in them. make_env: a function that creates a VecEnv of the league's environments from
+    arguments of ``pufferlib.make``. seed: the seed of the oracle; all randomness should depend only on it and on
+    ``len(pool)``, so that an interrupted league resumes with the same results. coordinator: a function that returns the
+    league's coordinator; None if the league has no workers.
     """
 
     settings: Settings
@@ -88,9 +88,9 @@ class League:
     The exact oracle and its payoffs always are; payoffs that are sampled with the backend "serial" or "multiprocessing"
     are deterministic if the environments are.
 
-    settings, folder, pool, table, seats: the league's settings, folder, policies, payoffs and seats. rows: the lines of
-    metrics.jsonl, one dict per iteration. state: the content of state.json, or None for a new league. trust: see
-    ``resume``.
+    folder, settings, seats: the league's folder, settings and seats. pool: the league's policies. table: the payoffs of
+    the policies; None until the first iteration begins. rows: the lines of metrics.jsonl, one dict per iteration.
+    state: the content of state.json, or None for a new league. trust: see ``resume``.
     """
 
     def __init__(
@@ -146,8 +146,8 @@ class League:
         actors: a new number of Ray actors. stop: new values for fields of ``Stop``. Both are saved; None leaves a value
         unchanged. trust: see ``read_policy``; must be True if policies come from a module that is neither pufferlib's
         nor in the current folder.
-        Raises PlanError if there is no league, if a new value is invalid, or for actors of a league without workers;
-        raises CheckpointError if the league is damaged.
+        Raises PlanError if there is no league, if its settings or a new value are invalid, or for actors of a league
+        without workers; raises CheckpointError if the league is damaged.
         """
         folder = Path(folder)
         if not (folder / SETTINGS).is_file():
@@ -238,9 +238,10 @@ class League:
         return self._coordinator
 
     def who(self) -> str | None:
-        """Return a text on the workers, what they compute, and how many tasks each has completed since its start.
+        """Return text about the workers: what they compute, and how many tasks they have completed and lost.
 
-        Returns None for a league without workers.
+        Completed tasks are listed by worker. Both numbers count from the creation of the coordinator, and are left out
+        before it. Returns None for a league without workers.
         """
         workers, evaluation = self.settings.workers, self.settings.evaluation
         if workers is None:
@@ -256,7 +257,7 @@ class League:
         return f"{summary}; {' + '.join(counts)} tasks" + (f", {lost:,} lost and done again" if lost else "")
 
     def __iter__(self) -> Iterator[Iteration]:
-        """Continue the league, and yield each iteration once it is on disk.
+        """Continue the league, and yield each new iteration once it is on disk.
 
         Raises CallError if an iteration of this object was interrupted, because the pool and the table then contain a
         part of that iteration; PlanError if the oracle cannot compute what the settings require.
@@ -300,7 +301,7 @@ class League:
             self._is_running = True
 
     def oracle(self) -> Any:
-        """Return the oracle, created at the first call and closed by ``close`` if it has a method of that name."""
+        """Return the oracle, created at the first call; ``close`` closes it if it has a method ``close``."""
         if self._oracle is None:
             settings = self.settings
             coordinator = None if settings.workers is None else self.coordinator
@@ -330,7 +331,10 @@ class League:
         )(table)
 
     def _save(self, iteration: Iteration) -> None:
-        """Write an iteration to disk; it becomes valid when state.json is replaced at the end."""
+        """Write an iteration to disk, and append it to ``rows``.
+
+        The iteration becomes valid when state.json is replaced; outdated payoff tables are deleted afterwards.
+        """
         assert self.table is not None
         row = {
             "iteration": iteration.number,

@@ -33,7 +33,7 @@ ORACLES = {
 
 @dataclass(frozen=True)
 class Stop:
-    """The stopping conditions of a league, which stops when one of them holds. None disables a condition.
+    """The stopping conditions of a league, which stops when any of them holds. None disables a condition.
 
     nash_conv: NashConv is at most this value. iterations: this many iterations are complete; with 0, only the first
     policies are created. policies: a seat has this many policies. seconds: the league has run for this long in total.
@@ -49,8 +49,9 @@ class Stop:
 class Evaluation:
     """The settings for a league's payoffs.
 
-    payoffs: "exact" if the oracle computes them, "sampled" if an ``Evaluator`` estimates them. The other fields are
-    arguments of the Evaluator, which exact payoffs do not need, and of the VecEnv in which it plays.
+    payoffs: "exact" if the oracle computes them, "sampled" if an ``Evaluator`` estimates them. min_episodes,
+    max_episodes, half_width, greedy: arguments of the Evaluator, which exact payoffs do not need. The other fields are
+    arguments of the VecEnv in which the league, or each of its workers, plays.
     """
 
     payoffs: Literal["exact", "sampled"] = "sampled"
@@ -69,7 +70,7 @@ class Workers:
     """The settings of the workers that evaluate and train policies.
 
     actors: the number of Ray actors, which does not affect a league's results; with 0, this process is the only worker.
-    The other fields are arguments of a ``Coordinator``. Each worker has a VecEnv with the settings in ``Evaluation``.
+    The other fields are arguments of ``Coordinator``. The settings of each worker's VecEnv are in ``Evaluation``.
     """
 
     actors: int = 0
@@ -229,7 +230,7 @@ class Settings:
         return partial(solver, **self.solver_kwargs) if self.solver_kwargs else solver
 
     def targets(self) -> Targets | None:
-        """Return the targets for the solver; None if policies respond to its mixture."""
+        """Return the argument ``targets`` of ``psro`` for the solver; None if its mixture is the only target."""
         return targets_of(self.solver)
 
     def make_oracle(self) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""LearnerView: a VecEnv reduced to one learner of a population, so that its trainer need not handle other policies."""
+"""LearnerView: a VecEnv reduced to one learner of a population, for trainers that cannot handle other policies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LearnerView:
 
     The view has the rows of the learner's agents in which the agent can act or its episode ends. The reward in such a
     row is the undiscounted sum of the agent's rewards since its previous row in the view, including any received while
-    others acted. An agent's first row of an episode has the mask False, even if the agent could not act when the
+    other agents acted. An agent's first row of an episode has the mask False, even if the agent could not act when the
     episode began. All attributes that are not defined here are the VecEnv's. learner: the learner's id in the router's
     pool.
     """
@@ -104,7 +104,10 @@ class LearnerView:
         )
 
     def send(self, actions: Any) -> None:
-        """Send the actions for the rows that ``recv`` last returned, (rows, …); for a Tuple space, a pair of arrays."""
+        """Send actions for the rows that ``recv`` last returned, with the router's actions for all other rows.
+
+        actions: the learner's, (rows, …); for a Tuple space, a pair of such arrays.
+        """
         pairs = isinstance(self._actions, tuple)
         for column, learner_column in zip(self._actions, actions, strict=True) if pairs else [(self._actions, actions)]:
             column[self._rows] = as_numpy(learner_column)

@@ -51,8 +51,8 @@ def psro(
 ) -> Iterator[Iteration]:
     """Return an endless iterator over PSRO's iterations: evaluate, solve for a mixture, respond to it in each seat.
 
-    oracle: the oracle that computes the responses. table: the payoff table of the populations; seats without policies
-        start with the oracle's initial ones.
+    oracle: the oracle that computes the responses. table: the payoff table of the populations; a seat without policies
+        starts with the oracle's initial policy.
     solver: the function that computes the mixture, or its name in ``solvers.SOLVERS``, such as "lp_nash".
     evaluate: a function that fills the table's missing cells, such as an ``Evaluator`` or ``ExactOracle.evaluate``; may
         be omitted if the solver reads no payoffs. measure: a function that returns a mixture's NashConv, such as
@@ -104,7 +104,7 @@ def self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = N
 
 
 def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
-    """Return an endless iterator over iterations in which each seat responds to a uniform mixture of others' policies.
+    """Return an endless iterator over iterations in which each seat responds to uniform mixtures of others' policies.
 
     oracle, table, measure: see ``psro``.
     Source: Heinrich, Lanctot & Silver, "Fictitious self-play in extensive-form games", 2015.
@@ -115,8 +115,8 @@ def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure
 def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
     """Return a seat's targets in PSRO with rectified Nash: one mixture for each policy in the result of ``rectified``.
 
-    In each, the other seat's policies have the probabilities that ``rectified`` returns for the policy. payoffs: (2,
-    n_0, n_1). Raises PlanError unless the payoffs are finite and sum to a constant.
+    In the mixture for a policy, the other seat's policies have the probabilities that ``rectified`` returns for that
+    policy. payoffs: (2, n_0, n_1). Raises PlanError unless the payoffs are finite and sum to a constant.
     """
     weights_by_policy = rectified(payoffs, mixture.marginals, seat)
     other = 1 - seat
@@ -127,5 +127,5 @@ def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixtu
 
 
 def targets_of(solver: str | Solver) -> Targets | None:
-    """Return the default targets for a solver or its name; None if policies respond to the solver's mixture."""
+    """Return the default ``targets`` of ``psro`` for a solver or its name; None if its mixture is the only target."""
     return rectified_targets if solver == "rectified_nash" else None

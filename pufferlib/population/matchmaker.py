@@ -25,8 +25,8 @@ class Matchmaker(Protocol):
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         """Receive the result of an episode that has ended, before the environment's next episode is assigned.
 
-        returns: (num_seats,) float64, each summed over the seat's agents; None if the episode does not count because a
-        failure or the user's reset cut it off.
+        returns: (num_seats,) float64, each seat's return, summed over the seat's agents; None if the episode does not
+        count because a failure or the user's reset cut it off.
         """
 
     # It may also have ``policies() -> set[int] | None``, all policies that it can seat, for ``LearnerView``.
@@ -74,7 +74,7 @@ class Sampled(Matchmaker):
 
 
 def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None = None) -> Sampled:
-    """Return a matchmaker for population-based training that draws a different policy for each seat, uniformly.
+    """Return a matchmaker that draws a different policy for each seat, uniformly, as for population-based training.
 
     policies: the ids of the policies, each of which can play any seat. num_seats: the number of seats of an
     environment. If there are fewer policies than seats, a policy may play in several seats; a matchup of one policy in
@@ -90,7 +90,7 @@ def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None =
 
 
 def hard(win_rates: Array) -> Array:
-    """Return the weights (1 - x)² for win rates x. They favour opponents to which the learner loses.
+    """Return the weights (1 - x)² for win rates x. They favour opponents against which the learner loses.
 
     See ``Prioritized``.
     """
@@ -108,11 +108,13 @@ class Prioritized(Matchmaker):
     """A matchmaker for prioritised fictitious self-play, which draws a learner's opponents by its win rates.
 
     seat, learner: the learner's seat and id. opponents: policy ids, one sequence per other seat, in the order of the
-    seats. weight: a function that maps win rates in [0, 1] to weights, such as ``hard`` or ``even``. memory: the number
-    of further episodes with an opponent after which a result's weight has fallen to 1/e.
+    seats. weight: a function that maps the learner's win rates, in [0, 1], to the opponents' weights, such as ``hard``
+    or ``even``. If all weights are 0, opponents are drawn uniformly. memory: the number of further episodes with an
+    opponent after which a result's weight has fallen to 1/e.
 
     A win is a return above the mean of the opponents' returns; a draw counts as half a win. Each win rate includes one
-    fictitious draw, so it is 1/2 for an opponent that was never met. Raises PlanError if a seat has no opponents.
+    fictitious draw, so it is 1/2 for an opponent that the learner has never met. Raises PlanError if a seat has no
+    opponents.
     Source: Vinyals et al., "Grandmaster level in StarCraft II", Nature 575, 2019.
     """
 
@@ -174,11 +176,14 @@ class Capped(Matchmaker):
     """A matchmaker that limits how many different matchups of another matchmaker run at once.
 
     The limit saves time, because each policy in a batch costs a forward pass. maker: the other matchmaker. most: the
-    limit. Each matchup drawn from the other matchmaker is due for ``episodes`` episodes, in any environments. Once all
-    of these have begun and no environment plays the matchup any more, a new matchup is drawn. In the meantime,
-    environments play the other matchups; if a matchup is played more often than is due, the surplus counts when it is
-    drawn again, so that in the long run the length of episodes does not affect how often each matchup is played. Raises
-    PlanError if episodes is below 1, or most below 2, which would leave environments without a matchup to begin.
+    largest number of matchups that run at once. episodes: how many episodes of a matchup are scheduled, in any
+    environments, each time it is drawn from the other matchmaker.
+
+    A matchup is over once all of its scheduled episodes have begun and no environment plays it any more; then a new
+    matchup is drawn. Until then, free environments play the other matchups, if necessary more often than scheduled.
+    Such extra episodes are deducted when the matchup is drawn again, so in the long run the length of episodes does not
+    affect how often each matchup is played. Raises PlanError if episodes is below 1, or if most is below 2, which could
+    leave an environment without a matchup to begin.
     """
 
     def __init__(self, maker: Matchmaker, most: int, episodes: int) -> None:
@@ -227,7 +232,10 @@ class Capped(Matchmaker):
         return {*self._open, *self._num_running}
 
     def _has_enough(self) -> bool:
-        """Return whether enough episodes are due; without this limit, a lone matchup would be drawn endlessly."""
+        """Return whether so many episodes are scheduled that no more matchups need to be drawn.
+
+        Without this limit, a matchmaker with only one matchup would be asked for it endlessly.
+        """
         return sum(self._remaining[matchup] for matchup in self._open) >= self._most * self._episodes
 
     def _running_matchup(self) -> Matchup:

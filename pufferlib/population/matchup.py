@@ -45,9 +45,9 @@ class Mixture:
 
     @classmethod
     def of_joint(cls, populations: Sequence[Sequence[int]], joint: Array) -> Mixture:
-        """Return the mixture with a joint distribution over combinations of policies, (n_0, n_1, …).
+        """Return the mixture with a joint distribution, (n_0, n_1, …), over combinations of policies.
 
-        Raises the errors of ``Mixture``.
+        populations: policy ids, one sequence per seat. Raises the errors of ``Mixture``.
         """
         seats = range(joint.ndim)
         marginals = [joint.sum(tuple(other for other in seats if other != seat)) for seat in seats]
@@ -70,7 +70,8 @@ class Mixture:
 def product(populations: Sequence[Sequence[int]], marginals: Sequence[Any]) -> Mixture:
     """Return the mixture in which the seats draw independently.
 
-    marginals: each seat's probabilities, (n_seat,). Raises the errors of ``Mixture``.
+    populations: policy ids, one sequence per seat. marginals: each seat's probabilities, one per policy. Raises the
+    errors of ``Mixture``.
     """
     return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(marginal, np.float64) for marginal in marginals))
 

@@ -31,7 +31,10 @@ class Oracle(Protocol):
         """Create a seat's first policy and return its id."""
 
     def respond(self, seat: int, mixture: Mixture) -> int:
-        """Create a policy for a seat that plays as well as possible against a mixture's other seats; return its id."""
+        """Create a policy for a seat, and return its id.
+
+        The policy plays as well as possible against the other seats of the mixture.
+        """
 
 
 class ImprovingOracle(Protocol):
@@ -52,7 +55,7 @@ class ImprovingOracle(Protocol):
 def respond_all(oracle: Oracle, requests: Sequence[tuple[int, Mixture]]) -> list[int]:
     """Create a response to each (seat, mixture), and return the responses' ids, in the order of the requests.
 
-    If the oracle has a method ``respond_all``, makes one call for all requests.
+    If the oracle has a method ``respond_all``, calls it once, with all requests.
     """
     batch_method = getattr(oracle, "respond_all", None)
     if batch_method is not None:
@@ -63,7 +66,7 @@ def respond_all(oracle: Oracle, requests: Sequence[tuple[int, Mixture]]) -> list
 def improve_all(oracle: ImprovingOracle, requests: Sequence[tuple[int, int, Mixture]]) -> None:
     """Improve the learner of each (seat, learner, mixture).
 
-    If the oracle has a method ``improve_all``, makes one call for all requests.
+    If the oracle has a method ``improve_all``, calls it once, with all requests.
     """
     batch_method = getattr(oracle, "improve_all", None)
     if batch_method is not None:

@@ -69,9 +69,9 @@ class PayoffTable:
         self.exact = np.pad(self.exact, padding)
 
     def replace(self, seat: int, policy: int, other: int) -> None:
-        """Replace a policy with another, such as a learner with its frozen copy. The cells keep their values.
+        """Replace a policy in a seat's population, such as a learner with its frozen copy. The cells keep their values.
 
-        Raises PlanError if ``policy`` is not in the seat's population, or ``other`` already is.
+        Raises PlanError if ``policy`` is not in the population, or ``other`` already is.
         """
         if policy not in self._index[seat]:
             raise PlanError(f"policy {policy} is not in the population of seat {seat}")
@@ -81,7 +81,7 @@ class PayoffTable:
         self.populations[seat][index] = other
 
     def clear(self, seat: int, policy: int) -> None:
-        """Empty a policy's cells, for example because a learner's weights have changed.
+        """Empty the cells of a seat's policy, for example because a learner's weights have changed.
 
         Raises PlanError if the policy is not in the seat's population.
         """
@@ -165,7 +165,7 @@ class PayoffTable:
         return np.where(self.exact, 0.0, sampled)
 
     def half_widths(self, confidence: float = 0.95) -> Array:
-        """Return half the width of the means' confidence intervals, (n_0, n_1, …), for each cell's least certain seat.
+        """Return half the width of each cell's widest confidence interval among the seats' means, (n_0, n_1, …).
 
         confidence: the confidence level; the intervals assume that means are normally distributed. The result is 0 in
         exact cells, and infinite in other cells with fewer than two episodes.

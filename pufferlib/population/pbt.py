@@ -41,16 +41,17 @@ def population_based_training(
 ) -> Iterator[list[Member]]:
     """Train a population, and yield its members, best first, after each generation, endlessly.
 
-    pool: the pool with the learners. settings: the initial settings of each learner, by id.
-    train: a function that trains a member's learner for a while, and returns its score. If it publishes a state for the
-        learner, such as an optimiser's, the pool has this state at the next call. Anything that the function stores
-        elsewhere is outdated if the member has a parent. If ``train`` has a method ``train_all``, as
+    pool: the pool with the learners; a new version of each is published after each generation. settings: the initial
+        settings of each learner, by id.
+    train: a function that trains a member's learner for a while, and returns its score; NaN ranks last. If it publishes
+        a state for the learner, such as an optimiser's, the pool has this state at the next call. Anything that the
+        function stores elsewhere is outdated if the member has a parent. If ``train`` has a method ``train_all``, as
         ``RemoteTraining`` does, the method is called instead, with all members of a generation, and returns their
         scores.
 
     After each generation, the worst ``share`` of all members, at least one, copy the weights, state and settings of
-    members drawn from the best ``share`` (exploit), and multiply each setting by one of ``factors`` (explore). seed:
-    the seed of these draws. Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
+    members drawn from the best ``share`` (exploit). Each copied setting is then multiplied by one of ``factors``
+    (explore). seed: the seed of these draws. Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
     Source: Jaderberg et al., "Population based training of neural networks", 2017.
     """
     count = max(1, min(round(share * len(settings)), len(settings) // 2))

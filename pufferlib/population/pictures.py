@@ -111,7 +111,10 @@ def _seat_names(table: PayoffTable) -> list[str]:
 
 
 def _new_figure(height: float, num_panels: int = 1) -> Any:
-    """Return a figure of panels, one above the other. height: the figure's height in inches."""
+    """Return a figure of panels, one above the other. height: the figure's height in inches.
+
+    Raises MissingExtra if matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -33,9 +33,9 @@ def pipeline_psro(
 
     A level has one policy per seat. Above the frozen levels, ``num_levels`` levels learn at the same time, each against
     the solver's mixture of all levels below it, including those that still learn. The lowest learning level trains
-    against a fixed mixture. If for ``patience`` iterations none of its learners has raised its payoff against that
-    mixture by more than ``min_gain``, the level is frozen and a new one starts at the top. An iteration's mixture is
-    over the frozen levels.
+    against a fixed mixture. If for ``patience`` iterations none of this level's learners has raised its payoff against
+    that mixture by more than ``min_gain``, the level is frozen and a new level starts at the top. An iteration's
+    mixture covers only the frozen levels.
 
     oracle: the oracle that trains the learners; a ``RemoteOracle`` trains all levels in parallel, with the same
     results. table, solver, evaluate, measure: as for ``psro``, but evaluate is required, and a solver's name does not

@@ -46,9 +46,11 @@ class SequenceForm:
 
     num_states: the number of information states of all players together. num_actions: the number of distinct actions.
     index: a mapping from (player, information state) to a row of tables. num_sequences: each player's number of
-    sequences. legal: bool (num_states, num_actions), the legal actions. max_nodes: the largest number of nodes that the
-    game's tree may have. Raises PlanError for a larger tree, before enumerating it if random play shows its size; for a
-    game in which a player forgets earlier actions; and for max_nodes below 1.
+    sequences. legal: bool (num_states, num_actions), the legal actions.
+
+    max_nodes: the largest number of nodes that the game's tree may have. Raises PlanError for a larger tree, for a game
+    in which a player forgets earlier actions, and for max_nodes below 1. If random play shows that the tree is too
+    large, it is not enumerated.
     """
 
     def __init__(self, game: Game, *, max_nodes: int = MAX_NODES) -> None:
@@ -124,11 +126,14 @@ class SequenceForm:
     # ------------------------------------------------------------------------------------------------- strategies
 
     def uniform(self) -> Array:
-        """Return the table of uniform random play over the legal actions, (num_states, num_actions)."""
+        """Return the table, (num_states, num_actions), of uniform random play over the legal actions."""
         return np.asarray(self.legal / self.legal.sum(1, keepdims=True))
 
     def plan(self, player: int, table: Array) -> Array:
-        """Return a player's plan for a table, (num_sequences[player],), ignoring the rows of other players' states."""
+        """Return a player's plan, (num_sequences[player],), for a table.
+
+        The rows of other players' states are ignored.
+        """
         plan = np.zeros(self.num_sequences[player])
         plan[ROOT] = 1
         for states, parents, sequences in self._arrays[player]:
@@ -182,9 +187,10 @@ class SequenceForm:
         return wins
 
     def _sums(self, values: Array, plans: Sequence[Array]) -> Array:
-        """Sum values over the leaves, weighted by the probability that each combination of plans reaches them.
+        """Sum values over the leaves, for all combinations of plans.
 
-        values: (…, leaves). Returns (…, n_0, n_1, …).
+        Each leaf is weighted by the product of the probabilities that the plans give to the sequences that lead to it;
+        chance must be included in the values. values: (rows, leaves). Returns (rows, n_0, n_1, …).
         """
         reach = [np.asarray(plan)[:, sequences] for plan, sequences in zip(plans, self._leaves, strict=True)]
         if self.num_players == 2:
@@ -197,7 +203,7 @@ class SequenceForm:
     def best_response(self, player: int, plans: Sequence[Array]) -> tuple[float, Array]:
         """Return a player's highest payoff against the others' plans, and a pure plan that achieves it.
 
-        Of equally good actions, the plan has the first. plans: one plan per player; this player's is ignored.
+        Among equally good actions, the plan takes the first. plans: one plan per player; this player's is ignored.
         """
         reach = self._weighted_returns[player]
         for other, plan in enumerate(plans):
@@ -240,7 +246,7 @@ def _require_small(game: Game, max_nodes: int) -> None:
 def _probe(game: Game, rng: random.Random, limit: int) -> int:
     """Return an estimate of the number of nodes in a tree, from one random line of play.
 
-    It assumes that all lines branch in the same way. Stops as soon as the estimate exceeds ``limit``.
+    The estimate assumes that all lines branch in the same way. Stops as soon as the estimate exceeds ``limit``.
     """
     state = game.new_initial_state()
     nodes = width = 1

@@ -62,7 +62,7 @@ class Logits(nn.Module):
 def _shape(layout: Layout, action_space: gymnasium.Space[Any]) -> tuple[int, int]:
     """Return the number of information states and the number of actions.
 
-    Raises SpaceError if the observation does not number information states.
+    Raises SpaceError if the observation has no Discrete "state", the number of an information state.
     """
     space = layout.space
     if not isinstance(space, Dict) or not isinstance(space.spaces.get("state"), gymnasium.spaces.Discrete):

@@ -38,8 +38,8 @@ def load_game(name: str) -> Game:
     """Return a game by its name: "kuhn_poker" or "leduc_poker", both for two players, or any OpenSpiel game.
 
     Simultaneous games are converted to turn-based ones with hidden moves. Raises RegistryError for an unknown name; the
-    message suggests a similar name if there is one. If OpenSpiel is not installed, a name that is not similar to the
-    two raises MissingExtra instead.
+    message suggests a similar name if there is one. If OpenSpiel is not installed, raises MissingExtra instead, except
+    for a name that is similar to "kuhn_poker" or "leduc_poker".
     """
     for game_class in (KuhnPoker, LeducPoker):
         if name == game_class.name:
@@ -172,10 +172,11 @@ MOST_RAISES = 2  # in a round
 
 
 class LeducState(_Poker):
-    """A node of Leduc poker: six cards, two per rank; one dealt to each player, one made public between two rounds.
+    """A node of Leduc poker.
 
-    A pair with the public card wins, else the higher rank. Actions: 0 fold (after a raise), 1 call (or check), 2 raise.
-    The ante is 1.
+    There are six cards, two of each rank. Each player is dealt one card, and a third card is made public between the
+    two rounds. A player whose card has the rank of the public card wins; otherwise the higher rank wins, and equal
+    ranks draw. The ante is 1. Actions: 0 fold (after a raise), 1 call (or check), 2 raise.
     """
 
     card_names = ("jack", "jack", "queen", "queen", "king", "king")
