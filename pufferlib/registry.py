@@ -125,9 +125,9 @@ def _is_there(package: str) -> bool:
 
 
 def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
-    """Return whether a family, whose package is installed, has or may have the environment of an entry.
+    """Return whether a family has, or may have, the environment of an entry. The family's package must be installed.
 
-    Imports the package if the family lists names and this is not one of them.
+    Imports the package if the family lists names and the entry's name is not one of them.
     """
     packages = {family.package, family.registers}  # ids outside Gymnasium's registry are known only to the package
     if family.folder or family.members or "gymnasium" in packages:
@@ -399,7 +399,10 @@ def _kernels(name: str | None = None) -> Iterator[Entry]:
 
 
 def _described(file: Path, label: str) -> tuple[str, str]:
-    """Return an environment's class name, derived from its file's name, and the first line of the file's docstring."""
+    """Return an environment's class name, derived from its file's name, and the first line of the file's docstring.
+
+    If the file cannot be read, the reason takes the place of the line.
+    """
     status = file.stat() if file.exists() else None
     return _read(file, label, status and (status.st_mtime_ns, status.st_size))
 
@@ -440,7 +443,8 @@ def _of_family(stem: str, family: Family, name: str) -> Entry:
 def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
     """Yield entries for a family's environments that match a pattern.
 
-    The environments are the modules in the family's folder, its listed members, or the ids registered with Gymnasium.
+    The family's environments are the modules in its ``folder``, if it has one; otherwise, its ``members`` or, if it has
+    none, the ids registered with Gymnasium, and in both cases its aliases of registered ids.
     """
     if family.folder:
         files = (file.stem for folder in _folders(family.folder) for file in folder.glob("*.py"))

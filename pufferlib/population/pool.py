@@ -63,12 +63,12 @@ class LearnerRecord:
 class PolicyPool:
     """A collection of policies by id. A frozen policy keeps its id and its weights, and is never removed.
 
-    Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0 and,
-    until it is dropped, one current version of its weights, of which ``freeze`` appends a frozen copy. A learner's
-    weights are either those of an actor, which may change at any time, or change only when new ones are published.
+    Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0
+    and only one version of its weights, the current one; ``freeze`` appends a frozen copy of it. A learner's weights
+    are either those of an actor, which may change at any time, or a copy that changes only when new ones are published.
 
     folder: the folder to which each frozen policy is written when it is added, and from which ``open`` can read it; by
-    default, policies are only in memory. Raises CallError if the folder already contains a pool.
+    default, policies are kept only in memory. Raises CallError if the folder already contains a pool.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -89,7 +89,8 @@ class PolicyPool:
         """Return a copy of another pool, in memory, with all of its entries and some of its contents.
 
         entries: the entries of the frozen policies. learners: the entries of the learners, with the digests of their
-        current contents. kept: contents by digest; policies whose contents are missing cannot be played.
+        current contents. kept: contents (origins and weights) by digest; policies whose contents are missing cannot be
+        played.
         """
         pool = cls()
         pool._entries, pool._contents = list(entries), dict(kept)
@@ -123,9 +124,9 @@ class PolicyPool:
         """Append a frozen copy of a policy, or of its weights, and return its id.
 
         origin: the arguments with which the policy was created. seat: the name of the seat that it plays; by default,
-        it can play any. Raises PlanError if the policy has the wrong type, or if origin would create a policy of
-        another class or with weights of other names or shapes, as far as this can be inferred from the policy or from
-        an earlier one with the same origin and seat.
+        it can play any. Raises PlanError if the policy has the wrong type, or does not match its origin. The
+        policy's class and the names and shapes of its weights are checked, as far as the expected ones can be inferred
+        from the policy itself or from an earlier policy with the same origin and seat.
         """
         digest = self._store(self._checked(policy, origin, seat), origin)
         if self._folder is not None and not self._path(digest).exists():
@@ -182,7 +183,7 @@ class PolicyPool:
         return copy.deepcopy(self._learner(learner).state)
 
     def drop(self, learner: int) -> None:
-        """Remove a learner, and release its actor. Its id is never reused."""
+        """Remove a learner, and release its actor or stored weights. The learner's id is never reused."""
         entry = self._learner(learner).entry
         del self._learners[learner]
         self._release(entry.digest)
@@ -249,7 +250,7 @@ class PolicyPool:
         return self._read(self[policy].digest)
 
     def _checked(self, policy: Any, origin: Origin, seat: str | None) -> Mapping[str, Tensor]:
-        """Return the weights of a policy that is being added. Raises PlanError like ``add``."""
+        """Check a policy that is being added, and return its weights without copying. Raises PlanError like ``add``."""
         module = policy.policy if isinstance(policy, Actor) else policy
         if isinstance(module, nn.Module):
             require_made_by(module, origin.policy, origin.policy_kwargs)
@@ -280,7 +281,7 @@ class PolicyPool:
         return None
 
     def _store(self, weights: Mapping[str, Tensor], origin: Origin) -> str:
-        """Store a copy of weights, and return their digest."""
+        """Store a copy of a policy's origin and weights in memory, and return the digest of the two."""
         copies = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
         digest = digest_of(origin, copies)
         self._contents.setdefault(digest, (copy.deepcopy(origin), copies))
@@ -325,7 +326,10 @@ def digest_of(origin: Origin, weights: Mapping[str, Tensor]) -> str:
 
 
 def _entry(number: int, row: Any) -> Entry:
-    """Parse an entry of the index. Raises ValueError for an invalid seat or digest, which becomes part of a path."""
+    """Parse an entry of the index. Raises ValueError or TypeError if the seat or the digest is invalid.
+
+    The digest must be checked because it becomes part of a path.
+    """
     seat, digest = row
     if not (seat is None or isinstance(seat, str)) or not re.fullmatch("[0-9a-f]{64}", digest):
         raise ValueError(f"{row!r} is no policy's seat and digest")

@@ -93,7 +93,10 @@ class Ratings:
 
 
 class Rated(Matchmaker):
-    """A matchmaker that forwards calls to another one, ``maker``, and updates ``ratings`` after episodes that count."""
+    """A matchmaker that forwards calls to another one, ``maker``, and updates ratings.
+
+    ratings: the ratings, which are updated after each episode that is reported with returns.
+    """
 
     def __init__(self, maker: Matchmaker, ratings: Ratings) -> None:
         self.ratings = ratings
@@ -108,7 +111,7 @@ class Rated(Matchmaker):
         self._maker.report(env_id, matchup, returns)
 
     def policies(self) -> set[int] | None:
-        """Return the ids of the policies that the other matchmaker can seat; None if they are unknown."""
+        """Return the ids of the policies that ``maker`` can seat; None if they are unknown."""
         return policies_of(self._maker)
 
 
@@ -121,8 +124,8 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
     strengths, computed from the curvature of the log posterior at its maximum. A computed cell counts as a thousand
     episodes, an empty one as none.
     teams: see ``Ratings``. A team's strength is the sum of its policies' strengths. The win rate of one team against
-    another is the mean over all pairs of a seat of the first and a seat of the second. With n teams, each pair of teams
-    in an episode counts as 1/(n - 1) of an episode.
+    another is the mean win rate of a seat of the first team against a seat of the second, over all such pairs of seats.
+    With n teams, each pair of teams in an episode counts as 1/(n - 1) of an episode.
     Raises MissingExtra if openskill is not installed, PlanError if teams do not fit the table.
     Source: Bradley & Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
     """
@@ -194,9 +197,9 @@ def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array,
 
 
 def _checked(teams: Teams | None, num_seats: int) -> Teams:
-    """Return the teams; if they are None, one per seat.
+    """Check teams and return them; for None, return one team per seat.
 
-    Raises PlanError unless there are two or more teams and each seat is in exactly one.
+    Raises PlanError if fewer than two teams are passed, if one is empty, or if a seat is not in exactly one team.
     """
     if teams is None:
         return [(seat,) for seat in range(num_seats)]

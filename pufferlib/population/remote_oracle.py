@@ -1,4 +1,4 @@
-"""An oracle and a training function that run as tasks on a coordinator's workers, several learners in parallel."""
+"""RemoteOracle and RemoteTraining: compute responses and train learners in parallel, on a coordinator's workers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class RemoteOracle(Oracle, ImprovingOracle):
 
     The copy of the pool has the weights of all policies of the mixture's populations and, in ``improve``, of the
     learner. If all randomness comes from the seed, answers do not depend on the worker. The oracle on the worker is
-    discarded after its answer. The state that ``improve`` publishes for a learner there, such as an optimiser's, is
-    kept: it is returned with the weights, and is in the copy of the pool when the learner is improved again.
+    discarded after its answer. The training state that its ``improve`` publishes, such as an optimiser's, is kept: it
+    is returned with the weights, and is in the worker's copy of the pool when the learner is improved again.
     """
 
     def __init__(self, coordinator: Coordinator, make: OracleCreator, *, seed: int | None = None) -> None:
@@ -65,9 +65,10 @@ class RemoteOracle(Oracle, ImprovingOracle):
         self.improve_all([(seat, learner, mixture)])
 
     def improve_all(self, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
-        """Improve learners in parallel, each against the other learners' weights as they were before this call.
+        """Improve learners in parallel, and publish their new weights and states.
 
-        wanted: a (seat, learner id, mixture) for each learner.
+        Each is trained against the other learners' weights as they were before this call. wanted: a (seat, learner id,
+        mixture) for each learner.
         """
         requests: list[Request] = [
             (
@@ -94,9 +95,9 @@ class RemoteTraining:
     coordinator: the coordinator, whose pool contains the learners. train: a function that is called on a worker with
     the worker's VecEnv and copy of the pool, a member and a seed; it trains the member's learner, publishes the new
     weights and state in the copy, and returns the score. If all randomness comes from the seed, scores do not depend on
-    the worker. others: the ids of further policies whose weights the copy needs, such as opponents; it also has the
-    weights of all members of the generation, as they were before training. seed: the seed from which the tasks' seeds
-    are derived.
+    the worker. others: the ids of further policies whose weights the copy needs, such as opponents. The copy always
+    has the weights of all members of the generation, as they were before training. seed: the seed from which the tasks'
+    seeds are derived.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ def _maximin(matrix: Array) -> Array:
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
-    """Return how often each seat plays each policy, as shares, if every move is a best response to past play.
+    """Return each seat's frequencies of its policies in fictitious play, normalized to sum to 1.
 
     In each iteration, all seats move at once, and each plays a best response to the other seats' average play so far.
     They begin with their first policies; ties go to the first policy. Raises PlanError for payoffs that are not finite
@@ -142,8 +142,9 @@ def projected_replicator(
 
 
 def _project(point: Array, minimum: float) -> Array:
-    """Return the distribution nearest to a point, among those whose probabilities are all at least ``minimum``.
+    """Return the distribution nearest to a point, among distributions whose probabilities are all at least ``minimum``.
 
+    point: numbers that sum to 1, except for rounding errors.
     Source: Duchi et al., 2008, for the simplex.
     """
     size = len(point)
@@ -174,7 +175,8 @@ def alpha_rank_joint(
     mutants take over with probability 1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2.
     population_size: the number of individuals, used only if alpha is finite. Solves a dense system with one equation
     per combination, which takes 0.1 s for 40 × 40 policies. Raises PlanError for invalid arguments.
-    Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for the limit Rowland et al., 2019.
+    Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for infinite alpha, Rowland et al.,
+    2019.
     """
     payoffs = _checked(payoffs)
     if not 0 < epsilon < 1 or (alpha is not None and not isfinite(alpha)):
@@ -234,7 +236,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solver_of(solver: str | Solver) -> Solver:
-    """Return the solver with a name in SOLVERS; return a function unchanged. Raises PlanError for an unknown name."""
+    """Return the solver that a name has in SOLVERS; return a function unchanged. Raises PlanError for other values."""
     if callable(solver):
         return solver
     if not isinstance(solver, str) or solver not in SOLVERS:

@@ -1,4 +1,4 @@
-"""Stack: policies of one architecture, evaluated at once; with stacked weights, each layer is one batched product."""
+"""Stack: evaluates policies of one architecture at once, with one batched matrix product per layer."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ class Failure(NamedTuple):
     """The step at which a recording ended early, and the reason.
 
     env_id: the environment that failed. text: the reason, such as "raised in step: ValueError: …". traceback: the
-    exception's traceback; "" for a dead worker, and in a recording loaded from a file, because files omit tracebacks,
-    which contain local paths.
+    exception's traceback; "" for a dead worker, and in a recording loaded from a file. Files omit tracebacks, because
+    tracebacks contain local paths.
     """
 
     env_id: int
@@ -159,7 +159,10 @@ class Recording:
 
     @property
     def num_episodes(self) -> int:
-        """The number of episodes that ended; in a multi-agent environment, the agents' joint episodes are counted."""
+        """The number of episodes that ended.
+
+        If episodes of whole environments were recorded, those of single agents are not counted.
+        """
         env_agent = ENV if any(episode.place == ENV for episode in self._episodes()) else None
         return sum(env_agent is None or episode.place == env_agent for episode in self._episodes())
 

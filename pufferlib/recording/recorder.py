@@ -161,9 +161,10 @@ class _Recorder:
         return sum(self._num_rows), sum(self._targets)
 
     def _fail(self, env_id: int, step: int, crash: Crash) -> None:
-        """Shorten the recording to end before the first step in which an environment failed.
+        """Stop recording an environment, which crashed at this step.
 
-        Raises WorkerError if it is unknown which environment failed.
+        If the environment itself caused the crash, the recording is shortened to end before the first such step. Raises
+        WorkerError if it is unknown which environment caused the crash.
         """
         self._targets[env_id] = 0
         if crash.env_id is None:

@@ -162,7 +162,7 @@ class Reader:
 
 
 def _episode(agent_index: int, episode: Any) -> Episode | None:
-    """Parse the "episode" of an info; return None if the environment itself stores something else under that key."""
+    """Parse the "episode" of an info; return None if it is None, or something else that the environment stored."""
     try:
         return Episode(agent_index, float(np.asarray(episode["r"]).item()), int(np.asarray(episode["l"]).item()))
     except (TypeError, KeyError, ValueError, IndexError):

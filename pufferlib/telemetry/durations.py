@@ -170,7 +170,10 @@ def percent(share: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Format a duration with up to three digits, or in whole seconds: 873 ns, 30.4 µs, 1,234 s; "–" for NaN."""
+    """Format a duration with at most three significant digits, as in 873 ns and 30.4 µs; "–" for NaN.
+
+    Durations of 1,000 seconds or more are formatted in whole seconds, as in 1,234 s.
+    """
     if math.isnan(seconds):
         return "–"
     if seconds >= 999.5:

@@ -2,7 +2,7 @@
 
 The model. A worker steps its environments one at a time, in the order in which their actions arrive. A step first needs
 a core for its CPU time, and waits for one if all are busy (first come, first served); for the rest of its time it
-sleeps, without a core. The learner takes a full batch as soon as it is ready, thinks, and sends actions for all of it.
+sleeps, without a core. The learner takes a batch as soon as it is full, thinks, and sends actions for the whole batch.
 Step times are drawn from each environment's histogram if it holds enough samples, else from the pooled one, so that an
 environment that is always slow stays slow; successive steps are independent. The overhead of a batch, on top of steps
 and thinking, is one number, spent on the learner's side.

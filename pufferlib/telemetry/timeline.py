@@ -1,13 +1,12 @@
 """Telemetry: record where a VecEnv's time goes, at a cost of about 1 % of it, in arrays that ``stats`` reads.
 
-Workers and the parent write to the arrays; each cell has only one writer, so that none needs a lock. Except for the
-maxima and [RETURNED], values are running totals: a reader copies them when a period begins, and later subtracts the
-copy.
+Workers and the parent write to the arrays; each cell has only one writer, so no locks are needed. Except for the maxima
+and [RETURNED], values are running totals: a reader copies them when a period begins, and later subtracts the copy.
 
 ``times``: float64 (num_envs, 2, 4), one cache line per environment: [STEP or RESET] × [WEIGHT, SUM, SQUARES, MAX]:
-    the number of calls that the samples represent, their seconds, their seconds squared (both weighted), and the
-    longest sample in seconds. A step lasts from when a worker turns to the environment until its rows are written;
-    resets after an episode's end count as resets in every autoreset mode.
+    the number of calls that the samples represent, the weighted sums of the samples' seconds and of their squares, and
+    the longest sample in seconds. A step lasts from when a worker turns to the environment until the environment's rows
+    are written. In every autoreset mode, a reset after an episode's end counts as a reset.
 ``histogram``: uint64 (num_envs, 128), histograms of step times. An octave has four buckets: for e = floor(log2(ns)),
     the bucket is 4·e plus the two bits below the highest one. Times below 1 ns count as 1 ns, and the last bucket (from
     3.76 s) has no upper bound. Each sample adds its weight.
@@ -140,8 +139,9 @@ class Stopwatch:
 class Recorded(NamedTuple):
     """The records of one period: this module's arrays, minus their values at the beginning of the period.
 
-    worker_cpu_s, worker_queued_s: (num_workers,), the seconds that each worker's main thread spent on a core, and
-    waiting for one; NaN if unknown. parent_cpu_s, parent_queued_s: the same for the parent's calling thread.
+    Maxima are no differences: they are those of the period or, if these are unknown, upper bounds. worker_cpu_s,
+    worker_queued_s: (num_workers,), the seconds that each worker's main thread spent on a core, and waiting for one;
+    NaN if unknown. parent_cpu_s, parent_queued_s: the same for the parent's calling thread.
     """
 
     times: Array

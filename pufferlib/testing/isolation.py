@@ -119,7 +119,7 @@ def check_isolated(
     through: Callable[[str], object] | None = None,
     **arguments: Any,
 ) -> IsolatedReport:
-    """Run ``check_env`` in a separate process; return its report and a record of its output.
+    """Run ``check_env`` in a separate process; return its report and output, and where it crashed or hung, if it did.
 
     env: a registered name. only, before, after, arguments: as in ``check_env``.
     step_timeout: the time limit, in seconds, for each call of the environment, including its creation and resets. If a

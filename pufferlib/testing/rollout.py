@@ -49,7 +49,10 @@ class Rollout:
 
 
 def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
-    """Play num_steps steps, or as many as fit into TIME_LIMIT_S, and return the results."""
+    """Play num_steps steps, or as many as fit into TIME_LIMIT_S, and return the results.
+
+    If the environment raises an exception, the rollout ends there, and the exception is stored in ``error``.
+    """
     rollout = Rollout()
     player = Player(subject)
     try:
@@ -133,7 +136,7 @@ class _OverwriteCheck:
         self._pairs: list[tuple[Any, Any]] = []
 
     def compare(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Record a fault if the last moment's observations have changed; then copy this moment's observations."""
+        """Record a fault if the previous moment's observations have changed; then copy this moment's observations."""
         if not all(same(observation, copied) for observation, copied in self._pairs):
             rollout.note("live", f"the observation before was overwritten{where}")
         self._pairs = [(observation, copy_value(observation)) for observation in moment.raw.values()]
@@ -149,7 +152,7 @@ class _Population:
         self._ended: set[Any] = set()
 
     def look_at(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Record faults in the sets of agents that are alive and that have ended, and in the action masks."""
+        """Record how many agents are alive or new, and faults in the agents' lives, spaces and action masks."""
         alive, raw = set(moment.agents), self._player.raw
         if alive:
             rollout.num_alive.add(len(alive))

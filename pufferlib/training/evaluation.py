@@ -154,10 +154,11 @@ def play(
 
     greedy: take the most likely actions instead of sampling them. torch_threads: the number of threads that torch uses
     meanwhile. device: only for backend "cuda", whose environments run there; policies stay on the CPU. video: a .gif or
-    .mp4 file for the first ``num_videos`` episodes, one after another, or a folder with a file for each. With several
-    environments these are the first episodes of the first environments. snapshots: the steps of the first environment's
-    first episode to save as pictures in snapshots_folder, along with a GIF of the episode. watch: the terminal in which
-    to show play, with a single environment. For the other arguments, see ``evaluate`` and ``pufferlib.make``.
+    .mp4 file for the first ``num_videos`` episodes, one after another, or a folder with a file for each. If there are
+    several environments, the first episodes of the first environments are filmed. snapshots: the steps of the first
+    environment's first episode to save as pictures in snapshots_folder, along with a GIF of the episode. watch: the
+    terminal in which to show the play; only one environment is then used. For the other arguments, see ``evaluate`` and
+    ``pufferlib.make``.
 
     Raises PlanError for impossible requests before anything is played.
     """
@@ -243,7 +244,7 @@ def evaluate(
 
     act: returns the flat actions for a batch. The number of episodes from each environment (from each copy, if
     environments are already vectorized) is fixed beforehand: the first episodes to finish would mostly be short ones.
-    max_steps: longer episodes are cut there, with ``Episode.cut`` set, so that endless ones also end. see: called with
+    max_steps: the number of steps after which an episode is cut, with ``Episode.cut`` set. see: called with
     each batch while its environments wait. after: called after each batch with the numbers of finished episodes and of
     environment steps.
     """
