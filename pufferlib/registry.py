@@ -78,8 +78,8 @@ _PIP_NAMES = {
 def names(members: bool = True) -> list[Entry]:
     """Return an entry for each known environment, and for each family pattern that has no known members.
 
-    members: whether to list the members of families that are known without an import (modules in a folder, ids
-    registered with Gymnasium), rather than only each family's patterns.
+    members: whether to list the families' members, as far as they are known without an import (modules in a folder, ids
+    registered with Gymnasium). If False, only each family's patterns are listed.
     """
     entries = [*_ocean(), *_kernels()]
     for stem, family in environments.families().items():
@@ -401,7 +401,7 @@ def _kernels(name: str | None = None) -> Iterator[Entry]:
 def _described(file: Path, label: str) -> tuple[str, str]:
     """Return an environment's class name, derived from its file's name, and the first line of the file's docstring.
 
-    If the file cannot be read, the reason takes the place of the line.
+    If the file cannot be read, a text with the reason takes the place of that line.
     """
     status = file.stat() if file.exists() else None
     return _read(file, label, status and (status.st_mtime_ns, status.st_size))
@@ -443,8 +443,8 @@ def _of_family(stem: str, family: Family, name: str) -> Entry:
 def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
     """Yield entries for a family's environments that match a pattern.
 
-    The family's environments are the modules in its ``folder``, if it has one; otherwise, its ``members`` or, if it has
-    none, the ids registered with Gymnasium, and in both cases its aliases of registered ids.
+    If the family has a ``folder``, its environments are the modules in that folder. Otherwise, they are its ``members``
+    (all ids registered with Gymnasium if it has none), and its aliases of registered ids.
     """
     if family.folder:
         files = (file.stem for folder in _folders(family.folder) for file in folder.glob("*.py"))

@@ -1,4 +1,4 @@
-"""Play episodes with policies drawn from a mixture, to measure returns or to watch them."""
+"""Play episodes with policies drawn from a mixture, either to measure returns or to watch the play."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class PlayedEpisodes(NamedTuple):
     returns: Array
 
     def mean_returns(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return an Estimate of each seat's mean return. confidence: the level of the confidence intervals."""
+        """Return Estimates of the seats' mean returns. confidence: the level of the confidence intervals."""
         return [_estimate(values, confidence) for values in self.returns.T]
 
     def win_rates(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return an Estimate of each seat's win rate against the other seats.
+        """Return Estimates of the seats' win rates against the other seats.
 
         In each episode, a seat wins against every seat with a lower return; a draw counts as half a win. The rate is
         averaged over the other seats. confidence: the level of the confidence intervals.

@@ -36,9 +36,9 @@ Content = tuple[Origin, Mapping[str, Tensor]]  # a policy's origin and weights
 class Entry:
     """A pool's record of a policy, without its weights.
 
-    id: the policy's id: 0, 1, … for frozen policies, -1, -2, … for learners. seat: the seat that it plays; None if it
-    can play any. digest: the SHA-256 of its origin and weights in hexadecimal; "" for a learner that was added as an
-    actor, whose weights may change at any time.
+    id: 0, 1, … for frozen policies, and -1, -2, … for learners. seat: the seat that the policy plays; None if it can
+    play any. digest: the SHA-256 of its origin and weights in hexadecimal; "" for a learner that was added as an actor,
+    because an actor's weights may change at any time.
     """
 
     id: int
@@ -50,7 +50,8 @@ class Entry:
 class LearnerRecord:
     """A pool's record of a learner.
 
-    actor: the actor with the learner's weights; None if the pool itself stores them. version, state: see ``publish``.
+    actor: the actor with the learner's weights; None if the pool itself stores the weights. version, state: see
+    ``PolicyPool.publish``.
     """
 
     entry: Entry
@@ -63,9 +64,9 @@ class LearnerRecord:
 class PolicyPool:
     """A collection of policies by id. A frozen policy keeps its id and its weights, and is never removed.
 
-    Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0
-    and only one version of its weights, the current one; ``freeze`` appends a frozen copy of it. A learner's weights
-    are either those of an actor, which may change at any time, or a copy that changes only when new ones are published.
+    Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0 and only
+    one version of its weights, the current one; ``freeze`` appends a frozen copy of it. A learner's weights are either
+    those of an actor, which may change at any time, or a copy that changes only when new ones are published.
 
     folder: the folder to which each frozen policy is written when it is added, and from which ``open`` can read it; by
     default, policies are kept only in memory. Raises CallError if the folder already contains a pool.
@@ -86,7 +87,7 @@ class PolicyPool:
 
     @classmethod
     def copied(cls, entries: Sequence[Entry], learners: Sequence[Entry], kept: Mapping[str, Content]) -> PolicyPool:
-        """Return a copy of another pool, in memory, with all of its entries and some of its contents.
+        """Return an in-memory copy of another pool, with all of its entries and some of its contents.
 
         entries: the entries of the frozen policies. learners: the entries of the learners, with the digests of their
         current contents. kept: contents (origins and weights) by digest; policies whose contents are missing cannot be
@@ -124,9 +125,9 @@ class PolicyPool:
         """Append a frozen copy of a policy, or of its weights, and return its id.
 
         origin: the arguments with which the policy was created. seat: the name of the seat that it plays; by default,
-        it can play any. Raises PlanError if the policy has the wrong type, or does not match its origin. The
-        policy's class and the names and shapes of its weights are checked, as far as the expected ones can be inferred
-        from the policy itself or from an earlier policy with the same origin and seat.
+        it can play any. Raises PlanError if the policy has the wrong type, or does not match its origin. The policy's
+        class and the names and shapes of its weights are checked, as far as the expected ones can be inferred from the
+        policy itself or from an earlier policy with the same origin and seat.
         """
         digest = self._store(self._checked(policy, origin, seat), origin)
         if self._folder is not None and not self._path(digest).exists():
@@ -155,10 +156,10 @@ class PolicyPool:
         return self.add(self._content(learner)[1], record.origin, record.entry.seat)
 
     def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = ...) -> int:
-        """Set a learner's weights, if new ones are passed; increment the learner's version and return it.
+        """Increment a learner's version and return it; also set the learner's weights and state, if they are passed.
 
-        state: anything else that is needed to continue its training, such as an optimiser's state, or None; the pool
-        takes ownership. If state is omitted, the previous one stays. Raises PlanError for an id that is not a
+        state: anything else that is needed to continue training the learner, such as an optimiser's state, or None; the
+        pool takes ownership. If state is omitted, the previous one stays. Raises PlanError for an id that is not a
         learner's, and for weights whose names or shapes differ from the learner's.
         """
         record = self._learner(learner)

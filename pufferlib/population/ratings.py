@@ -57,8 +57,8 @@ class Ratings:
     def update(self, matchup: Matchup, returns: Any) -> None:
         """Update the ratings after an episode; do nothing if all teams have the same policies.
 
-        returns: each seat's return, (num_seats,). Raises PlanError for another shape, for values that are not finite,
-        and for teams that do not fit the matchup.
+        returns: each seat's return, (num_seats,). Raises PlanError if their shape differs or they are not finite, and
+        if the teams do not fit the matchup.
         """
         teams = _checked(self._teams, len(matchup))
         values = np.asarray(returns, np.float64)

@@ -50,7 +50,10 @@ class RemoteOracle(Oracle, ImprovingOracle):
         return self.respond_all([(seat, mixture)])[0]
 
     def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
-        """Compute responses in parallel and return their ids. wanted: a (seat, mixture) for each response."""
+        """Compute responses in parallel, add them to the pool, and return their ids.
+
+        wanted: a (seat, mixture) for each response.
+        """
         requests: list[Request] = [
             (f"response of seat {seat}", partial(_new_policy, query=("respond", seat, mixture)), _policies(mixture))
             for seat, mixture in wanted
@@ -67,7 +70,7 @@ class RemoteOracle(Oracle, ImprovingOracle):
     def improve_all(self, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
         """Improve learners in parallel, and publish their new weights and states.
 
-        Each is trained against the other learners' weights as they were before this call. wanted: a (seat, learner id,
+        Each learner is trained against the others' weights as they were before this call. wanted: a (seat, learner id,
         mixture) for each learner.
         """
         requests: list[Request] = [
@@ -95,9 +98,9 @@ class RemoteTraining:
     coordinator: the coordinator, whose pool contains the learners. train: a function that is called on a worker with
     the worker's VecEnv and copy of the pool, a member and a seed; it trains the member's learner, publishes the new
     weights and state in the copy, and returns the score. If all randomness comes from the seed, scores do not depend on
-    the worker. others: the ids of further policies whose weights the copy needs, such as opponents. The copy always
-    has the weights of all members of the generation, as they were before training. seed: the seed from which the tasks'
-    seeds are derived.
+    the worker. others: the ids of further policies whose weights the copy needs, such as opponents; the weights of all
+    members of the generation, as they were before training, are always in the copy. seed: the seed from which the
+    tasks' seeds are derived.
     """
 
     def __init__(
@@ -188,5 +191,5 @@ def _policies(mixture: Mixture) -> tuple[int, ...]:
 
 
 def _weights(pool: PolicyPool, policy: int) -> dict[str, Tensor]:
-    """Return a policy's weights on the CPU, so that they can be sent."""
+    """Return a policy's weights on the CPU, so that they can be sent to another process."""
     return {name: value.detach().cpu() for name, value in pool.weights(policy).items()}

@@ -1,4 +1,4 @@
-"""Router: passes each row of a batch to the policy that plays its agent, and returns the actions in order."""
+"""Router: passes each row of a batch to the policy that plays the row's agent, and returns the actions in order."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ class Router:
         """Return the flat actions for a batch of the VecEnv.
 
         Where an episode begins in the batch, the environment's previous episode is first reported to the matchmaker,
-        which then assigns a matchup to the new one. but: the id of a policy that the caller plays; it is not computed,
-        and its rows' actions are only placeholders. Raises CallError for episodes whose first rows were not passed to
-        ``act``, PlanError for matchups that do not fit the seats, and the errors of ``PolicyPool.actor``.
+        which then assigns a matchup to the new one. but: the id of a policy that the caller plays; its actions are not
+        computed, and placeholders are returned for its rows. Raises CallError for episodes whose first rows were not
+        passed to ``act``, PlanError for matchups that do not fit the seats, and the errors of ``PolicyPool.actor``.
         """
         env_ids, agent_ids, masks = _array(batch.env_ids), _array(batch.agent_ids), _array(batch.masks)
         self._follow(batch, env_ids, masks)
@@ -263,9 +263,9 @@ class Router:
         return outputs
 
     def _by_architecture(self, groups: list[PolicyRows]) -> dict[str | None, list[PolicyRows]]:
-        """Return the groups to compute together, by architecture, and the groups to compute one at a time, under None.
+        """Split the groups into those to compute together, keyed by architecture, and those to compute one at a time.
 
-        Groups are computed one at a time if their policies cannot be stacked, or if a stack would be slower.
+        The latter have the key None: their policies cannot be stacked, or a stack would be slower.
         """
         groups_by_architecture: dict[str | None, list[PolicyRows]] = {}
         for group in groups:
@@ -359,7 +359,10 @@ def _signature(state: State) -> Any:
 
 
 def _slice(rows: Array) -> Any:
-    """Return indices as a slice, which indexes without copying, if they are ascending and contiguous; else a tensor."""
+    """Return indices as a slice if they are ascending and contiguous, because a slice indexes without copying.
+
+    Otherwise, return them as a tensor.
+    """
     first, last = int(rows[0]), int(rows[-1])
     # Rows of several groups may span as many indices without being in order.
     if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):

@@ -84,8 +84,8 @@ def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
     """Return each seat's frequencies of its policies in fictitious play, normalized to sum to 1.
 
     In each iteration, all seats move at once, and each plays a best response to the other seats' average play so far.
-    They begin with their first policies; ties go to the first policy. Raises PlanError for payoffs that are not finite
-    or have the wrong shape, and unless num_iterations is an integer of at least 1.
+    All seats begin with their first policies; ties go to the first of the tied policies. Raises PlanError for payoffs
+    that are not finite or have the wrong shape, and for a num_iterations that is not an integer of at least 1.
     Source: Brown, "Iterative solution of games by fictitious play", 1951.
     """
     payoffs = _checked(payoffs)
@@ -236,7 +236,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solver_of(solver: str | Solver) -> Solver:
-    """Return the solver that a name has in SOLVERS; return a function unchanged. Raises PlanError for other values."""
+    """Return the solver with this name in SOLVERS; return a function unchanged. Raises PlanError for other values."""
     if callable(solver):
         return solver
     if not isinstance(solver, str) or solver not in SOLVERS:
@@ -284,7 +284,7 @@ def nash_conv(payoffs: Array, mixtures: Sequence[Array]) -> float:
 
 
 def _values(payoffs: Array, mixtures: Sequence[Array], seat: int) -> Array:
-    """Return the payoff of each policy of a seat against the others' mixtures, (n_seat,)."""
+    """Return the payoffs of a seat's policies against the other seats' mixtures, (n_seat,)."""
     if len(mixtures) == 2:  # the usual case, which dynamics compute thousands of times
         return np.asarray(payoffs[0] @ mixtures[1] if seat == 0 else mixtures[0] @ payoffs[1])
     values = np.moveaxis(payoffs[seat], seat, 0)
@@ -323,6 +323,6 @@ def _constant_sum(payoffs: Array) -> Array:
 
 
 def _normal(values: Array) -> Array:
-    """Return values as probabilities: set those that rounding made negative to 0, and normalize the sum to 1."""
+    """Return values as probabilities: set negative values, which are rounding errors, to 0; normalize the sum to 1."""
     values = np.maximum(values, 0)
     return np.asarray(values / values.sum())

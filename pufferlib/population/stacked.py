@@ -14,7 +14,7 @@ __all__ = ["Stack"]
 
 
 class Stack:
-    """A stack of policies that have no state and differ only in their weights, which are copied."""
+    """A stack of policies without recurrent state that differ only in their weights. The weights are copied."""
 
     def __init__(self, policies: Sequence[nn.Module]) -> None:
         self._weights = stack_module_state(list(policies))

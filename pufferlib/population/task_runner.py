@@ -117,7 +117,7 @@ class TaskWorkers(Protocol):
         """
 
     def abandon(self) -> None:
-        """Discard the results of all tasks started so far: those that have arrived, and others when they arrive."""
+        """Discard the results of all tasks started so far, including results that arrive later."""
 
     def close(self) -> None:
         """End the workers."""

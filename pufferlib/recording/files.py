@@ -6,8 +6,8 @@ is pickled, and equal recordings produce identical files. ``header`` is a JSON s
     {"format": "pufferlib recording", "version": 1, "env": "ocean/squared", "env_args": "()", …}
 
 The other arrays hold one environment after another, with ``lengths`` rows for each. Row 0 comes from the first reset,
-row n from the n-th step after it, whichever batch it arrived in; ``actions_0`` (and ``actions_1`` if an action is a
-pair) is the action sent after that row. Later versions of pufferlib can read earlier files.
+row n from the n-th step after it, whichever batch the row arrived in. ``actions_0`` (and ``actions_1`` if an action is
+a pair) holds the action sent after each row. Later versions of pufferlib can read earlier files.
 """
 
 from __future__ import annotations

@@ -163,8 +163,8 @@ class _Recorder:
     def _fail(self, env_id: int, step: int, crash: Crash) -> None:
         """Stop recording an environment, which crashed at this step.
 
-        If the environment itself caused the crash, the recording is shortened to end before the first such step. Raises
-        WorkerError if it is unknown which environment caused the crash.
+        If the environment itself caused the crash, the whole recording is shortened: it ends before the first step in
+        which an environment caused one. Raises WorkerError if it is unknown which environment caused this crash.
         """
         self._targets[env_id] = 0
         if crash.env_id is None:

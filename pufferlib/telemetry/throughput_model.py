@@ -126,7 +126,7 @@ def steps_per_s(load: Load, plan: Arrangement) -> float:
 
 
 def _play(load: Load, plan: Arrangement, num_batches: int, draws: list[list[float]]) -> list[float]:
-    """Simulate num_batches batches and return the time at which the learner took each, in seconds."""
+    """Simulate num_batches batches, and return the times at which the learner took them, in seconds."""
     num_envs, num_workers, batch_size = plan.num_envs, plan.num_workers, plan.batch_size
     worker_of = [env_id * num_workers // num_envs for env_id in range(num_envs)]
     queues: list[deque[int]] = [deque() for _ in range(num_workers)]

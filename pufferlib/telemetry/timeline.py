@@ -12,12 +12,12 @@ and [RETURNED], values are running totals: a reader copies them when a period be
     3.76 s) has no upper bound. Each sample adds its weight.
 ``worker_times``: float64 (num_workers, 8), one cache line per worker, so that workers do not share one: [BUSY] seconds
     with work, [WAITED] seconds without. The rest is unused.
-``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received, [RECV] seconds inside recv,
-    [SEND] seconds inside send and async_reset (which step and reset on the serial backend), [THOUGHT] seconds from the
-    return of recv to its next call, without those inside send (the learner's time), [FILL_NUM, FILL_SUM, FILL_MAX] the
-    number of blocks, and the sum and maximum of their seconds from departure to completion, [RETURNED] the time at
-    which recv last returned in this period, in seconds of a monotonic clock, or 0 if it has not yet returned: the
-    learner's time counts only after its first return.
+``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received; [RECV] seconds inside recv;
+    [SEND] seconds inside send and async_reset (which step and reset on the serial backend); [THOUGHT] seconds from the
+    return of recv to its next call, without those inside send (the learner's time); [FILL_NUM, FILL_SUM, FILL_MAX] the
+    number of blocks, and the sum and maximum of their seconds from departure to completion; [RETURNED] the time at
+    which recv last returned in this period, in seconds of a monotonic clock. [RETURNED] is 0 until recv first returns
+    in the period; only then does the learner's time begin to count.
 
 **Which steps are timed.** After a timed step, a random number of steps, from 0 to 2k, is not timed, where
 k = floor(100 · cost / duration), at most 1,000, and cost is the time that timing one step takes. Timing thus takes
@@ -139,7 +139,7 @@ class Stopwatch:
 class Recorded(NamedTuple):
     """The records of one period: this module's arrays, minus their values at the beginning of the period.
 
-    Maxima are no differences: they are those of the period or, if these are unknown, upper bounds. worker_cpu_s,
+    Maxima are an exception: they are the period's own or, where those are unknown, upper bounds of them. worker_cpu_s,
     worker_queued_s: (num_workers,), the seconds that each worker's main thread spent on a core, and waiting for one;
     NaN if unknown. parent_cpu_s, parent_queued_s: the same for the parent's calling thread.
     """

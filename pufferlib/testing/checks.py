@@ -251,7 +251,7 @@ def other_seeds(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def rows(context: CheckContext) -> Verdict:
-    """Check that a worker can step the environment as a fixed number of rows."""
+    """Check that a worker can play the environment, emulated as a fixed number of rows."""
     raw, wrap_kwargs = context.subject.split()
     try:
         env = emulate(raw, **wrap_kwargs)
@@ -285,7 +285,7 @@ def pickles(context: CheckContext) -> Verdict:
 
 @_check("pickles", "runs", "seeding")
 def processes(context: CheckContext) -> Verdict:
-    """Check that new processes, with different hash seeds, play the same trajectory as this one."""
+    """Check that new processes, with different hash seeds, play the same trajectory as this process."""
     traces = []
     for result in context.replays:
         if result.trace is None:

@@ -90,9 +90,9 @@ class CheckContext:
 
     @functools.cached_property
     def leftovers(self) -> str | None:
-        """The first difference, as text, between replays in an environment that has been played and in a new one.
+        """The first difference between a replay in a new environment and one in an environment played before.
 
-        None if there is no difference.
+        The difference is a text; None if there is none.
         """
         first = self.traces["first"]
         with fake_clock(*CLOCK):

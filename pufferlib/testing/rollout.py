@@ -152,7 +152,10 @@ class _Population:
         self._ended: set[Any] = set()
 
     def look_at(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Record how many agents are alive or new, and faults in the agents' lives, spaces and action masks."""
+        """Record how many agents are alive and how many are new.
+
+        Also record faults in the sets of agents that are alive or have ended, in observation spaces, and in masks.
+        """
         alive, raw = set(moment.agents), self._player.raw
         if alive:
             rollout.num_alive.add(len(alive))

@@ -100,7 +100,10 @@ def is_first() -> bool:
 
 
 def gathered(value: Any) -> Any:
-    """Return all processes' values as a list by rank (see ``of_this_rank``); with one process, the value itself."""
+    """Return all processes' values as a list, ordered by rank; with one process, return the value itself.
+
+    ``of_this_rank`` returns a process's own value from the result.
+    """
     if not several():
         return value
     values = [None] * torch.distributed.get_world_size()

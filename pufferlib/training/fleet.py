@@ -1,7 +1,7 @@
 """A fleet of Ray actors: it requests rollouts, replaces actors that die, and counts lost rollouts.
 
-A fleet is independent of learning. Its actors are of any class with ``close()`` and ``play(seed, version, weights)``,
-which returns a ``RolloutReport`` and the rollout.
+A fleet is independent of learning. Its actors may have any class with the methods ``close()`` and
+``play(seed, version, weights)``; ``play`` returns a ``RolloutReport`` and the rollout.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class RolloutReport(NamedTuple):
 class FleetActor(RemoteActor):
     """An actor of the fleet, and its replacements after deaths.
 
-    node: the node on which the last rollout was played; "" before the first. location: the same as text for messages.
+    node: the node on which the last rollout was played; "" before the first rollout. location: the same, as text that
+    follows the actor's name in messages.
     """
 
     node: str = ""
@@ -55,8 +56,10 @@ class Fleet:
     """
 
     def __init__(self, connection: Connection, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
-        """connection: to the cluster; it is released at the end. kind: the actors' class, called with an index and
-        ``arguments``. config: see ``appo_ray.Config``.
+        """Prepare the actors, without starting them.
+
+        connection: the connection to the cluster, which is released at the end. kind: the actors' class, which is
+        called with an index and ``arguments``. config: see ``appo_ray.Config``.
         """
         self.report, self.config, self.arguments = report, config, arguments
         self.members = [FleetActor(index) for index in range(config.num_actors)]
@@ -82,7 +85,7 @@ class Fleet:
             self.supervisor.answers(plays, 0.0)  # Ray logs errors that are never read
 
     def broadcast(self, version: int, policy: nn.Module) -> None:
-        """Put the weights of a policy version where actors can fetch them."""
+        """Store the weights of a policy version in Ray's object store, for the rollouts that are requested next."""
         weights = {name: part.cpu().numpy() for name, part in policy.state_dict().items()}
         self.version, self.weights = version, self.ray.put(weights)
 
@@ -96,9 +99,10 @@ class Fleet:
     def gather(self, count: int) -> tuple[list[Any], list[int]]:
         """Return ``count`` rollouts, ordered by actor, and the lag of each in policy versions.
 
-        An actor is asked for its next rollout as soon as its last one has arrived. If no lag is allowed, however, all
-        actors are asked together, once no rollout is outstanding. Raises WorkerError if an actor's environment or
-        policy raises, or if an actor dies repeatedly; other pufferlib errors of actors are raised unchanged.
+        Rollouts whose lag is above ``max_lag`` are dropped. An actor is asked for its next rollout as soon as its last
+        one has arrived. If no lag is allowed, however, all actors are asked together, once no rollout is outstanding.
+        Raises WorkerError if an actor's environment or policy raises, or if an actor dies repeatedly; other pufferlib
+        errors of actors are raised unchanged.
         """
         results: list[tuple[int, Any, int]] = []
         while len(results) < count:
@@ -131,7 +135,10 @@ class Fleet:
         return [rollout for _, rollout, _ in results], [lag for *_, lag in results]
 
     def charts(self) -> dict[str, float]:
-        """Return the steps per second of actors and nodes, and the numbers of losses, keyed by TensorBoard name."""
+        """Return actors' and nodes' steps per second, and counts of dropped and lost rollouts and of lost actors.
+
+        The keys are names for TensorBoard; counts of 0 are omitted.
+        """
         speeds: dict[str, float] = {}
         for member in self.members:
             if member.steps_per_s:
@@ -184,10 +191,11 @@ class Fleet:
                 )
 
     def _lose(self, member: FleetActor, error: Any) -> None:
-        """Replace an actor that died, or that lost an object that it needed, and ask its replacement for a rollout.
+        """Replace an actor that died, or whose rollout needed an object that was lost.
 
-        Counts and reports the losses. If the actor's environment or policy raised instead, raises the error that
-        ``_explained`` returns. Raises WorkerError if the actor died MOST_DEATHS times in a row.
+        Counts and reports the losses, and asks the replacement for a rollout. If the actor's environment or policy
+        raised instead, raises the error that ``_explained`` returns. Raises WorkerError if the actor died MOST_DEATHS
+        times in a row.
         """
         cause: Any = getattr(error, "cause", None)
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
