@@ -280,7 +280,7 @@ def _class_in_ocean(entry: Entry) -> Callable[..., Any]:
     """Return the environment class in a file of ``ocean``.
 
     Raises RegistryError, with the file's name, if the file cannot be imported or lacks the class, and MissingExtra if
-    it needs a package that is not installed.
+    it needs an optional package that is not installed.
     """
     module_name, _, class_name = entry.target.partition(":")
     file = f"{module_name.replace('.', '/')}.py"

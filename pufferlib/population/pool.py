@@ -125,9 +125,9 @@ class PolicyPool:
         """Append a frozen copy of a policy, or of its weights, and return its id.
 
         origin: the arguments with which the policy was created. seat: the name of the seat that it plays; by default,
-        it can play any. Raises PlanError if the policy has the wrong type, or does not match its origin. The policy's
-        class and the names and shapes of its weights are checked, as far as the expected ones can be inferred from the
-        policy itself or from an earlier policy with the same origin and seat.
+        it can play any. Raises PlanError if the policy has the wrong type, or if its class, or the names or shapes of
+        its weights, differ from those that are expected for the origin. What is expected is inferred from the policy
+        itself and from an earlier policy with the same origin and seat, as far as possible.
         """
         digest = self._store(self._checked(policy, origin, seat), origin)
         if self._folder is not None and not self._path(digest).exists():

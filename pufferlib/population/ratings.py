@@ -40,7 +40,7 @@ class Rating(NamedTuple):
 
 
 class Ratings:
-    """A collection of ratings, which openskill's Plackett-Luce model updates after each episode.
+    """Ratings of policies by openskill's Plackett-Luce model; ``update`` adjusts them after an episode.
 
     Later episodes have more weight. teams: for each team, the seats that win and lose together; teams may differ in
     size. By default, each seat is a team. Teams with equal mean returns draw. If a policy has several seats in an
@@ -57,8 +57,8 @@ class Ratings:
     def update(self, matchup: Matchup, returns: Any) -> None:
         """Update the ratings after an episode; do nothing if all teams have the same policies.
 
-        returns: each seat's return, (num_seats,). Raises PlanError if their shape differs or they are not finite, and
-        if the teams do not fit the matchup.
+        returns: each seat's return, (num_seats,). Raises PlanError for returns of another shape, for returns that are
+        not finite, and for teams that do not fit the matchup.
         """
         teams = _checked(self._teams, len(matchup))
         values = np.asarray(returns, np.float64)
@@ -116,16 +116,16 @@ class Rated(Matchmaker):
 
 
 def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rating]:
-    """Return the ratings of all policies in a table, by id; they do not depend on the order of episodes.
+    """Return the ratings of all policies in a table, keyed by policy id.
 
-    A table does not store the order of its episodes, so they cannot be rated one after another. Instead, the means are
-    the most likely strengths given all cells, under the prior and the win probabilities of openskill's model; repeated
-    single updates would converge to them. Each deviation is that of a policy's strength relative to the mean of all
-    strengths, computed from the curvature of the log posterior at its maximum. A computed cell counts as a thousand
-    episodes, an empty one as none.
-    teams: see ``Ratings``. A team's strength is the sum of its policies' strengths. The win rate of one team against
-    another is the mean win rate of a seat of the first team against a seat of the second, over all such pairs of seats.
-    With n teams, each pair of teams in an episode counts as 1/(n - 1) of an episode.
+    A table does not store the order of its episodes, so the episodes cannot be rated one after another. Instead, the
+    means are the most likely strengths given all cells, under the prior and the win probabilities of openskill's model;
+    repeated single updates would converge to these means. Each deviation is the standard deviation of a policy's
+    strength relative to the mean of all strengths, computed from the curvature of the log posterior at its maximum. A
+    computed cell counts as a thousand episodes, an empty one as none.
+    teams: see ``Ratings``. A team's strength is the sum of its policies' strengths. One team's win rate against another
+    is the mean of its seats' win rates against each of the other's seats. With n teams, each pair of teams in an
+    episode counts as 1/(n - 1) of an episode.
     Raises MissingExtra if openskill is not installed, PlanError if teams do not fit the table.
     Source: Bradley & Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
     """

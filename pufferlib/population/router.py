@@ -54,9 +54,9 @@ class Router:
 
     seats: the environments' seats; by default, one per agent. stack: whether to compute together policies that differ
     only in their weights. greedy: whether to take the most likely actions instead of sampling. seed: the seed for
-    sampling. Raises PlanError if an agent is not in exactly one seat, or if the VecEnv has
-    ``autoreset_mode="same_step"``, in which an episode begins in the row in which the previous one ends. Without seats,
-    also raises the errors of ``seats_of``.
+    sampling. Raises PlanError if an agent is not in exactly one seat. Also raises PlanError if the VecEnv has
+    ``autoreset_mode="same_step"``, because an episode then begins in the row in which the previous one ends. Without
+    seats, also raises the errors of ``seats_of``.
     """
 
     def __init__(
@@ -150,7 +150,8 @@ class Router:
     def _follow(self, batch: Any, env_ids: Array, masks: Array) -> None:
         """Report previous episodes and assign matchups where new episodes begin; then record the batch.
 
-        Recorded are each episode's rewards and length, which of its agents are alive, and whether it failed.
+        Recorded are each episode's rewards and length, which of its agents are alive, and whether it failed. Raises
+        CallError for episodes whose first rows were not in an earlier batch, and the errors of new matchups.
         """
         shape = (len(env_ids), self._policies.shape[1])
         masks = masks.reshape(shape)

@@ -248,8 +248,9 @@ def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int,
     """Return, for each policy that a seat plays, the probabilities of the opponents that its successor trains against.
 
     The keys are the policies' indices in the seat's population. Opponents against which the policy gets at least the
-    value of the mixtures (in a symmetric game, those that it beats or draws with) are weighted as in the mixture, all
-    others by 0. This amplifies strengths and keeps the population diverse. A policy without such opponents is omitted.
+    value of the mixtures are weighted as in the mixture, all others by 0. In a symmetric game, the former are the
+    opponents that the policy beats or draws with. This amplifies strengths and keeps the population diverse. A policy
+    is omitted if all its opponents have weight 0.
     Raises PlanError unless the payoffs are those of two seats, are finite, and sum to a constant.
     Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.
     """

@@ -69,7 +69,7 @@ def leaf_text(leaf: Any, recorded: Array | None, now: Array) -> tuple[str, str]:
     """Format the recorded and the current value of a leaf; of a large leaf, only the first element that differs.
 
     leaf: a leaf of a Layout. recorded: the recorded row; None if only its hash was stored, in which case the first text
-    is UNKNOWN, and the second shows the whole leaf. now: the current row.
+    is UNKNOWN, and the second is the ``array_text`` of the current value. now: the current row.
     """
     current = _leaf_of(leaf, now)
     if recorded is None:

@@ -19,13 +19,13 @@ and [RETURNED], values are running totals: a reader copies them when a period be
     which recv last returned in this period, in seconds of a monotonic clock. [RETURNED] is 0 until recv first returns
     in the period; only then does the learner's time begin to count.
 
-**Which steps are timed.** After a timed step, a random number of steps, from 0 to 2k, is not timed, where
+**Which steps are timed.** After a timed step, a random number of steps, from 0 to 2k, is not timed. Here,
 k = floor(100 · cost / duration), at most 1,000, and cost is the time that timing one step takes. Timing thus takes
 about 1 % of the time, and steps of at least a hundred times the cost are all timed. The weight of a sample is one more
-than the number of steps left out *before* it: that number must not depend on the sample itself, or a mixture of fast
-and slow steps would seem faster than it is (a step of 1 µs would represent a hundred steps, one of 1 ms only itself).
-The number is random, so that an environment with a special event at every tenth step is not always sampled in the same
-phase. Every reset is timed, with weight 1.
+than the number of steps left out *before* it, because that number must not depend on the sample itself. Otherwise, a
+mixture of fast and slow steps would seem faster than it is: a step of 1 µs would represent a hundred steps, one of 1 ms
+only itself. The number is random, so that an environment with a special event at every tenth step is not always sampled
+in the same phase. Every reset is timed, with weight 1.
 """
 
 from __future__ import annotations

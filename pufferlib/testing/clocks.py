@@ -1,4 +1,4 @@
-"""Fake clocks, to detect environments that read the time."""
+"""A fake clock, to detect environments whose behaviour depends on the time."""
 
 from __future__ import annotations
 

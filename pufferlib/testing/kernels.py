@@ -91,10 +91,10 @@ def check_kernel(
 
     env, device, env_kwargs, backend_kwargs: as in ``make(backend="cuda")``.
 
-    All rows, all state fields of the schema, and all infos (without times, and with floats rounded to 9 significant
-    digits) must be equal for ``num_steps`` steps of ``num_envs`` environments, in each of the autoreset modes
-    "next_step" and "same_step". In the second half of the steps or of the budget, each environment repeats its last
-    actions with probability 1/2 in each step, because random walks stay near their start.
+    All rows, all state fields of the schema, and all infos must be equal for ``num_steps`` steps of ``num_envs``
+    environments, in each of the autoreset modes "next_step" and "same_step". Infos are compared without times, and with
+    floats rounded to 9 significant digits. In the second half of the steps or of the budget, each environment repeats
+    its last actions with probability 1/2 in each step, because random walks stay near their start.
 
     budget: the seconds after which the comparison stops early; by default, there is no limit. Each mode gets half of
         the budget, counted from the mode's first reset, and plays at least one step.

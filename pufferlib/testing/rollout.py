@@ -51,7 +51,8 @@ class Rollout:
 def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
     """Play num_steps steps, or as many as fit into TIME_LIMIT_S, and return the results.
 
-    If the environment raises an exception, the rollout ends there, and the exception is stored in ``error``.
+    If an exception is raised, the rollout ends there, and the exception is stored in ``error``. An observation that
+    emulation cannot pack is recorded as a fault instead.
     """
     rollout = Rollout()
     player = Player(subject)
@@ -198,7 +199,7 @@ class _Population:
     def _is_able(self, rollout: Rollout, moment: Moment, agent: Any, where: str) -> bool:
         """Return whether an agent's mask allows an action; record a mask of the wrong shape.
 
-        Returns True without a mask, and for a space other than Discrete.
+        Returns True if there is no mask, and for action spaces other than Discrete.
         """
         info = moment.infos.get(agent)
         mask = info.get(ACTION_MASK) if isinstance(info, dict) else None
