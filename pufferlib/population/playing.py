@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Estimate(NamedTuple):
-    """A mean with its confidence interval. low, high: the interval's bounds; -inf and inf if there is only one value."""
+    """A mean with its confidence interval. low, high: the interval's bounds; -inf and inf for a single episode."""
 
     mean: float
     low: float

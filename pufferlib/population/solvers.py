@@ -220,7 +220,10 @@ def _takeover(differences: Array, alpha: float | None, epsilon: float, populatio
 
 
 def rectified_nash(payoffs: Array) -> list[Array]:
-    """Return the same as ``lp_nash``; with this solver, PSRO trains against the opponents chosen by ``rectified``."""
+    """Return the equilibrium of ``lp_nash``.
+
+    With this solver, PSRO trains against the opponents chosen by ``rectified``.
+    """
     return lp_nash(payoffs)
 
 

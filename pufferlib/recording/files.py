@@ -51,7 +51,7 @@ class Origin(NamedTuple):
 
     env: a name, or a list of names, one per environment; None if any environment has no name. env_args, env_kwargs,
     wrap_kwargs: in a recording loaded from a file, MISSING if they were not Python literals. seeds: the seed of each
-    environment's first reset. versions: by name, the versions of Python and packages, and the type of machine.
+    environment's first reset. versions: the versions of Python and packages, and the type of machine, keyed by name.
     """
 
     env: Any

@@ -212,7 +212,7 @@ class Stats:
 
     @property
     def edges(self) -> Array:
-        """The edges of the histogram's buckets in seconds, (129,); the last is nominal, as its bucket is unbounded."""
+        """The edges of the histogram's buckets in seconds, (129,); despite its upper edge, the last bucket is open."""
         return bucket_edges()
 
     # --------------------------------------------------------------------------------------------- forecasts

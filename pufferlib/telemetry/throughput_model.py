@@ -101,8 +101,8 @@ class Arrangement:
     """The plan and the learner to simulate.
 
     think_s: the time that the learner thinks about a batch, in seconds. overhead_s: the time that a batch costs on top
-    of steps and thinking. first_finished: whether a batch holds the first environments to finish, rather than the first
-    to depart.
+    of steps and thinking. first_finished: whether a batch holds the environments that finish first, rather than those
+    that were sent their actions first.
     """
 
     num_envs: int

@@ -73,7 +73,7 @@ def bucket_of(ns: int) -> int:
 def bucket_edges() -> Array:
     """Return the edges of the histogram's buckets in seconds, (129,).
 
-    The last is nominal: the last bucket has no upper bound.
+    The last edge is only nominal, because the last bucket has no upper bound.
     """
     octave, quarter = np.divmod(np.arange(NUM_BUCKETS + 1), 4)
     return np.asarray(2.0**octave * (1 + quarter / 4) * 1e-9)
