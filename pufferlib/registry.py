@@ -78,8 +78,8 @@ _PIP_NAMES = {
 def names(members: bool = True) -> list[Entry]:
     """Return an entry for each known environment, and for each family pattern that has no known members.
 
-    members: whether to list the members of families that are known without an import (modules in a folder, ids
-    registered with Gymnasium), rather than only each family's patterns.
+    members: whether to list the families' members, as far as they are known without an import (modules in a folder, ids
+    registered with Gymnasium). If False, only each family's patterns are listed.
     """
     entries = [*_ocean(), *_kernels()]
     for stem, family in environments.families().items():
@@ -125,9 +125,9 @@ def _is_there(package: str) -> bool:
 
 
 def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
-    """Return whether a family, whose package is installed, has or may have the environment of an entry.
+    """Return whether a family has, or may have, the environment of an entry. The family's package must be installed.
 
-    Imports the package if the family lists names and this is not one of them.
+    Imports the package if the family lists names and the entry's name is not one of them.
     """
     packages = {family.package, family.registers}  # ids outside Gymnasium's registry are known only to the package
     if family.folder or family.members or "gymnasium" in packages:
@@ -280,7 +280,7 @@ def _class_in_ocean(entry: Entry) -> Callable[..., Any]:
     """Return the environment class in a file of ``ocean``.
 
     Raises RegistryError, with the file's name, if the file cannot be imported or lacks the class, and MissingExtra if
-    it needs a package that is not installed.
+    it needs an optional package that is not installed.
     """
     module_name, _, class_name = entry.target.partition(":")
     file = f"{module_name.replace('.', '/')}.py"
@@ -399,7 +399,10 @@ def _kernels(name: str | None = None) -> Iterator[Entry]:
 
 
 def _described(file: Path, label: str) -> tuple[str, str]:
-    """Return an environment's class name, derived from its file's name, and the first line of the file's docstring."""
+    """Return an environment's class name, derived from its file's name, and the first line of the file's docstring.
+
+    If the file cannot be read, a text with the reason takes the place of that line.
+    """
     status = file.stat() if file.exists() else None
     return _read(file, label, status and (status.st_mtime_ns, status.st_size))
 
@@ -440,7 +443,8 @@ def _of_family(stem: str, family: Family, name: str) -> Entry:
 def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
     """Yield entries for a family's environments that match a pattern.
 
-    The environments are the modules in the family's folder, its listed members, or the ids registered with Gymnasium.
+    If the family has a ``folder``, its environments are the modules in that folder. Otherwise, they are its ``members``
+    (all ids registered with Gymnasium if it has none), and its aliases of registered ids.
     """
     if family.folder:
         files = (file.stem for folder in _folders(family.folder) for file in folder.glob("*.py"))

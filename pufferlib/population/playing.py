@@ -1,4 +1,4 @@
-"""Play episodes with policies drawn from a mixture, to measure returns or to watch them."""
+"""Play episodes with policies drawn from a mixture, either to measure returns or to watch the play."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Estimate(NamedTuple):
-    """A mean and the bounds of its confidence interval, which are infinite for a single episode."""
+    """A mean with its confidence interval. low, high: the interval's bounds; -inf and inf for a single episode."""
 
     mean: float
     low: float
@@ -40,14 +40,14 @@ class PlayedEpisodes(NamedTuple):
     returns: Array
 
     def mean_returns(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return an Estimate of each seat's mean return. confidence: the level of the confidence intervals."""
+        """Return Estimates of the seats' mean returns. confidence: the level of the confidence intervals."""
         return [_estimate(values, confidence) for values in self.returns.T]
 
     def win_rates(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return an Estimate of each seat's win rate against the other seats.
+        """Return Estimates of the seats' win rates against the other seats.
 
-        In each episode, a seat wins against those with lower returns; a draw counts as half a win. The rate is averaged
-        over the other seats. confidence: the level of the confidence intervals.
+        In each episode, a seat wins against every seat with a lower return; a draw counts as half a win. The rate is
+        averaged over the other seats. confidence: the level of the confidence intervals.
         """
         num_seats = self.returns.shape[1]
         wins = (pairwise_wins(self.returns).sum(2) - 0.5) / max(1, num_seats - 1)  # 0.5: a seat draws with itself
@@ -64,7 +64,7 @@ def play(
     greedy: bool = False,
     seed: int | None = None,
 ) -> PlayedEpisodes:
-    """Play episodes, each with policies drawn from a mixture at its beginning.
+    """Play episodes, each with policies drawn from a mixture at its beginning; return their matchups and returns.
 
     The first ``num_episodes`` episodes to begin are counted, and ``play`` waits until they have ended: counting the
     first episodes to end would favour short ones. An episode that fails is replaced by another with the same matchup.
@@ -90,8 +90,9 @@ def watch(
     greedy: bool = False,
     seed: int | None = None,
 ) -> Iterator[str]:
-    """Play episodes in one environment; for each episode, yield texts: the policies, each rendered step, the returns.
+    """Play episodes in one environment, and yield texts that describe them.
 
+    The texts of an episode are a line with its number and policies, each rendered step, and a line with the returns.
     vec: a VecEnv of one environment with ``render_mode="ansi"``. Other arguments: see ``play``. Raises PlanError if the
     environment renders no text, and the errors of ``play``.
     """
@@ -146,8 +147,8 @@ def _start(
 class _Tally(Sampled):
     """A matchmaker that samples matchups from a mixture, and records the first ``num_episodes`` episodes to begin.
 
-    matchups, returns: the matchup and the seats' returns of each recorded episode, in the order of their reports. A
-    matchup whose episode failed is assigned again.
+    matchups, returns: the matchup and the seats' returns of each recorded episode, in the order in which the episodes
+    were reported. If one of these episodes fails, it is not recorded, and its matchup is assigned again.
     """
 
     def __init__(self, mixture: Mixture, num_episodes: int, seed: int) -> None:

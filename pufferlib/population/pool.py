@@ -36,9 +36,9 @@ Content = tuple[Origin, Mapping[str, Tensor]]  # a policy's origin and weights
 class Entry:
     """A pool's record of a policy, without its weights.
 
-    id: the policy's id: 0, 1, … for frozen policies, -1, -2, … for learners. seat: the seat that it plays; None if it
-    can play any. digest: the SHA-256 of its origin and weights in hexadecimal; "" for a learner that was added as an
-    actor, whose weights may change at any time.
+    id: 0, 1, … for frozen policies, and -1, -2, … for learners. seat: the seat that the policy plays; None if it can
+    play any. digest: the SHA-256 of its origin and weights in hexadecimal; "" for a learner that was added as an actor,
+    because an actor's weights may change at any time.
     """
 
     id: int
@@ -50,7 +50,8 @@ class Entry:
 class LearnerRecord:
     """A pool's record of a learner.
 
-    actor: the actor with the learner's weights; None if the pool itself stores them. version, state: see ``publish``.
+    actor: the actor with the learner's weights; None if the pool itself stores the weights. version, state: see
+    ``PolicyPool.publish``.
     """
 
     entry: Entry
@@ -63,12 +64,12 @@ class LearnerRecord:
 class PolicyPool:
     """A collection of policies by id. A frozen policy keeps its id and its weights, and is never removed.
 
-    Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0 and,
-    until it is dropped, one current version of its weights, of which ``freeze`` appends a frozen copy. A learner's
-    weights are either those of an actor, which may change at any time, or change only when new ones are published.
+    Policies with the same origin and weights share storage, in memory and on disk. A learner has an id below 0 and only
+    one version of its weights, the current one; ``freeze`` appends a frozen copy of it. A learner's weights are either
+    those of an actor, which may change at any time, or a copy that changes only when new ones are published.
 
     folder: the folder to which each frozen policy is written when it is added, and from which ``open`` can read it; by
-    default, policies are only in memory. Raises CallError if the folder already contains a pool.
+    default, policies are kept only in memory. Raises CallError if the folder already contains a pool.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -86,10 +87,11 @@ class PolicyPool:
 
     @classmethod
     def copied(cls, entries: Sequence[Entry], learners: Sequence[Entry], kept: Mapping[str, Content]) -> PolicyPool:
-        """Return a copy of another pool, in memory, with all of its entries and some of its contents.
+        """Return an in-memory copy of another pool, with all of its entries and some of its contents.
 
         entries: the entries of the frozen policies. learners: the entries of the learners, with the digests of their
-        current contents. kept: contents by digest; policies whose contents are missing cannot be played.
+        current contents. kept: contents (origins and weights) by digest; policies whose contents are missing cannot be
+        played.
         """
         pool = cls()
         pool._entries, pool._contents = list(entries), dict(kept)
@@ -123,9 +125,9 @@ class PolicyPool:
         """Append a frozen copy of a policy, or of its weights, and return its id.
 
         origin: the arguments with which the policy was created. seat: the name of the seat that it plays; by default,
-        it can play any. Raises PlanError if the policy has the wrong type, or if origin would create a policy of
-        another class or with weights of other names or shapes, as far as this can be inferred from the policy or from
-        an earlier one with the same origin and seat.
+        it can play any. Raises PlanError if the policy has the wrong type, or if its class, or the names or shapes of
+        its weights, differ from those that are expected for the origin. What is expected is inferred from the policy
+        itself and from an earlier policy with the same origin and seat, as far as possible.
         """
         digest = self._store(self._checked(policy, origin, seat), origin)
         if self._folder is not None and not self._path(digest).exists():
@@ -154,10 +156,10 @@ class PolicyPool:
         return self.add(self._content(learner)[1], record.origin, record.entry.seat)
 
     def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = ...) -> int:
-        """Set a learner's weights, if new ones are passed; increment the learner's version and return it.
+        """Increment a learner's version and return it; also set the learner's weights and state, if they are passed.
 
-        state: anything else that is needed to continue its training, such as an optimiser's state, or None; the pool
-        takes ownership. If state is omitted, the previous one stays. Raises PlanError for an id that is not a
+        state: anything else that is needed to continue training the learner, such as an optimiser's state, or None; the
+        pool takes ownership. If state is omitted, the previous one stays. Raises PlanError for an id that is not a
         learner's, and for weights whose names or shapes differ from the learner's.
         """
         record = self._learner(learner)
@@ -182,7 +184,7 @@ class PolicyPool:
         return copy.deepcopy(self._learner(learner).state)
 
     def drop(self, learner: int) -> None:
-        """Remove a learner, and release its actor. Its id is never reused."""
+        """Remove a learner, and release its actor or stored weights. The learner's id is never reused."""
         entry = self._learner(learner).entry
         del self._learners[learner]
         self._release(entry.digest)
@@ -249,7 +251,7 @@ class PolicyPool:
         return self._read(self[policy].digest)
 
     def _checked(self, policy: Any, origin: Origin, seat: str | None) -> Mapping[str, Tensor]:
-        """Return the weights of a policy that is being added. Raises PlanError like ``add``."""
+        """Check a policy that is being added, and return its weights without copying. Raises PlanError like ``add``."""
         module = policy.policy if isinstance(policy, Actor) else policy
         if isinstance(module, nn.Module):
             require_made_by(module, origin.policy, origin.policy_kwargs)
@@ -280,7 +282,7 @@ class PolicyPool:
         return None
 
     def _store(self, weights: Mapping[str, Tensor], origin: Origin) -> str:
-        """Store a copy of weights, and return their digest."""
+        """Store a copy of a policy's origin and weights in memory, and return the digest of the two."""
         copies = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
         digest = digest_of(origin, copies)
         self._contents.setdefault(digest, (copy.deepcopy(origin), copies))
@@ -325,7 +327,10 @@ def digest_of(origin: Origin, weights: Mapping[str, Tensor]) -> str:
 
 
 def _entry(number: int, row: Any) -> Entry:
-    """Parse an entry of the index. Raises ValueError for an invalid seat or digest, which becomes part of a path."""
+    """Parse an entry of the index. Raises ValueError or TypeError if the seat or the digest is invalid.
+
+    The digest must be checked because it becomes part of a path.
+    """
     seat, digest = row
     if not (seat is None or isinstance(seat, str)) or not re.fullmatch("[0-9a-f]{64}", digest):
         raise ValueError(f"{row!r} is no policy's seat and digest")

@@ -40,7 +40,7 @@ class Rating(NamedTuple):
 
 
 class Ratings:
-    """A collection of ratings, which openskill's Plackett-Luce model updates after each episode.
+    """Ratings of policies by openskill's Plackett-Luce model; ``update`` adjusts them after an episode.
 
     Later episodes have more weight. teams: for each team, the seats that win and lose together; teams may differ in
     size. By default, each seat is a team. Teams with equal mean returns draw. If a policy has several seats in an
@@ -57,8 +57,8 @@ class Ratings:
     def update(self, matchup: Matchup, returns: Any) -> None:
         """Update the ratings after an episode; do nothing if all teams have the same policies.
 
-        returns: each seat's return, (num_seats,). Raises PlanError for another shape, for values that are not finite,
-        and for teams that do not fit the matchup.
+        returns: each seat's return, (num_seats,). Raises PlanError for returns of another shape, for returns that are
+        not finite, and for teams that do not fit the matchup.
         """
         teams = _checked(self._teams, len(matchup))
         values = np.asarray(returns, np.float64)
@@ -93,7 +93,10 @@ class Ratings:
 
 
 class Rated(Matchmaker):
-    """A matchmaker that forwards calls to another one, ``maker``, and updates ``ratings`` after episodes that count."""
+    """A matchmaker that forwards calls to another one, ``maker``, and updates ratings.
+
+    ratings: the ratings, which are updated after each episode that is reported with returns.
+    """
 
     def __init__(self, maker: Matchmaker, ratings: Ratings) -> None:
         self.ratings = ratings
@@ -108,21 +111,21 @@ class Rated(Matchmaker):
         self._maker.report(env_id, matchup, returns)
 
     def policies(self) -> set[int] | None:
-        """Return the ids of the policies that the other matchmaker can seat; None if they are unknown."""
+        """Return the ids of the policies that ``maker`` can seat; None if they are unknown."""
         return policies_of(self._maker)
 
 
 def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rating]:
-    """Return the ratings of all policies in a table, by id; they do not depend on the order of episodes.
+    """Return the ratings of all policies in a table, keyed by policy id.
 
-    A table does not store the order of its episodes, so they cannot be rated one after another. Instead, the means are
-    the most likely strengths given all cells, under the prior and the win probabilities of openskill's model; repeated
-    single updates would converge to them. Each deviation is that of a policy's strength relative to the mean of all
-    strengths, computed from the curvature of the log posterior at its maximum. A computed cell counts as a thousand
-    episodes, an empty one as none.
-    teams: see ``Ratings``. A team's strength is the sum of its policies' strengths. The win rate of one team against
-    another is the mean over all pairs of a seat of the first and a seat of the second. With n teams, each pair of teams
-    in an episode counts as 1/(n - 1) of an episode.
+    A table does not store the order of its episodes, so the episodes cannot be rated one after another. Instead, the
+    means are the most likely strengths given all cells, under the prior and the win probabilities of openskill's model;
+    repeated single updates would converge to these means. Each deviation is the standard deviation of a policy's
+    strength relative to the mean of all strengths, computed from the curvature of the log posterior at its maximum. A
+    computed cell counts as a thousand episodes, an empty one as none.
+    teams: see ``Ratings``. A team's strength is the sum of its policies' strengths. One team's win rate against another
+    is the mean of its seats' win rates against each of the other's seats. With n teams, each pair of teams in an
+    episode counts as 1/(n - 1) of an episode.
     Raises MissingExtra if openskill is not installed, PlanError if teams do not fit the table.
     Source: Bradley & Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
     """
@@ -194,9 +197,9 @@ def _comparisons(table: PayoffTable, teams: Teams) -> tuple[Array, Array, Array,
 
 
 def _checked(teams: Teams | None, num_seats: int) -> Teams:
-    """Return the teams; if they are None, one per seat.
+    """Check teams and return them; for None, return one team per seat.
 
-    Raises PlanError unless there are two or more teams and each seat is in exactly one.
+    Raises PlanError if fewer than two teams are passed, if one is empty, or if a seat is not in exactly one team.
     """
     if teams is None:
         return [(seat,) for seat in range(num_seats)]

@@ -1,4 +1,4 @@
-"""An oracle and a training function that run as tasks on a coordinator's workers, several learners in parallel."""
+"""RemoteOracle and RemoteTraining: compute responses and train learners in parallel, on a coordinator's workers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class RemoteOracle(Oracle, ImprovingOracle):
 
     The copy of the pool has the weights of all policies of the mixture's populations and, in ``improve``, of the
     learner. If all randomness comes from the seed, answers do not depend on the worker. The oracle on the worker is
-    discarded after its answer. The state that ``improve`` publishes for a learner there, such as an optimiser's, is
-    kept: it is returned with the weights, and is in the copy of the pool when the learner is improved again.
+    discarded after its answer. The training state that its ``improve`` publishes, such as an optimiser's, is kept: it
+    is returned with the weights, and is in the worker's copy of the pool when the learner is improved again.
     """
 
     def __init__(self, coordinator: Coordinator, make: OracleCreator, *, seed: int | None = None) -> None:
@@ -50,7 +50,10 @@ class RemoteOracle(Oracle, ImprovingOracle):
         return self.respond_all([(seat, mixture)])[0]
 
     def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
-        """Compute responses in parallel and return their ids. wanted: a (seat, mixture) for each response."""
+        """Compute responses in parallel, add them to the pool, and return their ids.
+
+        wanted: a (seat, mixture) for each response.
+        """
         requests: list[Request] = [
             (f"response of seat {seat}", partial(_new_policy, query=("respond", seat, mixture)), _policies(mixture))
             for seat, mixture in wanted
@@ -65,9 +68,10 @@ class RemoteOracle(Oracle, ImprovingOracle):
         self.improve_all([(seat, learner, mixture)])
 
     def improve_all(self, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
-        """Improve learners in parallel, each against the other learners' weights as they were before this call.
+        """Improve learners in parallel, and publish their new weights and states.
 
-        wanted: a (seat, learner id, mixture) for each learner.
+        Each learner is trained against the others' weights as they were before this call. wanted: a (seat, learner id,
+        mixture) for each learner.
         """
         requests: list[Request] = [
             (
@@ -94,9 +98,9 @@ class RemoteTraining:
     coordinator: the coordinator, whose pool contains the learners. train: a function that is called on a worker with
     the worker's VecEnv and copy of the pool, a member and a seed; it trains the member's learner, publishes the new
     weights and state in the copy, and returns the score. If all randomness comes from the seed, scores do not depend on
-    the worker. others: the ids of further policies whose weights the copy needs, such as opponents; it also has the
-    weights of all members of the generation, as they were before training. seed: the seed from which the tasks' seeds
-    are derived.
+    the worker. others: the ids of further policies whose weights the copy needs, such as opponents; the weights of all
+    members of the generation, as they were before training, are always in the copy. seed: the seed from which the
+    tasks' seeds are derived.
     """
 
     def __init__(
@@ -187,5 +191,5 @@ def _policies(mixture: Mixture) -> tuple[int, ...]:
 
 
 def _weights(pool: PolicyPool, policy: int) -> dict[str, Tensor]:
-    """Return a policy's weights on the CPU, so that they can be sent."""
+    """Return a policy's weights on the CPU, so that they can be sent to another process."""
     return {name: value.detach().cpu() for name, value in pool.weights(policy).items()}

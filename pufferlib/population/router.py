@@ -1,4 +1,4 @@
-"""Router: passes each row of a batch to the policy that plays its agent, and returns the actions in order."""
+"""Router: passes each row of a batch to the policy that plays the row's agent, and returns the actions in order."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Router:
 
     seats: the environments' seats; by default, one per agent. stack: whether to compute together policies that differ
     only in their weights. greedy: whether to take the most likely actions instead of sampling. seed: the seed for
-    sampling. Raises PlanError if the VecEnv has ``autoreset_mode="same_step"``, in which an episode begins in the row
-    in which the previous one ends, or if an agent is not in exactly one seat; without seats, also the errors of
-    ``seats_of``.
+    sampling. Raises PlanError if an agent is not in exactly one seat. Also raises PlanError if the VecEnv has
+    ``autoreset_mode="same_step"``, because an episode then begins in the row in which the previous one ends. Without
+    seats, also raises the errors of ``seats_of``.
     """
 
     def __init__(
@@ -120,11 +120,12 @@ class Router:
 
     @torch.inference_mode()
     def act(self, batch: Any, but: int | None = None) -> Any:
-        """Return the flat actions for a batch of the VecEnv; first assign matchups to the episodes that begin in it.
+        """Return the flat actions for a batch of the VecEnv.
 
-        but: the id of a policy that the caller plays; it is not computed, and its rows' actions are only placeholders.
-        Raises CallError for episodes whose first rows were not passed to ``act``, PlanError for matchups that do not
-        fit the seats, and the errors of ``PolicyPool.actor``.
+        Where an episode begins in the batch, the environment's previous episode is first reported to the matchmaker,
+        which then assigns a matchup to the new one. but: the id of a policy that the caller plays; its actions are not
+        computed, and placeholders are returned for its rows. Raises CallError for episodes whose first rows were not
+        passed to ``act``, PlanError for matchups that do not fit the seats, and the errors of ``PolicyPool.actor``.
         """
         env_ids, agent_ids, masks = _array(batch.env_ids), _array(batch.agent_ids), _array(batch.masks)
         self._follow(batch, env_ids, masks)
@@ -147,7 +148,11 @@ class Router:
     # -------------------------------------------------------------------------------------------------- episodes
 
     def _follow(self, batch: Any, env_ids: Array, masks: Array) -> None:
-        """Report previous episodes and assign matchups where new episodes begin; then add rewards to the returns."""
+        """Report previous episodes and assign matchups where new episodes begin; then record the batch.
+
+        Recorded are each episode's rewards and length, which of its agents are alive, and whether it failed. Raises
+        CallError for episodes whose first rows were not in an earlier batch, and the errors of new matchups.
+        """
         shape = (len(env_ids), self._policies.shape[1])
         masks = masks.reshape(shape)
         ended = (_array(batch.terminations) | _array(batch.truncations)).reshape(shape)
@@ -186,7 +191,10 @@ class Router:
         self._assigned[env_ids] = True
 
     def _outcome(self, env_id: int) -> Array | None:
-        """Return each seat's return in the last episode, (num_seats,); None if the episode did not end by itself."""
+        """Return each seat's return in an environment's last episode, (num_seats,).
+
+        Returns None if the episode has no rows, failed, or was reset before it ended.
+        """
         if self._interrupted[env_id] or not self._lengths[env_id] or self._alive[env_id].any():
             return None
         return np.bincount(self._seat_indices, self._returns[env_id], len(self.seats))
@@ -219,7 +227,7 @@ class Router:
         ]
 
     def _admit(self, policies: Sequence[int]) -> None:
-        """Create the actors of those policies that have none yet, and the frame stacks that these actors need."""
+        """Create actors for the policies that have none yet, and the frame stacks that these actors need."""
         for policy in policies:
             if policy in self._actors:
                 continue
@@ -256,9 +264,9 @@ class Router:
         return outputs
 
     def _by_architecture(self, groups: list[PolicyRows]) -> dict[str | None, list[PolicyRows]]:
-        """Return the groups to compute together, by architecture, and the groups to compute one at a time, under None.
+        """Split the groups into those to compute together, keyed by architecture, and those to compute one at a time.
 
-        Groups are computed one at a time if their policies cannot be stacked, or if a stack would be slower.
+        The latter have the key None: their policies cannot be stacked, or a stack would be slower.
         """
         groups_by_architecture: dict[str | None, list[PolicyRows]] = {}
         for group in groups:
@@ -309,7 +317,10 @@ class Router:
     def _put_stacked(
         self, architecture: str, groups: list[PolicyRows], frames: dict[int, Tensor], mask: Tensor | None, put: Any
     ) -> bool:
-        """Compute policies of one architecture together, and return True; return False if torch.vmap cannot do so."""
+        """Compute policies of one architecture together, and pass their outputs to ``put``.
+
+        Returns whether this succeeded; if torch.vmap cannot run the network, the architecture is noted as unstackable.
+        """
         policies = tuple(group.policy for group in groups)
         lengths = np.array([len(group.rows) for group in groups])
         longest = int(lengths.max())
@@ -349,7 +360,10 @@ def _signature(state: State) -> Any:
 
 
 def _slice(rows: Array) -> Any:
-    """Return ascending, contiguous indices as a slice, which indexes without copying; return others as a tensor."""
+    """Return indices as a slice if they are ascending and contiguous, because a slice indexes without copying.
+
+    Otherwise, return them as a tensor.
+    """
     first, last = int(rows[0]), int(rows[-1])
     # Rows of several groups may span as many indices without being in order.
     if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):

@@ -24,8 +24,8 @@ def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Sea
 
     vec: the VecEnv, which is not stepped. role: a function that maps an agent's name to its seat's name; agents with
     the same seat name share a seat. Seats are ordered by their first agent index. Raises PlanError if ``role`` is
-    passed although agents may change their indices, and if the environments are themselves vectorized, so that the rows
-    of one environment are independent copies.
+    passed for environments whose agents may change their indices. Also raises PlanError for environments that are
+    themselves vectorized, because the rows of such an environment are independent copies.
     """
     if vec.copies_per_env > 1:
         raise PlanError(

@@ -81,11 +81,11 @@ def _maximin(matrix: Array) -> Array:
 
 
 def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
-    """Return how often each seat plays each policy, as shares, if every move is a best response to past play.
+    """Return each seat's frequencies of its policies in fictitious play, normalized to sum to 1.
 
     In each iteration, all seats move at once, and each plays a best response to the other seats' average play so far.
-    They begin with their first policies; ties go to the first policy. Raises PlanError for payoffs that are not finite
-    or have the wrong shape, and unless num_iterations is an integer of at least 1.
+    All seats begin with their first policies; ties go to the first of the tied policies. Raises PlanError for payoffs
+    that are not finite or have the wrong shape, and for a num_iterations that is not an integer of at least 1.
     Source: Brown, "Iterative solution of games by fictitious play", 1951.
     """
     payoffs = _checked(payoffs)
@@ -142,8 +142,9 @@ def projected_replicator(
 
 
 def _project(point: Array, minimum: float) -> Array:
-    """Return the distribution nearest to a point, among those whose probabilities are all at least ``minimum``.
+    """Return the distribution nearest to a point, among distributions whose probabilities are all at least ``minimum``.
 
+    point: numbers that sum to 1, except for rounding errors.
     Source: Duchi et al., 2008, for the simplex.
     """
     size = len(point)
@@ -174,7 +175,8 @@ def alpha_rank_joint(
     mutants take over with probability 1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2.
     population_size: the number of individuals, used only if alpha is finite. Solves a dense system with one equation
     per combination, which takes 0.1 s for 40 × 40 policies. Raises PlanError for invalid arguments.
-    Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for the limit Rowland et al., 2019.
+    Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for infinite alpha, Rowland et al.,
+    2019.
     """
     payoffs = _checked(payoffs)
     if not 0 < epsilon < 1 or (alpha is not None and not isfinite(alpha)):
@@ -218,7 +220,10 @@ def _takeover(differences: Array, alpha: float | None, epsilon: float, populatio
 
 
 def rectified_nash(payoffs: Array) -> list[Array]:
-    """Return the same as ``lp_nash``; with this solver, PSRO trains against the opponents chosen by ``rectified``."""
+    """Return the equilibrium of ``lp_nash``.
+
+    With this solver, PSRO trains against the opponents chosen by ``rectified``.
+    """
     return lp_nash(payoffs)
 
 
@@ -234,7 +239,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solver_of(solver: str | Solver) -> Solver:
-    """Return the solver with a name in SOLVERS; return a function unchanged. Raises PlanError for an unknown name."""
+    """Return the solver with this name in SOLVERS; return a function unchanged. Raises PlanError for other values."""
     if callable(solver):
         return solver
     if not isinstance(solver, str) or solver not in SOLVERS:
@@ -246,8 +251,9 @@ def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int,
     """Return, for each policy that a seat plays, the probabilities of the opponents that its successor trains against.
 
     The keys are the policies' indices in the seat's population. Opponents against which the policy gets at least the
-    value of the mixtures (in a symmetric game, those that it beats or draws with) are weighted as in the mixture, all
-    others by 0. This amplifies strengths and keeps the population diverse. A policy without such opponents is omitted.
+    value of the mixtures are weighted as in the mixture, all others by 0. In a symmetric game, the former are the
+    opponents that the policy beats or draws with. This amplifies strengths and keeps the population diverse. A policy
+    is omitted if all its opponents have weight 0.
     Raises PlanError unless the payoffs are those of two seats, are finite, and sum to a constant.
     Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.
     """
@@ -282,7 +288,7 @@ def nash_conv(payoffs: Array, mixtures: Sequence[Array]) -> float:
 
 
 def _values(payoffs: Array, mixtures: Sequence[Array], seat: int) -> Array:
-    """Return the payoff of each policy of a seat against the others' mixtures, (n_seat,)."""
+    """Return the payoffs of a seat's policies against the other seats' mixtures, (n_seat,)."""
     if len(mixtures) == 2:  # the usual case, which dynamics compute thousands of times
         return np.asarray(payoffs[0] @ mixtures[1] if seat == 0 else mixtures[0] @ payoffs[1])
     values = np.moveaxis(payoffs[seat], seat, 0)
@@ -321,6 +327,6 @@ def _constant_sum(payoffs: Array) -> Array:
 
 
 def _normal(values: Array) -> Array:
-    """Return values as probabilities: set those that rounding made negative to 0, and normalize the sum to 1."""
+    """Return values as probabilities: set negative values, which are rounding errors, to 0; normalize the sum to 1."""
     values = np.maximum(values, 0)
     return np.asarray(values / values.sum())

@@ -1,4 +1,4 @@
-"""Stack: policies of one architecture, evaluated at once; with stacked weights, each layer is one batched product."""
+"""Stack: evaluates policies of one architecture at once, with one batched matrix product per layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Stack"]
 
 
 class Stack:
-    """A stack of policies that have no state and differ only in their weights, which are copied."""
+    """A stack of policies without recurrent state that differ only in their weights. The weights are copied."""
 
     def __init__(self, policies: Sequence[nn.Module]) -> None:
         self._weights = stack_module_state(list(policies))

@@ -17,10 +17,10 @@ __all__ = ["Standing", "standings"]
 class Standing:
     """The standing of a policy in a seat.
 
-    rating: the policy's rating from ``rate_table``. games: how many of its episodes in this seat the table counts; None
-    if all of its cells were computed. win_rate: how often its return is higher than that of another seat, averaged over
-    its cells and the other seats, with draws counted as half; NaN if unknown. payoff: its mean payoff if the other
-    seats play the mixture; NaN if unknown. weight: its probability in the mixture.
+    rating: the policy's rating from ``rate_table``. games: the number of episodes in the table in which the policy
+    played this seat; None if all of the policy's cells were computed. win_rate: how often its return is higher than
+    that of another seat, averaged over its cells and the other seats, with draws counted as half; NaN if unknown.
+    payoff: its mean payoff if the other seats play the mixture; NaN if unknown. weight: its probability in the mixture.
     """
 
     policy: int

@@ -117,14 +117,14 @@ class TaskWorkers(Protocol):
         """
 
     def abandon(self) -> None:
-        """Discard the results of all tasks started so far: those that have arrived, and others when they arrive."""
+        """Discard the results of all tasks started so far, including results that arrive later."""
 
     def close(self) -> None:
         """End the workers."""
 
 
 class Supply:
-    """A supplier of a pool's contents: it determines which ones to send to a worker with a task."""
+    """A supplier of a pool's contents: it finds the policies' origins and weights that a worker lacks for a task."""
 
     def __init__(self, pool: PolicyPool) -> None:
         self._pool = pool
@@ -151,7 +151,10 @@ class Supply:
         return Order(entries, list(learners.values()), sorted(stale), list(new)), new
 
     def _learner(self, learner: int) -> tuple[Entry, Content]:
-        """Return a learner's entry, with a digest, and its content; copy an actor's weights once per version."""
+        """Return a learner's entry and content.
+
+        For a learner that is an actor, the weights are copied once per version, and the entry has the copy's digest.
+        """
         entry, version = self._pool[learner], self._pool.version(learner)
         if entry.digest:
             return entry, self._pool._content(learner)
@@ -165,7 +168,8 @@ class Supply:
 class TaskRunner:
     """A runner of tasks, one at a time, with a VecEnv and the contents received so far.
 
-    Raises the errors of ``pufferlib.make``.
+    env, make_kwargs: the arguments of ``pufferlib.make``, whose errors are raised. torch_threads: the number of threads
+    that torch uses while a task runs.
     """
 
     def __init__(self, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:

@@ -19,14 +19,14 @@ UNKNOWN = "not kept"
 class Difference:
     """The first difference between a recording and its replay.
 
-    env_id, step: the environment and its step: 0 is its first reset, n its n-th step. Both are None if the spaces or
-    the numbers of agents differ. place: the agent's index; None if there is only one agent or the difference concerns
-    all agents. field: "observation", or "observation.PATH" for one leaf; "reward", "terminated", "truncated", "mask";
-    "episode", the return and length reported at an episode's end; "error"; or, if env_id is None, what differs, such as
-    "action space". recorded, now: the recorded and the replayed value as text; recorded is "not kept" if the recording
-    has only a hash. also: the other fields that differ in the same step. episode: the number of the environment's
-    episode, counted from 1, and the step within it; None in the first episode. traceback: the traceback of an exception
-    in the replay, else "".
+    env_id, step: the environment, and its step that differs (0 for the first reset, n for the n-th step). Both are None
+    if the spaces or the numbers of agents differ. place: the agent's index; None if there is only one agent or the
+    difference concerns all agents. field: "observation", or "observation.PATH" for one leaf; "reward", "terminated",
+    "truncated", "mask"; "episode", the return and length reported at an episode's end; "error"; or, if env_id is None,
+    what differs, such as "action space". recorded, now: the recorded and the replayed value as text; recorded is "not
+    kept" if the recording has only a hash. also: the other fields that differ in the same step. episode: the number of
+    the environment's episode, counted from 1, and the step within it; None in the first episode. traceback: the
+    traceback of an exception in the replay, else "".
     """
 
     env_id: int | None
@@ -68,7 +68,8 @@ class Difference:
 def leaf_text(leaf: Any, recorded: Array | None, now: Array) -> tuple[str, str]:
     """Format the recorded and the current value of a leaf; of a large leaf, only the first element that differs.
 
-    leaf: a leaf of a Layout. recorded: the recorded row; None if only its hash was stored. now: the current row.
+    leaf: a leaf of a Layout. recorded: the recorded row; None if only its hash was stored, in which case the first text
+    is UNKNOWN, and the second is the ``array_text`` of the current value. now: the current row.
     """
     current = _leaf_of(leaf, now)
     if recorded is None:

@@ -6,8 +6,8 @@ is pickled, and equal recordings produce identical files. ``header`` is a JSON s
     {"format": "pufferlib recording", "version": 1, "env": "ocean/squared", "env_args": "()", …}
 
 The other arrays hold one environment after another, with ``lengths`` rows for each. Row 0 comes from the first reset,
-row n from the n-th step after it, whichever batch it arrived in; ``actions_0`` (and ``actions_1`` if an action is a
-pair) is the action sent after that row. Later versions of pufferlib can read earlier files.
+row n from the n-th step after it, whichever batch the row arrived in. ``actions_0`` (and ``actions_1`` if an action is
+a pair) holds the action sent after each row. Later versions of pufferlib can read earlier files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Origin(NamedTuple):
 
     env: a name, or a list of names, one per environment; None if any environment has no name. env_args, env_kwargs,
     wrap_kwargs: in a recording loaded from a file, MISSING if they were not Python literals. seeds: the seed of each
-    environment's first reset. versions: by name, the versions of Python and packages, and the type of machine.
+    environment's first reset. versions: the versions of Python and packages, and the type of machine, keyed by name.
     """
 
     env: Any
@@ -68,8 +68,8 @@ class Failure(NamedTuple):
     """The step at which a recording ended early, and the reason.
 
     env_id: the environment that failed. text: the reason, such as "raised in step: ValueError: …". traceback: the
-    exception's traceback; "" for a dead worker, and in a recording loaded from a file, because files omit tracebacks,
-    which contain local paths.
+    exception's traceback; "" for a dead worker, and in a recording loaded from a file. Files omit tracebacks, because
+    tracebacks contain local paths.
     """
 
     env_id: int
@@ -159,7 +159,10 @@ class Recording:
 
     @property
     def num_episodes(self) -> int:
-        """The number of episodes that ended; in a multi-agent environment, the agents' joint episodes are counted."""
+        """The number of episodes that ended.
+
+        If episodes of whole environments were recorded, those of single agents are not counted.
+        """
         env_agent = ENV if any(episode.place == ENV for episode in self._episodes()) else None
         return sum(env_agent is None or episode.place == env_agent for episode in self._episodes())
 

@@ -18,7 +18,7 @@ After = Callable[[int, int], None] | None
 
 
 class Arrival(NamedTuple):
-    """The rows of one environment that have just arrived.
+    """The rows that have just arrived from one environment.
 
     batch_index: the environment's index in the batch. is_last: whether the episode is over and the environment will be
     reset without an action.
@@ -48,11 +48,11 @@ class Part(Protocol):
 
 
 def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after: After) -> None:
-    """Reset all environments and play them until all are done.
+    """Reset all environments, and play them with a script until all are done.
 
     vec: a VecEnv with on_error="restart", so that every action and reset yields rows. seeds: the seed of each
-    environment's first reset. after: if not None, called after each batch with the number of steps so far and the total
-    number.
+    environment's first reset. part: the script. after: if not None, called after each batch with the number of steps so
+    far and the total number.
 
     If environments that are done are needed to fill a batch, they are reset, which is always allowed and needs no
     action.

@@ -66,9 +66,9 @@ def record(
     after: called after each batch with the number of steps so far and the total number.
 
     If an environment raises an exception or ends its worker, the recording ends there, with all earlier steps and the
-    error as its ``failure``; a replay should end in the same way. Raises PlanError if num_steps is below 1,
-    RecordingError if the file's folder does not exist, WorkerError if a worker failed and it is unknown which
-    environment caused it, and the errors of ``make``.
+    error as its ``failure``; a replay should end in the same way. Raises PlanError if num_steps is below 1, and
+    RecordingError if the file's folder does not exist. Raises WorkerError if a worker failed and it is unknown which
+    environment caused the failure. Also raises the errors of ``make``.
     """
     if num_steps < 1:
         raise PlanError(f"num_steps={num_steps} leaves nothing to record; use 1 or more")
@@ -161,9 +161,10 @@ class _Recorder:
         return sum(self._num_rows), sum(self._targets)
 
     def _fail(self, env_id: int, step: int, crash: Crash) -> None:
-        """Shorten the recording to end before the first step in which an environment failed.
+        """Stop recording an environment, which crashed at this step.
 
-        Raises WorkerError if it is unknown which environment failed.
+        If the environment itself caused the crash, the whole recording is shortened: it ends before the first step in
+        which an environment caused one. Raises WorkerError if it is unknown which environment caused this crash.
         """
         self._targets[env_id] = 0
         if crash.env_id is None:

@@ -47,7 +47,7 @@ class Replay:
 
     @property
     def where(self) -> str:
-        """The backend, workers and batches of the replay, as text."""
+        """The replay's backend, number of workers and batch size, as text."""
         if self.backend == "serial":
             where = "serial"
         else:
@@ -93,12 +93,13 @@ def replay(
         environment; by default, the recorded ones are used.
     after: called after each batch with the number of steps so far and the total number.
 
-    All values are compared by their bytes: 0.0 differs from -0.0, and a NaN equals only the same NaN. Nothing in a file
-    is unpickled, but a replay runs the environment that the file refers to, which may be any importable function.
-    Replay only files that you would also run as programs.
+    All values are compared by their bytes: 0.0 differs from -0.0, and a NaN equals only a NaN with the same bytes.
+    Nothing in a file is unpickled, but a replay runs the environment that the file refers to, which may be any
+    importable function. Replay only files that you would also run as programs.
 
     Raises RecordingError if the file is not a recording, or if it lacks the environment or its arguments and they are
-    not passed; WorkerError if a worker failed before all of its rows had been compared; and the errors of ``make``.
+    not passed. Raises WorkerError if rows could not be compared because their worker failed, and that failure is not
+    the difference itself. Also raises the errors of ``make``.
     """
     stored = recording if isinstance(recording, Recording) else Recording.load(recording)
     origin = stored.origin
@@ -203,7 +204,8 @@ class _Replayer:
     def _compared(self, env_id: int, step: int, tape: Tape, row: Row) -> Difference | None:
         """Compare an environment's rows in a step with the recorded ones; return the first difference, if any.
 
-        Raises WorkerError if a worker failed and it is unknown which environment caused it.
+        If another environment crashed the worker, this is noted in ``lost``, and nothing is compared. Raises
+        WorkerError if a worker failed and it is unknown which environment caused it.
         """
         failure, crash = self._recording.failure, row.crash
         if step == tape.num_rows:

@@ -99,7 +99,10 @@ class Crash(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One environment's rows of one step: arrays over its agents, as in a Batch, then values for the environment."""
+    """The rows of one environment from one step: arrays with one entry per agent, as in a Batch.
+
+    ``episodes``, ``over`` and ``crash`` are not arrays; they have one value for the environment.
+    """
 
     observations: Array
     hashes: Array  # (agents, leaves) uint64: of the bytes of each leaf
@@ -162,7 +165,7 @@ class Reader:
 
 
 def _episode(agent_index: int, episode: Any) -> Episode | None:
-    """Parse the "episode" of an info; return None if the environment itself stores something else under that key."""
+    """Parse the "episode" entry of an info; return None if it is missing or has another form."""
     try:
         return Episode(agent_index, float(np.asarray(episode["r"]).item()), int(np.asarray(episode["l"]).item()))
     except (TypeError, KeyError, ValueError, IndexError):

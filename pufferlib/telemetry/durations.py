@@ -49,8 +49,8 @@ class Times(NamedTuple):
 def times_of(sums: Array, histogram: Array | None = None) -> Times:
     """Return the statistics of each row of sums.
 
-    sums: (rows, 4), whose columns are the last axis of ``times`` in timeline. histogram: (rows, NUM_BUCKETS); without
-    it, p50_s and p99_s are NaN.
+    sums: (rows, 4), with the columns [WEIGHT, SUM, SQUARES, MAX] of ``times`` in timeline. histogram: (rows,
+    NUM_BUCKETS); without it, p50_s and p99_s are NaN.
     """
     num = sums[:, WEIGHT]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -70,7 +70,7 @@ def times_of(sums: Array, histogram: Array | None = None) -> Times:
 def pooled(sums: Array) -> Array:
     """Return rows of sums merged into one row, (1, 4).
 
-    sums: (rows, 4), whose columns are the last axis of ``times`` in timeline.
+    sums: (rows, 4), with the columns [WEIGHT, SUM, SQUARES, MAX] of ``times`` in timeline.
     """
     together = sums.sum(0, keepdims=True)
     together[0, MAX] = sums[:, MAX].max(initial=0.0)
@@ -87,10 +87,10 @@ def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
 
 
 class UnpreemptedTimes(NamedTuple):
-    """Step times, (num_envs, …), without the steps during which other programs used the core.
+    """Statistics of step times, without the steps during which other programs used the core.
 
-    share: the share of steps left out. waited_s: the total time, in seconds, by which the steps left out exceeded their
-    environments' medians.
+    histogram: (num_envs, NUM_BUCKETS). num, mean_s, std_s: (num_envs,). share: the share of steps left out. waited_s:
+    the total time, in seconds, by which the steps left out exceeded their environments' medians.
     """
 
     histogram: Array
@@ -146,7 +146,10 @@ def scalars(times: Times) -> Times:
 
 
 def percentile(counts: Array, share: float) -> float:
-    """Return the duration below which this share of the counts lies, by interpolation; NaN if all counts are zero."""
+    """Return the duration below which a share of a histogram's counts lies; NaN if all counts are zero.
+
+    The duration is interpolated within its bucket.
+    """
     ladder = np.cumsum(counts.astype(np.float64))
     if not ladder[-1]:
         return math.nan
@@ -170,7 +173,10 @@ def percent(share: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Format a duration with up to three digits, or in whole seconds: 873 ns, 30.4 µs, 1,234 s; "–" for NaN."""
+    """Format a duration with at most three significant digits, as in 873 ns and 30.4 µs; "–" for NaN.
+
+    Durations of 1,000 seconds or more are formatted in whole seconds, as in 1,234 s.
+    """
     if math.isnan(seconds):
         return "–"
     if seconds >= 999.5:

@@ -95,9 +95,9 @@ class Stats:
     busy: (num_workers,), the share of the time during which each worker had work.
     cpu, queued: the shares of the workers' busy time (on serial, of the whole time) spent on a core, and waiting for
         one; NaN if the system does not report them.
-    waits, thinks: the share of the time that the thread that calls ``recv`` spends inside ``recv`` and ``send``, and
-        the share that it spends outside, which counts as thinking. think_cpu: the share of the thinking time (on
-        serial, of the whole time) spent on a core.
+    waits, thinks: the shares of the time that the learner, the thread that calls ``recv``, spends inside ``recv`` and
+        ``send``, and outside of them, which counts as thinking. think_cpu: the share of the thinking time (on serial,
+        of the whole time) spent on a core.
     fill_mean_s, fill_max_s: the mean and the longest time, in seconds, from a batch's first departure to its
         completion; NaN if none was recorded, as on the portable path.
     """
@@ -212,7 +212,7 @@ class Stats:
 
     @property
     def edges(self) -> Array:
-        """The edges of the histogram's buckets in seconds, (129,); the last is nominal, as its bucket is unbounded."""
+        """The edges of the histogram's buckets in seconds, (129,); despite its upper edge, the last bucket is open."""
         return bucket_edges()
 
     # --------------------------------------------------------------------------------------------- forecasts
@@ -267,7 +267,7 @@ class Stats:
         the batch size.
 
         The overhead of a batch is the measured one; all of it scales with the batch size for a serial plan, half of it
-        for other plans. If either the measured or the forecast plan is serial but not both, rough constants replace the
+        for other plans. If exactly one of the measured and the forecast plan is serial, rough constants replace the
         measured overhead. Raises CallError if the period has no batch, or no timed step.
         """
         if not self.num_batches or not self.step.num:
@@ -321,7 +321,10 @@ class Stats:
 
     @cached_property
     def verdict(self) -> str:
-        """A sentence on what limits throughput and, by the model, which plan would raise it and by how much."""
+        """A sentence that names the limit of throughput.
+
+        If the model predicts that another plan would be faster, the sentence also names that plan and its gain.
+        """
         if not self.num_batches or not self.step.num:
             return "nothing to judge yet: play some batches first"
         if self.thinks >= LEARNER_BOUND:

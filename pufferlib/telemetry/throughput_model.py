@@ -2,7 +2,7 @@
 
 The model. A worker steps its environments one at a time, in the order in which their actions arrive. A step first needs
 a core for its CPU time, and waits for one if all are busy (first come, first served); for the rest of its time it
-sleeps, without a core. The learner takes a full batch as soon as it is ready, thinks, and sends actions for all of it.
+sleeps, without a core. The learner takes a batch as soon as it is full, thinks, and sends actions for the whole batch.
 Step times are drawn from each environment's histogram if it holds enough samples, else from the pooled one, so that an
 environment that is always slow stays slow; successive steps are independent. The overhead of a batch, on top of steps
 and thinking, is one number, spent on the learner's side.
@@ -101,8 +101,8 @@ class Arrangement:
     """The plan and the learner to simulate.
 
     think_s: the time that the learner thinks about a batch, in seconds. overhead_s: the time that a batch costs on top
-    of steps and thinking. first_finished: whether a batch holds the first environments to finish, rather than the first
-    to depart.
+    of steps and thinking. first_finished: whether a batch holds the environments that finish first, rather than those
+    that were sent their actions first.
     """
 
     num_envs: int
@@ -126,7 +126,7 @@ def steps_per_s(load: Load, plan: Arrangement) -> float:
 
 
 def _play(load: Load, plan: Arrangement, num_batches: int, draws: list[list[float]]) -> list[float]:
-    """Simulate num_batches batches and return the time at which the learner took each, in seconds."""
+    """Simulate num_batches batches, and return the times at which the learner took them, in seconds."""
     num_envs, num_workers, batch_size = plan.num_envs, plan.num_workers, plan.batch_size
     worker_of = [env_id * num_workers // num_envs for env_id in range(num_envs)]
     queues: list[deque[int]] = [deque() for _ in range(num_workers)]

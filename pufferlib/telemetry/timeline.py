@@ -1,32 +1,31 @@
 """Telemetry: record where a VecEnv's time goes, at a cost of about 1 % of it, in arrays that ``stats`` reads.
 
-Workers and the parent write to the arrays; each cell has only one writer, so that none needs a lock. Except for the
-maxima and [RETURNED], values are running totals: a reader copies them when a period begins, and later subtracts the
-copy.
+Workers and the parent write to the arrays; each cell has only one writer, so no locks are needed. Except for the maxima
+and [RETURNED], values are running totals: a reader copies them when a period begins, and later subtracts the copy.
 
 ``times``: float64 (num_envs, 2, 4), one cache line per environment: [STEP or RESET] × [WEIGHT, SUM, SQUARES, MAX]:
-    the number of calls that the samples represent, their seconds, their seconds squared (both weighted), and the
-    longest sample in seconds. A step lasts from when a worker turns to the environment until its rows are written;
-    resets after an episode's end count as resets in every autoreset mode.
+    the number of calls that the samples represent, the weighted sums of the samples' seconds and of their squares, and
+    the longest sample in seconds. A step lasts from when a worker turns to the environment until the environment's rows
+    are written. In every autoreset mode, a reset after an episode's end counts as a reset.
 ``histogram``: uint64 (num_envs, 128), histograms of step times. An octave has four buckets: for e = floor(log2(ns)),
     the bucket is 4·e plus the two bits below the highest one. Times below 1 ns count as 1 ns, and the last bucket (from
     3.76 s) has no upper bound. Each sample adds its weight.
 ``worker_times``: float64 (num_workers, 8), one cache line per worker, so that workers do not share one: [BUSY] seconds
     with work, [WAITED] seconds without. The rest is unused.
-``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received, [RECV] seconds inside recv,
-    [SEND] seconds inside send and async_reset (which step and reset on the serial backend), [THOUGHT] seconds from the
-    return of recv to its next call, without those inside send (the learner's time), [FILL_NUM, FILL_SUM, FILL_MAX] the
-    number of blocks, and the sum and maximum of their seconds from departure to completion, [RETURNED] the time at
-    which recv last returned in this period, in seconds of a monotonic clock, or 0 if it has not yet returned: the
-    learner's time counts only after its first return.
+``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received; [RECV] seconds inside recv;
+    [SEND] seconds inside send and async_reset (which step and reset on the serial backend); [THOUGHT] seconds from the
+    return of recv to its next call, without those inside send (the learner's time); [FILL_NUM, FILL_SUM, FILL_MAX] the
+    number of blocks, and the sum and maximum of their seconds from departure to completion; [RETURNED] the time at
+    which recv last returned in this period, in seconds of a monotonic clock. [RETURNED] is 0 until recv first returns
+    in the period; only then does the learner's time begin to count.
 
-**Which steps are timed.** After a timed step, a random number of steps, from 0 to 2k, is not timed, where
+**Which steps are timed.** After a timed step, a random number of steps, from 0 to 2k, is not timed. Here,
 k = floor(100 · cost / duration), at most 1,000, and cost is the time that timing one step takes. Timing thus takes
 about 1 % of the time, and steps of at least a hundred times the cost are all timed. The weight of a sample is one more
-than the number of steps left out *before* it: that number must not depend on the sample itself, or a mixture of fast
-and slow steps would seem faster than it is (a step of 1 µs would represent a hundred steps, one of 1 ms only itself).
-The number is random, so that an environment with a special event at every tenth step is not always sampled in the same
-phase. Every reset is timed, with weight 1.
+than the number of steps left out *before* it, because that number must not depend on the sample itself. Otherwise, a
+mixture of fast and slow steps would seem faster than it is: a step of 1 µs would represent a hundred steps, one of 1 ms
+only itself. The number is random, so that an environment with a special event at every tenth step is not always sampled
+in the same phase. Every reset is timed, with weight 1.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def bucket_of(ns: int) -> int:
 def bucket_edges() -> Array:
     """Return the edges of the histogram's buckets in seconds, (129,).
 
-    The last is nominal: the last bucket has no upper bound.
+    The last edge is only nominal, because the last bucket has no upper bound.
     """
     octave, quarter = np.divmod(np.arange(NUM_BUCKETS + 1), 4)
     return np.asarray(2.0**octave * (1 + quarter / 4) * 1e-9)
@@ -140,8 +139,9 @@ class Stopwatch:
 class Recorded(NamedTuple):
     """The records of one period: this module's arrays, minus their values at the beginning of the period.
 
-    worker_cpu_s, worker_queued_s: (num_workers,), the seconds that each worker's main thread spent on a core, and
-    waiting for one; NaN if unknown. parent_cpu_s, parent_queued_s: the same for the parent's calling thread.
+    Maxima are an exception: they are the period's own or, where those are unknown, upper bounds of them. worker_cpu_s,
+    worker_queued_s: (num_workers,), the seconds that each worker's main thread spent on a core, and waiting for one;
+    NaN if unknown. parent_cpu_s, parent_queued_s: the same for the parent's calling thread.
     """
 
     times: Array

@@ -112,10 +112,10 @@ def _with_needs(names: Iterable[str]) -> set[str]:
 
 
 def _run(check: Check, context: CheckContext, causes: dict[str, str]) -> Result:
-    """Run a check and return its result, or skip it if a check that it needs has failed or been skipped.
+    """Run a check and return its result. Skip it if a check that it needs has failed or been skipped.
 
-    causes: a mapping from each failed or skipped check to the failed check that is the cause (for a failed check,
-    itself), updated in place.
+    The result of a skipped check is "not applicable". causes: a mapping from each failed or skipped check to the failed
+    check that is the cause (for a failed check, itself), updated in place.
     """
     cause = next((causes[need] for need in check.needs if need in causes), None)
     if cause is not None:

@@ -20,9 +20,10 @@ RECV_TIMEOUT_S = 300.0
 
 
 def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **counts: int) -> list[list[str]]:
-    """Play num_steps steps with random actions that the masks allow; return each environment's list of row digests.
+    """Play with random actions that the masks allow; return each environment's first ``num_steps`` row digests.
 
-    counts: num_envs, num_workers and batch_size, as in ``pufferlib.make``. Raises the errors of ``make`` and ``recv``.
+    An environment has one digest per reset or step, of the rows of all its agents. counts: num_envs, num_workers and
+    batch_size, as in ``pufferlib.make``. Raises the errors of ``make`` and ``recv``.
     """
     with make(
         subject.creator,

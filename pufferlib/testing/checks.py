@@ -1,7 +1,7 @@
 """The conformance checks, one per property, ordered so that each follows the checks that it needs.
 
-A check takes a CheckContext and returns (status, text). It is not run, and is reported as not applicable, if a check
-that it needs has failed or was not run itself, so that reports name causes rather than consequences.
+A check takes a CheckContext and returns (status, text). A check is not run, and is reported as not applicable, if one
+that it needs has failed or was not run itself. Reports therefore name causes rather than consequences.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def other_seeds(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def rows(context: CheckContext) -> Verdict:
-    """Check that a worker can step the environment as a fixed number of rows."""
+    """Check that a worker can play the environment, emulated as a fixed number of rows."""
     raw, wrap_kwargs = context.subject.split()
     try:
         env = emulate(raw, **wrap_kwargs)
@@ -285,7 +285,7 @@ def pickles(context: CheckContext) -> Verdict:
 
 @_check("pickles", "runs", "seeding")
 def processes(context: CheckContext) -> Verdict:
-    """Check that new processes, with different hash seeds, play the same trajectory as this one."""
+    """Check that new processes, with different hash seeds, play the same trajectory as this process."""
     traces = []
     for result in context.replays:
         if result.trace is None:
@@ -363,7 +363,10 @@ def api(context: CheckContext) -> Verdict:
 
 @_check("processes")
 def step_after_end(context: CheckContext) -> Verdict:
-    """Check that a step after an episode's end does no harm; pufferlib never makes such a step."""
+    """Check that a step after an episode's end neither ends the process nor prevents a reset.
+
+    pufferlib itself never makes such a step.
+    """
     result = context.replays[0]
     if result.stage == "played":
         return "warning", f"a step after an episode's end ends the process ({result.error}); pufferlib never makes one"

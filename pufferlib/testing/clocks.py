@@ -1,4 +1,4 @@
-"""Fake clocks, to detect environments that read the time."""
+"""A fake clock, to detect environments whose behaviour depends on the time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SPARED = {*sys.stdlib_module_names, "numpy", "torch", "gymnasium", "pufferlib",
 def fake_clock(start_s: float, tick_s: float) -> Iterator[None]:
     """Replace Python's clocks with a fake clock that starts at start_s and advances by tick_s at each reading.
 
-    This replaces ``time``, ``monotonic``, ``perf_counter`` and ``process_time`` of the module ``time``, with their
-    ``_ns`` variants, and the classes ``datetime`` and ``date``. Modules that have imported these by name see the
+    The replaced clocks are ``time``, ``monotonic``, ``perf_counter`` and ``process_time`` of the module ``time``, their
+    ``_ns`` variants, and the classes ``datetime`` and ``date``. Modules that have imported any of these by name see the
     replacements too, unless they belong to a package in _SPARED. Clocks that compiled code reads do not change.
     """
     ticks = itertools.count()

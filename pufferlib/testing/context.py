@@ -46,9 +46,9 @@ class CheckContext:
 
     @functools.cached_property
     def drawn(self) -> dict[str, set[str]]:
-        """The methods that draw from each global generator, by its name, such as {"numpy.random": {"reset", "step"}}.
+        """The environment's methods that draw from global generators, such as {"numpy.random": {"reset", "step"}}.
 
-        Generators from which nothing is drawn are omitted.
+        The keys are the generators' names; generators from which nothing is drawn are omitted.
         """
         methods: dict[str, set[str]] = {}
         states: dict[str, Any] = {}
@@ -90,9 +90,9 @@ class CheckContext:
 
     @functools.cached_property
     def leftovers(self) -> str | None:
-        """The first difference, as text, between replays in an environment that has been played and in a new one.
+        """The first difference between a replay in a new environment and one in an environment played before.
 
-        None if there is no difference.
+        The difference is a text; None if there is none.
         """
         first = self.traces["first"]
         with fake_clock(*CLOCK):

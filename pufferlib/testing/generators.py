@@ -12,7 +12,7 @@ __all__ = ["drawn_from", "generator_states"]
 
 
 def generator_states() -> dict[str, Any]:
-    """Return the state of each global generator, keyed by name; torch's only if torch has been imported."""
+    """Return the states of the global generators, keyed by name; include torch's only if torch has been imported."""
     states: dict[str, Any] = {"random": random.getstate()}
     legacy: Any = np.random.get_state()
     states["numpy.random"] = (legacy[1].tobytes(), *legacy[2:])

@@ -93,7 +93,7 @@ class _Board:
         self._count = 0
 
     def note(self, call: str) -> None:
-        """Store the call that is in progress: its name at its start, "" at its end."""
+        """Store the call that is in progress. call: the call's name when it begins, or "" when it ends."""
         name = call.encode("utf-8", "replace")[: BOARD_NBYTES - HEAD.size]
         self._count += 1
         self._memory[HEAD.size : HEAD.size + len(name)] = name
@@ -119,7 +119,7 @@ def check_isolated(
     through: Callable[[str], object] | None = None,
     **arguments: Any,
 ) -> IsolatedReport:
-    """Run ``check_env`` in a separate process; return its report and a record of its output.
+    """Run ``check_env`` in a separate process; return its report and output, and where it crashed or hung, if it did.
 
     env: a registered name. only, before, after, arguments: as in ``check_env``.
     step_timeout: the time limit, in seconds, for each call of the environment, including its creation and resets. If a
@@ -231,9 +231,9 @@ class _Play:
         return f"{call} has not returned after {limit_s:g} s{self._where()}; --step-timeout gives it longer"
 
     def _read_stack(self) -> None:
-        """Read the stack that the process wrote; keep the environment's innermost frames.
+        """Read the stack that the process wrote, and store its innermost frames that lie outside pufferlib.
 
-        If the innermost frame is pufferlib's, all frames are kept.
+        If the innermost frame is pufferlib's, all frames are stored.
         """
         text = ESCAPE.sub(lambda match: chr(int(match[1][1:], 16)), self._stack_path.read_text(errors="replace"))
         frames = FRAME.findall(text)  # innermost first

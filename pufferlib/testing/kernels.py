@@ -91,10 +91,10 @@ def check_kernel(
 
     env, device, env_kwargs, backend_kwargs: as in ``make(backend="cuda")``.
 
-    All rows, all state fields of the schema, and all infos (without times, and with floats to 9 digits) must be equal
-    for ``num_steps`` steps of ``num_envs`` environments, in each of the autoreset modes "next_step" and "same_step". In
-    the second half of the steps or of the budget, each environment repeats its last actions with probability 1/2 in
-    each step, because random walks stay near their start.
+    All rows, all state fields of the schema, and all infos must be equal for ``num_steps`` steps of ``num_envs``
+    environments, in each of the autoreset modes "next_step" and "same_step". Infos are compared without times, and with
+    floats rounded to 9 significant digits. In the second half of the steps or of the budget, each environment repeats
+    its last actions with probability 1/2 in each step, because random walks stay near their start.
 
     budget: the seconds after which the comparison stops early; by default, there is no limit. Each mode gets half of
         the budget, counted from the mode's first reset, and plays at least one step.
@@ -179,7 +179,10 @@ def _differences(reference: VecEnv, kernel_vec: CUDA) -> Iterator[tuple[str, tup
 
 
 def _plain(value: Any) -> Any:
-    """Return infos without times and with rounded floats, because kernel and reference may sum in different orders."""
+    """Return infos without times, with floats rounded to 9 significant digits, and with arrays as lists.
+
+    Floats are rounded because kernel and reference may add numbers in different orders.
+    """
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items() if name != "t"}
     if isinstance(value, np.ndarray):

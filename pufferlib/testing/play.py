@@ -273,7 +273,7 @@ class _Delegate:
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Sample a space, limited to what ``mask`` allows; ignore a mask that is None or does not fit the space."""
+    """Return a random sample of a space that ``mask`` allows; ignore a mask that is None or does not fit the space."""
     if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):

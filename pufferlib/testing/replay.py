@@ -86,7 +86,10 @@ def serve(channel: Channel, subject: Subject, seed: int, num_steps: int) -> None
 
 
 def _step_after_end(player: Player, num_steps: int) -> str | None:
-    """Play to an episode's end, step once more, and describe the effect; return None if no episode ends in time."""
+    """Play to an episode's end, step once more, and describe the effect.
+
+    Returns None if no episode ends within num_steps steps.
+    """
     moment = player.reset()
     for _ in range(num_steps):
         last, moment = moment, player.step()

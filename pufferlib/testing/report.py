@@ -30,7 +30,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """The results of all checks, in the order of ``pufferlib.testing.CHECKS``.
+    """The results of the requested checks, in the order of ``pufferlib.testing.CHECKS``.
 
     Show them with ``print(report)``, or in a test with ``assert report.passed, str(report)``.
     """
@@ -69,7 +69,7 @@ class Report:
 
     @property
     def waiting(self) -> dict[str, list[str]]:
-        """The names of the checks that were not run, keyed by the failed check that they need."""
+        """The names of the checks that were not run, keyed by the name of the failed check that is the cause."""
         waiting: dict[str, list[str]] = {}
         for result in self:
             if result.waits_for:

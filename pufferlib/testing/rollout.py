@@ -49,7 +49,11 @@ class Rollout:
 
 
 def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
-    """Play num_steps steps, or as many as fit into TIME_LIMIT_S, and return the results."""
+    """Play num_steps steps, or as many as fit into TIME_LIMIT_S, and return the results.
+
+    If an exception is raised, the rollout ends there, and the exception is stored in ``error``. An observation that
+    emulation cannot pack is recorded as a fault instead.
+    """
     rollout = Rollout()
     player = Player(subject)
     try:
@@ -133,7 +137,7 @@ class _OverwriteCheck:
         self._pairs: list[tuple[Any, Any]] = []
 
     def compare(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Record a fault if the last moment's observations have changed; then copy this moment's observations."""
+        """Record a fault if the previous moment's observations have changed; then copy this moment's observations."""
         if not all(same(observation, copied) for observation, copied in self._pairs):
             rollout.note("live", f"the observation before was overwritten{where}")
         self._pairs = [(observation, copy_value(observation)) for observation in moment.raw.values()]
@@ -149,7 +153,10 @@ class _Population:
         self._ended: set[Any] = set()
 
     def look_at(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Record faults in the sets of agents that are alive and that have ended, and in the action masks."""
+        """Record how many agents are alive and how many are new.
+
+        Also record faults in the sets of agents that are alive or have ended, in observation spaces, and in masks.
+        """
         alive, raw = set(moment.agents), self._player.raw
         if alive:
             rollout.num_alive.add(len(alive))
@@ -192,7 +199,7 @@ class _Population:
     def _is_able(self, rollout: Rollout, moment: Moment, agent: Any, where: str) -> bool:
         """Return whether an agent's mask allows an action; record a mask of the wrong shape.
 
-        Returns True without a mask, and for a space other than Discrete.
+        Returns True if there is no mask, and for action spaces other than Discrete.
         """
         info = moment.infos.get(agent)
         mask = info.get(ACTION_MASK) if isinstance(info, dict) else None

@@ -18,9 +18,10 @@ __all__ = ["GraphedIteration", "Reading", "on_own_stream"]
 class GraphedIteration:
     """A training iteration to be called repeatedly. On a GPU, it is replayed from a CUDA graph.
 
-    The first two calls run it as usual; the third captures it in the graph, which that call and all later ones replay.
-    play: runs the iteration and returns its outputs. generator: the random generator that it draws from. config: a
-    ``ppo_cuda.DeviceConfig``; with ``graphs=False`` nothing is captured.
+    The first two calls run the iteration as usual. The third call captures it in the graph and replays the graph, as
+    all later calls do. play: a function that runs the iteration and returns its outputs. generator: the random
+    generator that the iteration draws from. config: a ``ppo_cuda.DeviceConfig``; with ``graphs=False`` nothing is
+    captured.
     """
 
     def __init__(self, play: Callable[[], tuple[Tensor, ...]], generator: torch.Generator, config: Any) -> None:
@@ -43,7 +44,7 @@ class GraphedIteration:
         return self.outputs
 
     def _captured(self) -> torch.cuda.CUDAGraph:
-        """Capture the iteration in a CUDA graph, and return the graph.
+        """Capture the iteration in a CUDA graph, set ``outputs`` to the graph's outputs, and return the graph.
 
         Raises PlanError if the iteration waits for the device.
         """
@@ -118,8 +119,8 @@ class Reading:
 def on_own_stream(device: str) -> Iterator[None]:
     """Run the block on a separate CUDA stream, as the capture of a graph requires; on the CPU, run it as usual.
 
-    The block's work begins after all work queued earlier on the current stream, and work queued there later waits for
-    it.
+    The block's work begins after all work queued earlier on the current stream. Work queued on that stream later waits
+    for the block's work.
     """
     if torch.device(device).type != "cuda":
         yield

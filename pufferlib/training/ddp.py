@@ -38,9 +38,9 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
     """Connect the processes that torchrun started; yield this process's settings and those of the whole run.
 
     Each process has its share of ``num_envs`` and its own seed; only the first prints and writes files. Without
-    torchrun, the two settings are the same. plan: called with this process's settings if num_envs="auto", returns the
-    number of environments that fit in its memory; every process then gets the smallest of these numbers. Raises
-    PlanError if there are fewer environments than processes.
+    torchrun, the two settings are the same. plan: a function that is called with this process's settings if
+    num_envs="auto", and returns the number of environments that fit in the process's memory; every process then gets
+    the smallest of these numbers. Raises PlanError if there are fewer environments than processes.
     """
     world_size = num_processes()
     if world_size == 1:
@@ -100,7 +100,10 @@ def is_first() -> bool:
 
 
 def gathered(value: Any) -> Any:
-    """Return all processes' values as a list by rank (see ``of_this_rank``); with one process, the value itself."""
+    """Return all processes' values as a list, ordered by rank; with one process, return the value itself.
+
+    ``of_this_rank`` returns a process's own value from the result.
+    """
     if not several():
         return value
     values = [None] * torch.distributed.get_world_size()

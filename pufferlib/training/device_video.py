@@ -49,8 +49,8 @@ class DeviceVideo:
     def show(self, videos: Videos, tensors: Sequence[Tensor], num_steps: int) -> None:
         """Draw recorded steps, and add them to videos.
 
-        tensors: those that ``tensors`` returned, copied to the host. num_steps: the training steps before the recorded
-        ones.
+        tensors: the result of the method ``tensors``, copied to the host. num_steps: the number of training steps
+        before the recorded ones.
         """
         masks, rewards, *values = (tensor.numpy() for tensor in tensors)
         states = dict(zip(self.states, values, strict=True))

@@ -60,11 +60,11 @@ class Subject:
     ) -> Subject:
         """Return the subject for a policy's file or a run's folder, or for an environment and the name of a policy.
 
-        target: the file, the folder or the environment. policy, policy_kwargs: a policy for an environment: "random" or
-        module:Class, and its arguments. env: the environment to use instead of the file's. env_kwargs, wrap_kwargs:
-        added to the file's arguments; they override arguments of the same name. trust: see ``read_policy``. Raises
-        CheckpointError if there is no readable policy, PlanError for arguments that do not go together, and
-        RegistryError if the file's environment is not found.
+        target: the file, the folder or the environment. policy, policy_kwargs: if the target is an environment, the
+        policy, "random" or module:Class, and the policy's arguments. env: the environment to use instead of the file's.
+        env_kwargs, wrap_kwargs: added to the file's arguments; they override arguments of the same name. trust: see
+        ``read_policy``. Raises CheckpointError if there is no readable policy, PlanError for arguments that do not go
+        together, and RegistryError if the file's environment is not found.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
         path = Path(target)
@@ -153,11 +153,12 @@ def play(
     """Evaluate a policy, and return the evaluation.
 
     greedy: take the most likely actions instead of sampling them. torch_threads: the number of threads that torch uses
-    meanwhile. device: only for backend "cuda", whose environments run there; policies stay on the CPU. video: a .gif or
-    .mp4 file for the first ``num_videos`` episodes, one after another, or a folder with a file for each. With several
-    environments these are the first episodes of the first environments. snapshots: the steps of the first environment's
-    first episode to save as pictures in snapshots_folder, along with a GIF of the episode. watch: the terminal in which
-    to show play, with a single environment. For the other arguments, see ``evaluate`` and ``pufferlib.make``.
+    meanwhile. device: for backend "cuda" only, the device of the environments; policies stay on the CPU. video: a .gif
+    or .mp4 file for the first ``num_videos`` episodes, one after another, or a folder with a file for each. If there
+    are several environments, the first episodes of the first environments are filmed. snapshots: the steps of the first
+    environment's first episode to save as pictures in snapshots_folder, along with a GIF of the episode. watch: the
+    terminal in which to show the play; only one environment is then used. For the other arguments, see ``evaluate`` and
+    ``pufferlib.make``.
 
     Raises PlanError for impossible requests before anything is played.
     """
@@ -243,9 +244,9 @@ def evaluate(
 
     act: returns the flat actions for a batch. The number of episodes from each environment (from each copy, if
     environments are already vectorized) is fixed beforehand: the first episodes to finish would mostly be short ones.
-    max_steps: longer episodes are cut there, with ``Episode.cut`` set, so that endless ones also end. see: called with
-    each batch while its environments wait. after: called after each batch with the numbers of finished episodes and of
-    environment steps.
+    max_steps: the number of steps after which an episode is cut, with ``Episode.cut`` set, so that endless episodes
+    also end. see: called with each batch while its environments wait. after: called after each batch with the numbers
+    of finished episodes and of environment steps.
     """
     copies = vec.copies_per_env
     share, rest = divmod(num_episodes, vec.num_envs * copies)
@@ -290,7 +291,7 @@ def evaluate(
 
 
 def _send(vec: pufferlib.VecEnv, env_ids: np.ndarray, actions: Any, late: Sequence[int]) -> None:
-    """Send actions to these environments, except to the late ones, which are reset."""
+    """Send actions to these environments, except to those in ``late``, which are reset."""
     if not late:
         vec.send(actions)
         return
@@ -374,7 +375,7 @@ class Evaluation:
         return {"return": self.returns, **agents, **scores, "length": self.lengths}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields and statistics as values that JSON can hold."""
+        """Return the fields and statistics as a dict of values that JSON can hold."""
         names = ("env", "policy", "greedy", "seed", "max_steps", "num_cut", "videos", "snapshots", "notes")
         values = {name: getattr(self, name) for name in names}
         summaries = {name: summary._asdict() for name, summary in self.spreads().items()}

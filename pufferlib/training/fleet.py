@@ -1,7 +1,7 @@
-"""A fleet of Ray actors: it requests rollouts, replaces actors that die, and counts what was lost with them.
+"""A fleet of Ray actors: it requests rollouts, replaces actors that die, and counts lost rollouts.
 
-A fleet is independent of learning. Its actors are of any class with ``close()`` and ``play(seed, version, weights)``,
-which returns a ``RolloutReport`` and the rollout.
+A fleet is independent of learning. Its actors may have any class with the methods ``close()`` and
+``play(seed, version, weights)``; ``play`` returns a ``RolloutReport`` and the rollout.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class RolloutReport(NamedTuple):
 
 @dataclass(eq=False)
 class FleetActor(RemoteActor):
-    """An actor of the fleet and those that replace it. node, location: those of the last rollout."""
+    """An actor of the fleet, and its replacements after deaths.
+
+    node: the node on which the last rollout was played; "" before the first rollout. location: the same, as text that
+    follows the actor's name in messages.
+    """
 
     node: str = ""
     steps_per_s: float = 0.0  # in the last rollout
@@ -52,8 +56,10 @@ class Fleet:
     """
 
     def __init__(self, connection: Connection, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
-        """connection: to the cluster; it is released at the end. kind: the actors' class, called with an index and
-        ``arguments``. config: see ``appo_ray.Config``.
+        """Prepare the actors, without starting them.
+
+        connection: the connection to the cluster, which is released at the end. kind: the actors' class, which is
+        called with an index and ``arguments``. config: see ``appo_ray.Config``.
         """
         self.report, self.config, self.arguments = report, config, arguments
         self.members = [FleetActor(index) for index in range(config.num_actors)]
@@ -68,7 +74,10 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Print what was lost, and end all actors; those that are playing get a few seconds to finish."""
+        """Print the numbers of lost and dropped rollouts, if any, and end all actors.
+
+        Actors that are playing get CLOSE_S seconds to finish.
+        """
         with closing(self.supervisor):
             self._sum_up()
             self.supervisor.ask_to_close(self.members, CLOSE_S)
@@ -76,7 +85,7 @@ class Fleet:
             self.supervisor.answers(plays, 0.0)  # Ray logs errors that are never read
 
     def broadcast(self, version: int, policy: nn.Module) -> None:
-        """Put the weights of a policy version where actors can fetch them."""
+        """Store the weights of a policy version in Ray's object store, for the rollouts that are requested next."""
         weights = {name: part.cpu().numpy() for name, part in policy.state_dict().items()}
         self.version, self.weights = version, self.ray.put(weights)
 
@@ -90,9 +99,10 @@ class Fleet:
     def gather(self, count: int) -> tuple[list[Any], list[int]]:
         """Return ``count`` rollouts, ordered by actor, and the lag of each in policy versions.
 
-        An actor is asked for its next rollout when one has arrived or, if no lag is allowed, when all have. Raises
-        WorkerError if an actor's environment or policy raises, or if an actor dies repeatedly; other pufferlib errors
-        of actors are raised unchanged.
+        Rollouts whose lag is above ``max_lag`` are dropped. An actor is asked for its next rollout as soon as its last
+        one has arrived. If no lag is allowed, however, all actors are asked together, once no rollout is outstanding.
+        Raises WorkerError if an actor's environment or policy raises, or if an actor dies repeatedly; other pufferlib
+        errors of actors are raised unchanged.
         """
         results: list[tuple[int, Any, int]] = []
         while len(results) < count:
@@ -125,7 +135,10 @@ class Fleet:
         return [rollout for _, rollout, _ in results], [lag for *_, lag in results]
 
     def charts(self) -> dict[str, float]:
-        """Return the steps per second of actors and nodes, and the numbers of losses, keyed by TensorBoard name."""
+        """Return actors' and nodes' steps per second, and counts of dropped and lost rollouts and of lost actors.
+
+        The keys are names for TensorBoard; counts of 0 are omitted.
+        """
         speeds: dict[str, float] = {}
         for member in self.members:
             if member.steps_per_s:
@@ -149,7 +162,7 @@ class Fleet:
             self._ask(self.waiting.pop(0))
 
     def _ask(self, member: FleetActor) -> None:
-        """Ask an actor for a rollout; start it if there is none."""
+        """Ask an actor for a rollout; start the actor first if it is not running."""
         if member.handle is None:
             self.supervisor.start(member, member.index, *self.arguments)
         num_earlier = member.generation - 1
@@ -158,7 +171,10 @@ class Fleet:
         self.plays[report_ref] = member, rollout_ref
 
     def _first(self) -> Any:
-        """Wait for the first play to finish or fail, and return the reference to its report."""
+        """Wait for the first play to finish or fail, and return the reference to its report.
+
+        Refreshes the dashboard meanwhile, and prints a message once after PATIENCE_S.
+        """
         since_s, waits = time.monotonic(), True
         while True:
             self.supervisor.connection.check()
@@ -175,10 +191,11 @@ class Fleet:
                 )
 
     def _lose(self, member: FleetActor, error: Any) -> None:
-        """Replace an actor that died, or lost what its play needed, and ask the new one for a rollout.
+        """Replace an actor that died, or whose rollout needed an object that was lost.
 
-        If its environment or policy raised instead, raises the error that ``_explained`` returns. Raises WorkerError if
-        the actor died MOST_DEATHS times in a row.
+        Counts and reports the losses, and asks the replacement for a rollout. If the actor's environment or policy
+        raised instead, raises the error that ``_explained`` returns. Raises WorkerError if the actor died MOST_DEATHS
+        times in a row.
         """
         cause: Any = getattr(error, "cause", None)
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
@@ -215,7 +232,7 @@ class Fleet:
 
 
 def connect(config: Any) -> Connection:
-    """Connect to Ray, or start one here that has CPUs for all actors. config: as for ``Fleet``.
+    """Connect to Ray, or start Ray on this machine with CPUs for all actors. config: as for ``Fleet``.
 
     Raises PlanError if no Ray answers at the address, and the other errors of ``Connection``.
     """
