@@ -34,7 +34,7 @@ class Speed:
     """The throughput of one backend.
 
     steps_per_s: environment steps (not agent steps) per second, one value per repeat. stats: the stats of one more
-    measurement if ``profile`` was True, else None.
+    measurement if ``compare_backends`` was called with ``profile=True``, else None.
     """
 
     backend: str
@@ -152,7 +152,10 @@ def verdict(speeds: Sequence[Speed]) -> str:
 
 
 def profile_text(speed: Speed, speeds: Sequence[Speed]) -> str:
-    """Return a backend's figures as text, with a verdict that agrees with the measurements of all backends."""
+    """Return a backend's stats as text, with a verdict that agrees with the measurements of all backends.
+
+    The stats of kernels have no verdict.
+    """
     if not isinstance(speed.stats, Stats):
         return str(speed.stats)
     right = right_one(speeds)

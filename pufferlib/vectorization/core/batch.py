@@ -142,7 +142,10 @@ class Batches:
 
 
 def poison(arrays: Arrays) -> None:
-    """Overwrite an expired batch with NaN or absurd numbers, so that a late read is noticed."""
+    """Overwrite an expired batch, apart from its ids, so that a late read is noticed.
+
+    The new values are NaN for floats, True for bools, and an absurd number for ints.
+    """
     for index, array in enumerate(arrays):
         if index in IDS:  # ids are left unchanged
             continue

@@ -64,7 +64,8 @@ def _pickled(message: object, *, by_value: bool = False) -> bytes:
 class Sealed(NamedTuple):
     """A pickled message that contains users' objects, which the receiver may fail to unpickle.
 
-    env_ids, ticket: the environments, and the ticket of a Call or Reply, that the receiver then reports as failed.
+    If that happens, the receiver reports a failure. ticket: of a Call or Reply, for a failed Reply; None for any other
+    message. env_ids: of any other message, for a Failed of each of these environments.
     """
 
     payload: bytes

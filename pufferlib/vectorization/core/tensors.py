@@ -96,7 +96,8 @@ class Tensors:
         """Return a tensor for each array.
 
         key: a name for the memory, such as the index of a block, under which its tensors are cached. A tensor is made
-        again if its array is not the same object as last time. Read-only arrays must never change.
+        again if its array is not the same object as last time. Read-only arrays must never change: they are copied to
+        CUDA devices only once.
         """
         host = self.views(key, arrays)
         if self.device.type == "cpu":
@@ -196,7 +197,10 @@ class Tensors:
         return tuple(buffers.targets)
 
     def _staging(self, buffer_index: int, index: int, source: Tensor, *, first: bool) -> Tensor:
-        """Return a copy of a tensor in a pinned buffer, which was last read two batches ago."""
+        """Return a copy of a tensor in a pinned buffer, which was last read two batches ago.
+
+        first: whether this is the first such copy of a batch, which waits until the device has read that earlier batch.
+        """
         event = self._staged[buffer_index]
         if first and event is not None:
             if not event.query():
