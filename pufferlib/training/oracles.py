@@ -106,7 +106,7 @@ class LearnedOracle(Oracle, ImprovingOracle):
         return self.pool.add_learner(actor.policy.state_dict(), self._origin, self._seats[seat].name)
 
     def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
-        """Train a learner further to play a seat against a mixture."""
+        """Train a learner further to play a seat against a mixture, and publish the result in the pool."""
         trained = self._trained(seat, mixture, self.pool.weights(learner), self.pool.state(learner))
         state = {name: value for name, value in trained.state().items() if name not in NOT_RESUMED}
         self.pool.publish(learner, trained.actor.policy.state_dict(), state)

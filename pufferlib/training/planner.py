@@ -150,7 +150,7 @@ def free_nbytes(device: str) -> float:
 
 
 def amount(nbytes: float) -> str:
-    """Format an amount of memory, in KiB below 1 MiB."""
+    """Return an amount of memory as text: in KiB below 1 MiB, else in MiB or GiB."""
     return memory_text(nbytes) if nbytes >= 2**20 else f"{nbytes / 2**10:.1f} KiB"
 
 

@@ -158,7 +158,10 @@ def mean_score(episodes: Iterable[Episode]) -> float | None:
 
 
 def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
-    """Return the returns of agents, or of types of agents, in the episodes that have them, keyed by label."""
+    """Group the returns of agents, or of types of agents, by label.
+
+    Returns one list of returns per label, in the order of the episodes.
+    """
     returns: dict[str, list[float]] = {}
     for episode in episodes:
         for label, value in episode.returns_of.items():

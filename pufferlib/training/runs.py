@@ -64,7 +64,7 @@ def command_to_resume(folder: Path, processes: int, env: str = "") -> str:
 
 
 def note_resumed(folder: Path, config: Any, num_steps: int) -> None:
-    """Record in a run's folder the step from which it was resumed, its new settings, and its ``provenance``."""
+    """Record in a run's folder the step from which it was resumed, its new settings, and the new ``provenance``."""
     run = read_run(folder)
     entry = {"num_steps": num_steps, **provenance()}
     _write(folder / RUN, {**run, "resumed": [*run.get("resumed", []), entry]})

@@ -100,7 +100,7 @@ class RunConfig:
     """send configuration and scalars to Weights & Biases; WANDB_MODE=offline writes them only into the run's folder"""
     track_project: str = "pufferlib"
     video_envs: tuple[int, ...] = ()
-    """environments to film in training, such as 0; the run's folder gets the films, as GIFs"""
+    """ids of environments to film in training, such as 0; the films are saved in the run's folder, as GIFs"""
     video_every: int = 50_000
     """steps between the starts of two films of an environment"""
 
@@ -238,9 +238,9 @@ class Session:
     def seed(self) -> int:
         """The seed of the environments in this stretch.
 
-        In the first stretch, it is the run's seed, unless the run was resumed within this stretch, from newest.pt.
-        Otherwise, it is computed from the run's seed, the number of checkpoints, and the step of such a resumption
-        within the stretch.
+        In the first stretch, it is the run's seed, unless the run was resumed within this stretch, from newest.pt. In
+        all other cases, it is computed from the run's seed and the number of checkpoints and, if the run was resumed
+        within this stretch, from the step at which it was resumed.
         """
         entropy = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
         if entropy == [0]:
@@ -251,8 +251,8 @@ class Session:
         """Write a checkpoint, and the policy for playing, replacing the previous files.
 
         Without a folder, nothing is written. A checkpoint at the end of a stretch also deletes newest.pt, unless that
-        file is later. With several processes, all must call this method, as each contributes its own state; only the
-        first has a folder.
+        file has more steps. With several processes, all must call this method, as each contributes its own state; only
+        the first has a folder.
         """
         settings = vars(self.run_config)
         content = {
@@ -454,7 +454,7 @@ def origin_of(config: RunConfig, env: Callable[..., Any] | None) -> Origin:
 def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib.VecEnv:
     """Make the environments of a run, and return them. env: a creator to use instead of config.env.
 
-    Raises PlanError for environments that reset their copies without returning the final observation.
+    Raises PlanError for an already vectorized environment that resets its copies without showing the final observation.
     """
     batch_size = config.batch_size
     if batch_size is None:
@@ -501,8 +501,8 @@ def resumed(
 ) -> tuple[Any, Result]:
     """Resume the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    Return its settings and its result. folder: the run's folder, or the ``newest.pt`` in it, which resumes the run at a
-    later step but leads to a different end; newest.pt is also used if there is no checkpoint.pt. kind: the trainer's
+    Returns its settings and its result. folder: the run's folder, or the ``newest.pt`` in it, which resumes the run at
+    a later step but leads to a different end; newest.pt is also used if there is no checkpoint.pt. kind: the trainer's
     Config. env, total_steps: used instead of the run's own, if given; env is a name or a creator. trust: see
     ``pufferlib.models.read_policy``. joining: a function of the settings that returns a context manager, which yields
     this process's settings and those of the whole run (``ddp.joined``). Raises CheckpointError if the run cannot be

@@ -46,7 +46,8 @@ class FromFile:
 def from_command_line(config_type: type[Config], arguments: Sequence[str] | None = None) -> Config:
     """Return the settings for command-line arguments; print those that come from the environment's family.
 
-    arguments: by default this program's. Raises the errors of ``settle``; if tyro cannot parse them, the program exits.
+    arguments: by default, this program's. Raises the errors of ``settle``; the program exits if tyro cannot parse the
+    arguments.
     """
     import tyro
 

@@ -19,8 +19,8 @@ def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
 
     The teams are those of ``config.teams`` if any of its tables has a key ``agents``. Otherwise, if ``config.separate``
     is set or there are tables, the teams are the types of agents: agents' names without a trailing "_<number>".
-    Raises PlanError if an agent is in no team or in several, or if the
-    teams are types of agents and a table's name is not one of these types.
+    Raises PlanError if an agent is in no team or in several, or if the teams are types of agents and a table's name is
+    not one of these types.
     """
     if config.teams and any("agents" in table for table in config.teams.values()):
         teams = {

@@ -183,8 +183,8 @@ class Videos:
 
     A film's name has the environment and the training step at which its episode began: ``env-0-step-12345.gif``, with
     ``-first-2000`` if the film has only the episode's first 2000 pictures. every: training steps between the starts of
-    two films of an environment. ``written`` lists the files. Raises PlanError if ``every`` is below 1, or for one of
-    the reasons for which ``Filming`` does; MissingExtra without Pillow.
+    two films of an environment. ``written`` lists the files. Raises PlanError if ``every`` is below 1, MissingExtra
+    without Pillow, and the errors of ``Filming``.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Videos:
 
 
 class Reel:
-    """The films of an evaluation's first episodes: one after another in a file, or a file each in a folder."""
+    """The films of an evaluation's first episodes: one after another in one file, or one file per film in a folder."""
 
     def __init__(self, path: Path, num_videos: int, num_envs: int, num_episodes: int) -> None:
         """path: a file for all films or, if it has no extension or is a folder, a folder for one file per film.
@@ -329,7 +329,7 @@ class Snapshots:
     def save(self) -> list[Path]:
         """Write the files, and return their paths.
 
-        If the episode ended before a chosen step, sets ``note`` to a remark about it.
+        If the episode ended before a chosen step, sets ``note`` to a remark about the missing steps.
         """
         self._filming.finish()
         film, paths = self._film, []

@@ -161,8 +161,8 @@ class _Search:
         """Play one environment, then a few in one worker; estimate memory and start-up times, and return the stats.
 
         If one environment in a worker exceeds the memory limit and no backend was passed, plays it without a worker,
-        and restricts the search to serial plans. Raises PlanError if the environment exceeds the limit even so, and
-        WorkerError if it cannot be played.
+        and restricts the search to serial plans. Raises PlanError if the environment exceeds the limit with the backend
+        that was passed, or even without a worker; WorkerError if it cannot be played.
         """
         kind = "serial" if self._fixed["backend"] == "serial" else "multiprocessing"
         most = self._fixed["num_envs"] or 4
@@ -256,10 +256,10 @@ class _Search:
         return plans
 
     def _spinning(self, rows: Sequence[Row]) -> list[Row]:
-        """Return a list with a copy of the best plan that uses processes, with the other value of ``spin``.
+        """Return a list of one row: a copy of the best plan that uses processes, but with the other value of ``spin``.
 
-        The copy is also added to the table. The list is empty if there is no such plan, if the best one runs on ray, or
-        if serial is clearly faster.
+        The row is also added to the table. The list is empty if no plan uses processes, if the best plan that does runs
+        on ray, or if serial is clearly faster.
         """
         best = next((row for row in rows if row.plan["backend"] != "serial"), None)
         if best is None or best.plan["backend"] == "ray" or best.median < rows[0].median / CLEARLY:
@@ -309,7 +309,7 @@ class _Search:
             begun = True
 
     def _in_time(self, row: Row, rows: Sequence[Row], seconds: float, until_s: float) -> bool:
-        """Return whether there is time for a trial.
+        """Return whether there is time to try a plan, that is, whether the trial should end before ``until_s``.
 
         The first serial trial and the first with processes may use the whole budget. If there is no time for any trial,
         the cheapest is still made.

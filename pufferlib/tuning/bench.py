@@ -74,7 +74,7 @@ def compare_backends(
     num_envs: by default, four per CPU, at least 8. batch_size: for pool and ray; by default, half of the environments.
         Batches of other backends hold all environments. device: for the backend "cuda".
     profile: whether each backend gets one more turn, four times as long, for the ``stats`` of its Speed.
-    after: called after each turn with the number of the repeat and the name of the backend.
+    after: a function that is called after each turn, with the number of the repeat and the name of the backend.
 
     Raises PlanError if nothing would be measured, and the errors of ``pufferlib.make`` and of the environments.
     """
@@ -154,7 +154,7 @@ def verdict(speeds: Sequence[Speed]) -> str:
 def profile_text(speed: Speed, speeds: Sequence[Speed]) -> str:
     """Return a backend's stats as text, with a verdict that agrees with the measurements of all backends.
 
-    The stats of kernels have no verdict.
+    KernelStats have no verdict.
     """
     if not isinstance(speed.stats, Stats):
         return str(speed.stats)

@@ -109,7 +109,7 @@ class Listener:
     def _has_key(self, peer: Peer) -> bool:
         """Read what a peer has sent, and return whether it has now proved that it has the key.
 
-        If it has, answers with this end's proof; if it failed, drops it.
+        If the peer has proved it, sends this end's own proof; if the handshake has failed, drops the peer.
         """
         try:
             data = peer.socket.recv(2 * NBYTES - len(peer.received))

@@ -21,7 +21,7 @@ LEAST_START, LEAST_END = 0.43, 0.5  # shares of a name: "nash" suffices for "nas
 
 
 def near(name: str, known: Iterable[str], most: int = 1, *, parts: bool = True) -> list[str]:
-    """Return up to ``most`` known names that ``name`` may be a misspelling of, nearest first; often none.
+    """Return up to ``most`` known names of which ``name`` may be a misspelling, nearest first; often an empty list.
 
     A name is near a known one if it differs only in case and separators, or in a few letters ("backnd"). If parts is
     True, it is also near if it abbreviates words ("n_envs"), or is a large part of the known name's beginning or end

@@ -48,8 +48,8 @@ def env_creators(
 ) -> list[EnvCreator]:
     """Return one creator per environment, to be called without arguments.
 
-    A function with a parameter ``env_index`` gets the index of the environment, unless ``env_kwargs`` has one. Raises
-    PlanError for invalid arguments, and the errors of ``registry.creator``.
+    A creator with a parameter ``env_index`` gets the environment's index, unless ``env_kwargs`` has an ``env_index``.
+    Raises PlanError for invalid arguments, and the errors of ``registry.creator``.
     """
     if isinstance(env, (list, tuple)):
         require_one_each(env, num_envs)

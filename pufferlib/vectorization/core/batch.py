@@ -26,9 +26,10 @@ IDS = (4, 5)
 class Batch(NamedTuple):
     """The result of ``recv``: the rows of ``batch_size`` environments, ``agents_per_env`` rows each.
 
-    With ``as_torch`` or ``device``, its fields are torch tensors instead of arrays. The arrays are valid until the
-    second ``recv`` after the one that returned them, and must not be written. Storing them into a rollout buffer copies
-    them anyway. To keep the Batch itself, pass ``copy=True`` to ``make``; otherwise later rows overwrite it.
+    With ``as_torch`` or ``device``, all fields except ``infos`` are torch tensors instead of arrays. The arrays are
+    valid until the second ``recv`` after the one that returned them, and must not be written. Storing them into a
+    rollout buffer copies them anyway. To keep the Batch itself, pass ``copy=True`` to ``make``; otherwise later rows
+    overwrite it.
     """
 
     observations: Array  # (rows, *single_observation_space.shape)
@@ -124,7 +125,7 @@ class Batches:
         return self._buffer_index, arrays
 
     def lend(self, key: Hashable, arrays: Arrays) -> Arrays:
-        """Return a key's arrays for the learner, as tensors or copies if so configured.
+        """Lease a key's arrays to the learner, and return them, as tensors or copies if so configured.
 
         Once NUM_BUFFERS batches are leased, the oldest lease ends.
         """

@@ -64,8 +64,9 @@ def _pickled(message: object, *, by_value: bool = False) -> bytes:
 class Sealed(NamedTuple):
     """A pickled message that contains users' objects, which the receiver may fail to unpickle.
 
-    If that happens, the receiver reports a failure. ticket: of a Call or Reply, for a failed Reply; None for any other
-    message. env_ids: of any other message, for a Failed of each of these environments.
+    ticket: the ticket of a Call or Reply; if unpickling fails, the receiver gets a failed Reply with this ticket
+    instead. env_ids: the environments of any other message, whose ticket is None; if unpickling fails, the receiver
+    gets a Failed for each of them instead.
     """
 
     payload: bytes

@@ -58,9 +58,9 @@ class Infos(Sequence[Info]):
         """Return (values, mask) of one key, with an entry for each row of the batch.
 
         name: the key. values: a new array (rows, …). As in Gymnasium's vector infos, its dtype is that of the first
-        value if this is a number or an array, and later values are cast to it; otherwise it is object. It is float64 if
-        no row has the key, and object if a value has another shape or cannot be cast. Entries without a value are zero,
-        or None in an object array.
+        value if this value is a number or an array, otherwise object; later values are cast to this dtype. It is
+        float64 if no row has the key, and object if a value has another shape or cannot be cast. Entries without a
+        value are zero, or None in an object array.
         mask: (rows,) bool, True where the agent's info has the key. With several agents, infos about the environment as
         a whole, and about agents without a row, are left out.
         """

@@ -196,7 +196,7 @@ class Done(NamedTuple):
 
 
 class InfosMessage(NamedTuple):
-    """The non-empty infos, with their ids, of rows for which no Done is sent, on the compiled path."""
+    """The message with the non-empty infos, and their ids, of rows for which no Done is sent, on the compiled path."""
 
     env_ids: list[int]
     infos: list[Info]
@@ -300,7 +300,7 @@ Message = Reset | Call | SlabShape | Ready | Done | InfosMessage | Failed | Repl
 
 
 def located(message: Message, first_worker: int, location: str) -> Message:
-    """Return a message from a worker of a Ray actor, with its location and with its number in the VecEnv.
+    """Return a message from a Ray actor's worker, with the worker's location and its number in the VecEnv.
 
     first_worker: the number in the VecEnv of the actor's worker 0. location: as for Failed.
     """

@@ -1,4 +1,4 @@
-"""Counts, shares and seeds: the number of environments, the environments of each worker, and their seeds."""
+"""Counts, shares and seeds: the number of environments, each worker's share of them, and their seeds."""
 
 from __future__ import annotations
 

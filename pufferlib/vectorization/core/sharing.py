@@ -66,7 +66,7 @@ class HeldEnv(NamedTuple):
 
 
 class Claims:
-    """The objects that serve as environments of one VecEnv in this process, with the environments that they wrap.
+    """The objects that serve as environments of one VecEnv in this process, including the environments that they wrap.
 
     While the VecEnv is open, no other environment and no other VecEnv may use these objects.
     """

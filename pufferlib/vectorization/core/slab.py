@@ -109,7 +109,7 @@ class SlabShape:
 
     @property
     def env_ids(self) -> range:
-        """The env ids."""
+        """The ids of the slab's environments."""
         return range(self.first_env, self.first_env + self.num_envs)
 
     @property
@@ -289,7 +289,7 @@ def _allocation_error(shape: SlabShape, what: str, error: OSError) -> PlatformEr
 def _shared_fd(nbytes: int) -> int:
     """Return a descriptor for nbytes of unnamed memory, or for an unnamed file of that size (see ``Slab.shared``).
 
-    Issues a RuntimeWarning for a file that takes the place of a memfd.
+    Issues a RuntimeWarning if a file is used on Linux, because a memfd is refused or not supported.
     """
     refused = ""
     if hasattr(os, "memfd_create"):
