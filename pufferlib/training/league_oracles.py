@@ -6,7 +6,7 @@
     total_steps = 10_000
 
 ``[oracle_kwargs]`` are fields of the trainer's ``Config``. ``num_envs``, ``backend``, ``num_workers`` and
-``batch_size`` are those of the VecEnv in which responses are learnt; payoffs are sampled in another one. In a league
+``batch_size`` configure the VecEnv in which responses are learnt; payoffs are sampled in another VecEnv. In a league
 with ``[workers]``, the workers learn the responses of all seats at the same time, each in its own VecEnv. Settings that
 the league determines, such as the seed, are rejected; with ``[workers]``, so are the four settings of the VecEnv.
 """
@@ -50,9 +50,10 @@ def dqn_oracle(setup: Setup, **settings: Any) -> LeagueOracle:
 class LeagueOracle:
     """An oracle that makes a new ``LearnedOracle`` for each request or, in a league with workers, a ``RemoteOracle``.
 
-    These are seeded by the league's seed and the pool's size, so a league that is interrupted and resumed gives the
-    same policies. nash_conv, evaluate: the methods of ``ExactOracle`` if the environments play a game and their
-    observations are the numbers of its information states, else None. Raises PlanError for invalid settings.
+    The seeds of these oracles follow from the league's seed and the pool's size, so a league that is interrupted and
+    resumed gives the same policies. nash_conv, evaluate: the methods of ``ExactOracle`` if the environments play a game
+    and their observations are the numbers of its information states, else None. For such environments, the default
+    ``policy`` is LOGITS, and the default ``gamma`` is 1. Raises PlanError for invalid settings.
     """
 
     def __init__(self, setup: Setup, kind: type[Any], settings: dict[str, Any]) -> None:
@@ -92,14 +93,17 @@ class LeagueOracle:
         return self._learned().respond(seat, mixture)
 
     def respond_all(self, requests: Sequence[tuple[int, Mixture]]) -> list[int]:
-        """Return a response for each seat and mixture; the league's workers, if any, learn them at the same time."""
+        """Learn a response to each request, a seat and a mixture, and return the responses' ids in the pool.
+
+        The league's workers, if any, learn the responses at the same time.
+        """
         learned = self._learned()
         if isinstance(learned, RemoteOracle):
             return learned.respond_all(requests)
         return [self.respond(seat, mixture) for seat, mixture in requests]
 
     def close(self) -> None:
-        """Close the VecEnv."""
+        """Close the oracle's VecEnv."""
         self._vec.close()
 
     def _learned(self) -> LearnedOracle | RemoteOracle:

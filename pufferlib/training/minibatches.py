@@ -35,16 +35,18 @@ def require_rows(config: Any, num_rows: int) -> None:
 def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple[torch.Tensor, ...]:
     """Return rows split into ``num_minibatches`` minibatches, whose sizes differ by at most one.
 
-    at_least: the fewest rows in a minibatch. If there are too few rows, there are fewer minibatches, but at least one.
+    at_least: the minimum number of rows in a minibatch. If there are too few rows for ``num_minibatches`` of this size,
+    the rows are split into fewer minibatches; fewer than twice ``at_least`` rows are not split.
     """
     return rows.tensor_split(max(1, min(num_minibatches, len(rows) // at_least)))
 
 
 def as_one(policy: nn.Module) -> torch.Tensor:
-    """Move a policy's weights into one vector, with a gradient of zeros, and return it.
+    """Move a policy's weights into one vector, with a gradient of zeros, and return the vector.
 
-    The policy keeps views of both. Clipping and applying gradients takes a few operations on one long vector; on a
-    dozen small tensors, one after another, the same operations took a quarter of an update's time.
+    The policy's parameters and their gradients become views of this vector and of its gradient. Clipping and applying
+    gradients takes only a few operations on one long vector. In an earlier version, the same operations on a dozen
+    small tensors, one after another, took a quarter of an update's time.
     """
     weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
     weights.grad = torch.zeros_like(weights)

@@ -6,8 +6,7 @@
             …
 
 The trainers are ``ppo.py`` and ``dqn.py`` of ``cleanrl_demo``, unchanged. They step a ``LearnerView``, which shows
-them only the rows in which one seat acts; a router plays the other seats with policies that are drawn again for each
-episode.
+them only the rows in which one seat acts. A router plays the other seats; it draws their policies for each episode.
 """
 
 from __future__ import annotations
@@ -47,7 +46,10 @@ NOT_RESUMED = {"weights", "target", "generator", "replay", "num_steps", "num_upd
 
 
 def trainer_of(algorithm: str) -> Any:
-    """Import a trainer by name, because it is in a higher layer."""
+    """Import a trainer's module by its algorithm's name, and return it.
+
+    Trainers are in a higher layer than this module, which therefore cannot import them at its top.
+    """
     return import_module(f"cleanrl_demo.{algorithm}")
 
 
@@ -55,11 +57,11 @@ class LearnedOracle(Oracle, ImprovingOracle):
     """An oracle whose policies learn by playing: it trains responses, and improves learners.
 
     vec: any environments on any backend, made with ``as_torch=True``; they are reset for each policy. config:
-    ``ppo.Config`` or ``dqn.Config``, whose ``algorithm`` selects the trainer. ``total_steps`` counts the rows in which
-    the seat acts, for each response or improvement; settings of a run's environments, folder and evaluation are
-    ignored. warm: whether a response starts with the weights of its seat's newest policy, if both have the same origin,
-    instead of new ones. seats: as in ``Router``. num_episodes: the number of finished episodes so far. Equal seeds give
-    equal policies if the VecEnv gives equal batches.
+    ``ppo.Config`` or ``dqn.Config``, whose ``algorithm`` selects the trainer. Its ``total_steps`` is the number of rows
+    in which the seat acts, for each response or improvement; settings of a run's environments, folder and evaluation
+    are ignored. warm: whether a response starts with the weights of its seat's newest policy instead of new weights; if
+    that policy's origin is not the oracle's, new weights are used anyway. seats: as in ``Router``. num_episodes: the
+    number of finished episodes so far. Equal seeds give equal policies if the VecEnv gives equal batches.
     Training a response adds only the response to the pool. A learner's optimizer and PPO's statistics of reward sizes
     continue from one improvement to the next, as part of the learner's state in the pool; the learning rate starts over
     in each improvement.
@@ -104,7 +106,7 @@ class LearnedOracle(Oracle, ImprovingOracle):
         return self.pool.add_learner(actor.policy.state_dict(), self._origin, self._seats[seat].name)
 
     def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
-        """Train a learner further to play a seat against a mixture."""
+        """Train a learner further to play a seat against a mixture, and publish the result in the pool."""
         trained = self._trained(seat, mixture, self.pool.weights(learner), self.pool.state(learner))
         state = {name: value for name, value in trained.state().items() if name not in NOT_RESUMED}
         self.pool.publish(learner, trained.actor.policy.state_dict(), state)
@@ -112,9 +114,10 @@ class LearnedOracle(Oracle, ImprovingOracle):
     def _trained(
         self, seat: int, mixture: Mixture, weights: Mapping[str, Any] | None, state: Mapping[str, Any] | None = None
     ) -> Any:
-        """Train and return a learner.
+        """Train a learner to play a seat against a mixture, count the episodes, and return the learner.
 
-        weights: initial weights; None draws new ones. state: other parts of a learner's state to restore.
+        weights: initial weights; None draws new ones. state: other parts of a learner's state to restore, if
+        ``weights`` are given. Raises PlanError if there are too few rows for the minibatches.
         """
         config = self._seeded()
         trainer = trainer_of(config.algorithm)
@@ -136,12 +139,12 @@ class LearnedOracle(Oracle, ImprovingOracle):
         return learner
 
     def _seeded(self) -> RunConfig:
-        """Return the settings with the next seed."""
+        """Return the oracle's settings, with the next seed of its sequence."""
         return replace(self._config, seed=int(self._seeds.spawn(1)[0].generate_state(1)[0]))
 
 
 class Opponents(Sampled):
-    """A matchmaker that draws a learner's opponents in each episode from a mixture, and counts finished episodes."""
+    """A matchmaker that draws a learner's opponents from a mixture for each episode, and counts finished episodes."""
 
     def __init__(self, mixture: Mixture, seat: int, learner: int, seed: int) -> None:
         populations = [*mixture.populations[:seat], (learner,), *mixture.populations[seat + 1 :]]
@@ -157,7 +160,10 @@ class Opponents(Sampled):
 
 
 class Practice:
-    """A stand-in for the Session that a trainer's ``learn`` uses: one stretch, and a report that only checks losses."""
+    """A stand-in for the Session that a trainer's ``learn`` uses.
+
+    It has one stretch, and is its own report, which only checks that losses are finite.
+    """
 
     def __init__(self, vec: LearnerView, learner: Any, config: RunConfig) -> None:
         self.vec, self.report, self._learner, self._config = vec, self, learner, config

@@ -38,7 +38,7 @@ Trial = Callable[[int], None]  # plays like a run with this number of environmen
 
 @dataclass(frozen=True)
 class Needs:
-    """A run's memory needs in bytes: what all environments share, and what each adds."""
+    """A run's memory needs: the bytes that all environments share, and the bytes that each environment adds."""
 
     shared_nbytes: float
     per_env_nbytes: float
@@ -58,11 +58,12 @@ class Needs:
 def as_many_as_fit(
     trial: Trial, device: str, rows_per_env: int, most: int, *, free: float | None = None, share: float = SHARE
 ) -> tuple[int, Needs]:
-    """Return the number of environments that fit on a device, at most ``most``, and their memory needs.
+    """Return the number of environments that fit on a device, at most ``most``, and a run's memory needs.
 
-    trial: called with a number of environments, runs iterations with them. rows_per_env: one environment's rows in a
-    rollout. free: the available bytes; by default, all the bytes that are free now. share: the fraction of these bytes
-    to plan with. Raises PlanError if not even two environments fit.
+    The number is predicted from small trials, then halved until a trial with it fits. trial: a function that runs
+    iterations with a given number of environments. rows_per_env: one environment's rows in a rollout. free: the
+    available bytes; by default, all the bytes that are free now. share: the fraction of these bytes to plan with.
+    Raises PlanError if not even two environments fit.
     """
     free = free_nbytes(device) if free is None else free
     budget = share * free
@@ -76,10 +77,10 @@ def as_many_as_fit(
 
 
 def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
-    """Return the memory needs of environments, from trials with ``num_envs`` and twice as many.
+    """Return a run's memory needs, from a trial with ``num_envs`` environments and a trial with twice as many.
 
-    If those do not fit into ``budget`` bytes, fewer are tried. Raises PlanError if not even two fit, since nothing can
-    be predicted then.
+    If either trial exceeds ``budget`` bytes, both are repeated with half as many environments. Raises PlanError if not
+    even two environments fit, since nothing can be predicted then.
     """
     for few in halved(num_envs):
         once, twice = (most_nbytes(trial, number, device, budget) for number in (few, 2 * few))
@@ -100,9 +101,9 @@ def halved(number: int) -> Iterator[int]:
 
 
 def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int | None:
-    """Return a trial's peak memory in bytes, or None if it ran out of memory or exceeded the budget.
+    """Run a trial, and return its peak memory in bytes, or None if it ran out of memory or exceeded the budget.
 
-    On a GPU, the trial's memory is returned to the device.
+    On a GPU, memory that the trial no longer uses is returned to the device.
     """
     on_gpu = torch.device(device).type == "cuda"
     try:
@@ -132,7 +133,7 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
 def ran_out(error: BaseException | None) -> bool:
     """Return whether an error, or one in its chain of causes, means that memory ran out.
 
-    If memory runs out during a graph's capture, the capture raises another error, with the first one as its context.
+    If memory runs out during a graph's capture, the capture raises another error, whose context is the original error.
     """
     while error is not None:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
@@ -142,14 +143,14 @@ def ran_out(error: BaseException | None) -> bool:
 
 
 def free_nbytes(device: str) -> float:
-    """Return a device's free bytes; on the host, this process's share if torchrun started several there."""
+    """Return a device's free bytes; on the host, divided by the number of processes that torchrun started there."""
     if torch.device(device).type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     return memory_at_hand() / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def amount(nbytes: float) -> str:
-    """Format an amount of memory, in KiB below 1 MiB."""
+    """Return an amount of memory as text: in KiB below 1 MiB, else in MiB or GiB."""
     return memory_text(nbytes) if nbytes >= 2**20 else f"{nbytes / 2**10:.1f} KiB"
 
 

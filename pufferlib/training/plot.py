@@ -2,9 +2,9 @@
 
     puffer plot runs/CartPole-v1__ppo__* --out curve.png
 
-Runs are grouped by environment, algorithm, and all settings in which any of them differ. With three or more seeds, the
-band around the mean is its 95 % interval by Student's t; with two, it spans both curves. The legend states what the
-band is. A line covers only the range that all of its runs have in common.
+Runs are grouped by environment and algorithm, and then by the settings that affect learning and differ between runs.
+With three or more runs in a group, the band around the mean is its 95 % interval by Student's t; with two, the band
+spans both curves. The legend states what the band is. A line covers only the range that all of its runs have in common.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IDLE_PREFIXES = ("track", "eval_", "video")
 
 
 class Curve(NamedTuple):
-    """A scalar of one run in order of time: arrays (num_points,)."""
+    """A scalar of one run in order of time: ``steps`` (or seconds) and ``values``, arrays of shape (num_points,)."""
 
     steps: np.ndarray
     values: np.ndarray
@@ -42,7 +42,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Band:
-    """The mean of several curves with a band around it, (num_points,) each; ``label`` describes both."""
+    """The mean of several curves and a band around it, as arrays of shape (num_points,); ``label`` describes both."""
 
     label: str
     x: np.ndarray
@@ -61,8 +61,10 @@ class NoScalar(pufferlib.PlanError):
 
 
 def plot(run_folders: Sequence[Path], out: Path, tag: str = TAG, x: str = "steps") -> list[Path]:
-    """Plot a scalar of runs to a PNG; return the folders of runs that lack it. x: "steps", or "seconds" of training.
+    """Plot a scalar of runs to a PNG file, and return the folders of the runs that have not stored it.
 
+    out: the path of the file; missing folders are created. tag: the scalar's name. x: the horizontal axis, "steps", or
+    "seconds" of training; runs that have not stored their seconds are then left out and returned, too.
     Raises PlanError if there are no runs, a folder is not a run's, no run has the scalar, runs with the same label have
     no steps or seconds in common, x is invalid, or out is a folder. Raises MissingExtra without matplotlib.
     """
@@ -77,7 +79,7 @@ def plot(run_folders: Sequence[Path], out: Path, tag: str = TAG, x: str = "steps
 
 
 def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
-    """Draw bands to a PNG. Raises MissingExtra without matplotlib."""
+    """Draw bands to a PNG file, and create its folder if necessary. Raises MissingExtra without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -98,7 +100,7 @@ def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
 
 
 def folders_of(patterns: Sequence[str]) -> list[Path]:
-    """Return the folders that patterns (paths or globs) match, each once.
+    """Return the folders that match any of the patterns (paths or globs), without duplicates.
 
     Raises PlanError for a pattern without a match.
     """
@@ -127,10 +129,11 @@ def read(run_folder: Path, tag: str) -> Curve:
 
 
 def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve]:
-    """Return the curve of each run that has the scalar, keyed by folder.
+    """Return the curve of each run that has stored the scalar, keyed by folder.
 
-    Runs without the scalar, such as those that ended before they stored any, are left out. Raises PlanError if no run
-    has it, a folder is not a run's, or x is not one of AXES.
+    x: "steps", or "seconds" of training, which then take the place of a curve's steps. Runs without the scalar or, if
+    needed, without their seconds are left out; a run that ended early may have stored neither. Raises PlanError if this
+    leaves no run, if a folder is not a run's, or if x is not one of AXES.
     """
     if x not in AXES:
         raise pufferlib.PlanError(f"x={x!r} is not one of {', '.join(AXES)}")
@@ -155,7 +158,10 @@ def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve
 
 
 def grouped(curves: Mapping[Path, Curve]) -> dict[str, list[Curve]]:
-    """Group the curves of runs that differ only in their seeds; return the groups, keyed by label."""
+    """Group the curves of runs that differ only in seeds or in settings that do not affect learning.
+
+    Returns the groups, keyed by label.
+    """
     runs: dict[tuple[str, str], list[tuple[dict[str, Any], Curve]]] = defaultdict(list)
     for folder, curve in curves.items():
         config = read_config(folder)
@@ -191,7 +197,7 @@ def band_of(label: str, curves: Sequence[Curve]) -> Band:
 
 
 def interval_radius(values: np.ndarray) -> np.ndarray:
-    """Return half the width of the 95 % interval, by Student's t, of the mean over the first axis.
+    """Return half the width of the 95 % confidence interval, by Student's t, of the mean over the first axis.
 
     values: (num_samples, …), at least two samples.
     """
@@ -204,7 +210,10 @@ def interval_radius(values: np.ndarray) -> np.ndarray:
 
 
 def _origin(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a run's environment and algorithm from ``run.json``, or else from its configuration and folder name."""
+    """Return a run's environment and algorithm.
+
+    They are read from ``run.json`` or, without this file, from the configuration and the folder's name.
+    """
     if (folder / RUN).exists():
         run = read_run(folder)
         return str(run.get("env")), str(run.get("algorithm"))

@@ -15,7 +15,10 @@ Act = Callable[[pufferlib.Batch], Any]  # flat actions for a batch
 
 
 def random_actor(vec: pufferlib.VecEnv, *, seed: int = 0) -> Act:
-    """Return an ``Act`` that samples the action space at random, within the action mask for discrete choices."""
+    """Return an ``Act`` that samples actions at random; of discrete actions, only those that the action mask allows.
+
+    Seeds the VecEnv's action space.
+    """
     read_mask = (
         action_mask_reader(vec.observation_layout, vec.single_action_space) if _has_discrete_actions(vec) else None
     )

@@ -66,7 +66,10 @@ class RecentStatistics:
         self.finished = Episodes(labels=self.labels)
 
     def charts(self) -> dict[str, float]:
-        """Return ``results.charts`` of the recent episodes, and the number of restarts, keyed by TensorBoard name."""
+        """Return ``results.charts`` of the recent episodes, keyed by TensorBoard name.
+
+        Includes the number of restarts, if there were any.
+        """
         return {**charts(self.episodes), **({"charts/restarts": self.num_restarts} if self.num_restarts else {})}
 
     def infos(self) -> dict[str, float]:
@@ -85,7 +88,7 @@ class RecentStatistics:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that ``state`` returned."""
+        """Restore the state that ``state`` returned, and forget the unfinished episodes."""
         self.reset()
         self.episodes = deque((Episode(*row) for row in state["episodes"]), NUM_RECENT)
         self.values = {key: deque(values, NUM_RECENT) for key, values in state["values"].items()}

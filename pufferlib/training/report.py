@@ -70,12 +70,12 @@ class Report:
     - ``charts/SPS``: steps per second, the mean since training began or was resumed; ``charts/seconds``: seconds of
       training so far, including those before it was resumed;
     - ``charts/episodic_return``, ``episodic_length`` and ``score``: means over the last hundred episodes;
-      ``charts/return_of/…``: with several agents, the mean return of each, or of each type, in these episodes;
-      ``charts/restarts``: the number of times that environments were restarted, if any;
+      ``charts/return_of/…``: with several agents, the mean return of each agent, or of each type of agent, in these
+      episodes; ``charts/restarts``: the number of times that environments were restarted, if any;
     - ``charts/share_environments``, ``share_inference`` and ``share_learning``: each phase's share of the time so far;
-    - ``actors/…``: with remote actors, the steps per second of each actor and of each node, as the trainer reports
-      them;
     - ``infos/…``: the mean of the last hundred values of each number in users' own infos.
+
+    With remote actors, the trainer also passes ``actors/…`` to ``update``: the steps per second of each actor and node.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Report:
         resumed_at: int | None = None,
         labels: Sequence[str] = (),
     ) -> None:
-        """folder: for TensorBoard's files, if any. tracker: gets the same scalars; it is started and finished here.
+        """folder: for TensorBoard's files, if any. tracker: gets the same scalars; the report starts and finishes it.
 
         resumed_at: the step from which a run in the same folder is resumed; scalars stored at later steps are
         discarded. labels: the agents' labels (see ``results.labels_of``).
@@ -147,7 +147,7 @@ class Report:
             self._refresh()
 
     def infos(self, infos: Sequence[Mapping[str, Any]]) -> None:
-        """Add the infos of a batch."""
+        """Add the infos of a batch to the statistics."""
         if infos:
             self.recent_statistics.take(infos)
 
@@ -158,7 +158,7 @@ class Report:
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
         """Report that the whole run has played ``num_steps`` steps, and store scalars, keyed by TensorBoard name.
 
-        Once they are stored, raises PlanError as ``require_finite`` does.
+        Once they are stored, raises PlanError if a loss is not finite (see ``require_finite``).
         """
         now = perf_counter()
         self.num_steps = num_steps
@@ -237,7 +237,10 @@ class Report:
         )
 
     def _steps_per_s(self) -> tuple[float, float]:
-        """Return the speed over about WINDOW_S seconds, and the mean speed since training began or was resumed."""
+        """Return two speeds in steps per second: the current speed and the mean speed.
+
+        The current speed is measured over about WINDOW_S seconds, the mean since training began or was resumed.
+        """
         (then_s, then), (last_s, last) = self.window[0], self.window[-1]
         present = (last - then) / (last_s - then_s) if last_s > then_s else 0.0
         seconds = last_s - self.start_s

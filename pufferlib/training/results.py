@@ -63,12 +63,12 @@ class Result:
 
     @property
     def mean_return(self) -> float:
-        """The mean return of the evaluation."""
+        """The mean return of the evaluation's episodes."""
         return float(np.mean([episode.episodic_return for episode in self.episodes]))
 
     @property
     def score(self) -> float | None:
-        """The mean score of the evaluation; None if the environment reports none."""
+        """The mean score of the evaluation's episodes; None if the environment reports none."""
         return mean_score(self.episodes)
 
 
@@ -84,7 +84,10 @@ class Episodes:
         )  # the same by agent index, of agents that have ended
 
     def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
-        """Return the episodes that ended in a batch with these infos."""
+        """Add a batch's infos to the unfinished episodes, and return the episodes that ended in the batch.
+
+        The unfinished episodes of restarted environments are dropped.
+        """
         for info in infos:
             if "restarted" in info:  # the episode does not count, nor do the scores of agents that left it early
                 for env_id in list(self.scores) if self.key not in info else [info[self.key]]:
@@ -107,13 +110,19 @@ class Episodes:
         return ended
 
     def cut(self, env_id: int, returns: np.ndarray, length: int) -> Episode:
-        """Cut an environment's unfinished episode short, and return it. returns: (agents,)."""
+        """Cut an environment's unfinished episode short, and return it.
+
+        returns: the agents' returns so far, (agents,). length: the number of steps so far.
+        """
         score, _ = self._close(env_id)
         returns_of = self._by_label(dict(enumerate(returns.tolist())))
         return Episode(env_id, float(returns.sum()), length, score, True, returns_of)
 
     def _close(self, env_id: int) -> tuple[float | None, Mapping[int, float]]:
-        """Forget an environment's episode; return its score and the returns of the agents that have ended in it."""
+        """Forget an environment's unfinished episode; return its score, and the returns of agents that have ended.
+
+        The score is None without scores; the returns are keyed by agent index.
+        """
         scores = self.scores.pop(env_id, None)
         return float(np.mean(scores)) if scores else None, self.returns.pop(env_id, {})
 
@@ -133,8 +142,8 @@ def _has_return(episode: Any) -> bool:
 def labels_of(vec: pufferlib.VecEnv) -> Sequence[str]:
     """Return the label under which each agent's return is shown; () if there are too few or too many labels.
 
-    Labels are the agents' names or, if more than MOST_LABELS of these differ, their types: the names without a trailing
-    "_<number>".
+    Labels are the agents' names or, if there are more than MOST_LABELS different names, the agents' types: the names
+    without a trailing "_<number>". There must be 2 to MOST_LABELS different labels.
     """
     labels = vec.agent_names
     if len(set(labels)) > MOST_LABELS:
@@ -149,7 +158,10 @@ def mean_score(episodes: Iterable[Episode]) -> float | None:
 
 
 def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
-    """Return the returns of agents, or of types of agents, in the episodes that have them, keyed by label."""
+    """Group the returns of agents, or of types of agents, by label.
+
+    Returns one list of returns per label, in the order of the episodes.
+    """
     returns: dict[str, list[float]] = {}
     for episode in episodes:
         for label, value in episode.returns_of.items():
@@ -158,7 +170,10 @@ def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
 
 
 def charts(episodes: Collection[Episode]) -> dict[str, float]:
-    """Return the mean return, length and score of episodes, and agents' mean returns, keyed by TensorBoard name."""
+    """Return the means of episodes' returns, lengths and scores, and of agents' returns, keyed by TensorBoard name.
+
+    The score is left out if no episode has one; without episodes, the dict is empty.
+    """
     if not episodes:
         return {}
     score = mean_score(episodes)

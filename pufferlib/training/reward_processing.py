@@ -16,10 +16,10 @@ EPSILON = 1e-8
 class RewardProcessing:
     """A callable that takes a batch and returns (rewards, terminations).
 
-    normalize: divide rewards by the running standard deviation of discounted returns, not of rewards, so that the
-    critic's targets are of about the same size, however frequent rewards are. bound: the largest magnitude of a reward;
-    None: no bound. episodic_life: treat an agent's lost life, by info["lives"], as its termination, though the game
-    continues.
+    normalize: divide rewards by the running standard deviation of discounted returns (not of rewards), so that the
+    critic's targets are of about the same size, however frequent rewards are. bound: the magnitude to which rewards are
+    clipped, after any normalization; None: no bound. episodic_life: treat an agent's lost life, by info["lives"], as
+    its termination, though the game continues.
     """
 
     def __init__(
@@ -34,7 +34,8 @@ class RewardProcessing:
     def __call__(self, batch: pufferlib.Batch) -> tuple[np.ndarray, np.ndarray]:
         """Return the rewards, (rows,) float32, and terminations, (rows,) bool, of a batch of arrays.
 
-        Raises SpaceError for a reward that is not finite, since weights would turn to NaN and remain so.
+        Also updates the statistics and, if needed, the agents' lives. Raises SpaceError for a reward that is not
+        finite, since weights would turn to NaN and remain so.
         """
         rewards, terminations = batch.rewards, batch.terminations
         if not np.isfinite(rewards).all():
@@ -70,7 +71,10 @@ class RewardProcessing:
         self.count, self.mean, self.variance = state["count"], state["mean"], state["variance"]
 
     def _follow(self, batch: pufferlib.Batch) -> None:
-        """Update the statistics with the agents' discounted returns so far (Chan, Golub, LeVeque, 1983)."""
+        """Update the agents' discounted returns, and the statistics of all returns, with a batch.
+
+        Source: Chan, Golub, LeVeque, 1983.
+        """
         ids, masks = batch.agent_ids, batch.masks
         returns = np.where(masks, self.gamma * self.returns[ids] + batch.rewards, 0)
         self.returns[ids] = np.where(batch.terminations | batch.truncations, 0, returns)
@@ -86,7 +90,7 @@ class RewardProcessing:
         self.count += len(new)
 
     def _lost_lives(self, batch: pufferlib.Batch) -> np.ndarray:
-        """Return a mask, (rows,) bool, of the rows whose agents have fewer lives than in their previous row."""
+        """Note the lives in a batch's infos, and return a mask, (rows,) bool: True where the row's agent lost lives."""
         lost = np.zeros(len(batch.masks), np.bool_)
         lives = dict(pair for info in batch.infos if "lives" in info for pair in self._lives_of(info))
         for row in np.flatnonzero(np.isin(batch.agent_ids, list(lives))):

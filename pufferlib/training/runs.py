@@ -57,14 +57,14 @@ def num_processes() -> int:
 def command_to_resume(folder: Path, processes: int, env: str = "") -> str:
     """Return the command that resumes a run of ``processes`` processes.
 
-    env: the argument for the environment, if the run was passed a creator instead of a name.
+    env: the command's argument for the environment, if the run was passed a creator instead of a name.
     """
     puffer = "puffer" if processes == 1 else f"torchrun --nproc-per-node {processes} -m pufferlib.cli"
     return f"{puffer} train {env}{' ' * bool(env)}--resume {folder}"
 
 
 def note_resumed(folder: Path, config: Any, num_steps: int) -> None:
-    """Record in a run's folder the step from which it was resumed, its new settings, and the command."""
+    """Record in a run's folder the step from which it was resumed, its new settings, and the new ``provenance``."""
     run = read_run(folder)
     entry = {"num_steps": num_steps, **provenance()}
     _write(folder / RUN, {**run, "resumed": [*run.get("resumed", []), entry]})
@@ -85,8 +85,8 @@ def read_run(folder: Path) -> dict[str, Any]:
 def saying_where(folder: Path) -> Iterator[None]:
     """Add the directory in which a run began to the message of a RegistryError from the block.
 
-    The name that was not found may be found there. Nothing is added if it is the current directory, or if the folder is
-    not a run's. folder: the run's folder.
+    The name that was not found may be found in that directory. The error is unchanged if the directory is the current
+    one, or if ``folder`` is not a run's. folder: the run's folder.
     """
     try:
         yield

@@ -100,7 +100,7 @@ class RunConfig:
     """send configuration and scalars to Weights & Biases; WANDB_MODE=offline writes them only into the run's folder"""
     track_project: str = "pufferlib"
     video_envs: tuple[int, ...] = ()
-    """environments to film in training, such as 0; the run's folder gets the films, as GIFs"""
+    """ids of environments to film in training, such as 0; the films are saved in the run's folder, as GIFs"""
     video_every: int = 50_000
     """steps between the starts of two films of an environment"""
 
@@ -121,7 +121,10 @@ class RunConfig:
             raise PlanError(f"device={self.device!r} is none that torch knows; use cpu or cuda") from error
 
     def require(self, expected: str, fits: Callable[[Any], bool], *names: str) -> None:
-        """Raise PlanError unless ``fits`` accepts the named settings. expected: the allowed values, for the message."""
+        """Raise PlanError unless ``fits`` accepts the value of each named setting.
+
+        expected: the allowed values, for the message.
+        """
         for name in names:
             if not fits(getattr(self, name)):
                 raise PlanError(f"{name}={getattr(self, name)!r} is out of bounds; use {expected}")
@@ -131,7 +134,10 @@ class RunConfig:
         return self.policy, self.policy_kwargs
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return the most rows that an update can learn from, for trainers with a ``rollout_length``."""
+        """Return the largest number of rows that an update can learn from.
+
+        The result is meant for trainers with a ``rollout_length``; without this setting, a length of 1 is assumed.
+        """
         batch_size = vec.agents_per_batch // vec.agents_per_env
         length: int = getattr(self, "rollout_length", 1)
         return max(1, length * vec.num_envs // batch_size) * vec.agents_per_batch
@@ -211,7 +217,10 @@ class Session:
         return self.num_turns % TURNS_TOGETHER == 0 and bool(gathered(due)[0])
 
     def save_newest(self) -> None:
-        """Save the current training state to newest.pt. A run resumed from it ends differently."""
+        """Save the current training state to newest.pt.
+
+        A run resumed from this file ends differently from an uninterrupted run.
+        """
         began_s = time.monotonic()
         self.save(self.folder, NEWEST)
         ended_s = time.monotonic()
@@ -229,7 +238,9 @@ class Session:
     def seed(self) -> int:
         """The seed of the environments in this stretch.
 
-        In the first stretch it is the run's seed, unless the run was resumed within this stretch, from newest.pt.
+        In the first stretch, it is the run's seed, unless the run was resumed within this stretch, from newest.pt. In
+        all other cases, it is computed from the run's seed and the number of checkpoints and, if the run was resumed
+        within this stretch, from the step at which it was resumed.
         """
         entropy = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
         if entropy == [0]:
@@ -237,9 +248,11 @@ class Session:
         return int(np.random.SeedSequence([self.config.seed, *entropy]).generate_state(1)[0])
 
     def save(self, folder: Path | None, file: str = FILE) -> None:
-        """Write a checkpoint, and the policy for playing, replacing the previous ones; without a folder, write nothing.
+        """Write a checkpoint, and the policy for playing, replacing the previous files.
 
-        With several processes, all must call it, as each contributes its own state; only the first has a folder.
+        Without a folder, nothing is written. A checkpoint at the end of a stretch also deletes newest.pt, unless that
+        file has more steps. With several processes, all must call this method, as each contributes its own state; only
+        the first has a folder.
         """
         settings = vars(self.run_config)
         content = {
@@ -315,10 +328,11 @@ def run(
 ) -> Result:
     """Train a policy, evaluate it on fresh seeds, and return the result.
 
-    env: a creator to use instead of config.env. resume: the checkpoint from which to resume; config is then the run's
-    own, apart from what was changed to resume it. run_config: the settings to record for the run, if it has several
-    processes and config is for only one of them. Raises CheckpointError for a checkpoint that does not fit, PlanError
-    for minibatches that are too small.
+    env: a creator to use instead of config.env. resume: the checkpoint from which to resume; config then has the run's
+    own settings, except those changed for the resumption. run_config: the settings to record for the run, if it has
+    several processes and config is for only one of them. A KeyboardInterrupt is raised again after
+    ``Session.break_off``. Raises CheckpointError for a checkpoint that does not fit, PlanError for minibatches that are
+    too small.
     """
     run_config = config if run_config is None else run_config
     content = None if resume is None else read_checkpoint(resume, KIND, FILE)
@@ -412,7 +426,7 @@ def _coarseness(vec: pufferlib.VecEnv, config: RunConfig, num_steps: int) -> str
 
 @contextmanager
 def torch_set_up(config: RunConfig) -> Iterator[None]:
-    """Set torch's number of threads and seed its global generator, from the run's settings; undo both at the end.
+    """Set torch's number of threads and seed its global generator, from the run's settings; undo both after the block.
 
     Initial weights come from this generator, as do the random numbers of a user's policy while it learns.
     """
@@ -440,7 +454,7 @@ def origin_of(config: RunConfig, env: Callable[..., Any] | None) -> Origin:
 def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib.VecEnv:
     """Make the environments of a run, and return them. env: a creator to use instead of config.env.
 
-    Raises PlanError for environments that reset their copies without returning the final observation.
+    Raises PlanError for an already vectorized environment that resets its copies without showing the final observation.
     """
     batch_size = config.batch_size
     if batch_size is None:
@@ -487,12 +501,12 @@ def resumed(
 ) -> tuple[Any, Result]:
     """Resume the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    Return its settings and its result. folder: the run's folder, or the ``newest.pt`` in it, which resumes the run at a
-    later step but leads to a different end; newest.pt is also used if there is no checkpoint.pt. kind: the trainer's
-    Config. env, total_steps: used instead of the run's; env is a name or a creator. trust: see
-    ``pufferlib.models.read_policy``. joining: yields this process's settings and those of the whole run
-    (``ddp.joined``). Raises CheckpointError if the run cannot be resumed, and RegistryError, with the directory in
-    which the run was begun, for names that are not found.
+    Returns its settings and its result. folder: the run's folder, or the ``newest.pt`` in it, which resumes the run at
+    a later step but leads to a different end; newest.pt is also used if there is no checkpoint.pt. kind: the trainer's
+    Config. env, total_steps: used instead of the run's own, if given; env is a name or a creator. trust: see
+    ``pufferlib.models.read_policy``. joining: a function of the settings that returns a context manager, which yields
+    this process's settings and those of the whole run (``ddp.joined``). Raises CheckpointError if the run cannot be
+    resumed, and RegistryError, with the directory in which the run was begun, for names that are not found.
     """
     checkpoint = checkpoint_path(folder)
     folder = checkpoint.parent

@@ -35,7 +35,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class FromFile:
-    """The flags that choose the sources of the other settings, which are those of a trainer's ``Config``."""
+    """The flags that choose where the other settings, the fields of a trainer's ``Config``, come from."""
 
     config: str | None = None
     """a TOML file with settings, or a run's config.json; flags override it"""
@@ -46,7 +46,8 @@ class FromFile:
 def from_command_line(config_type: type[Config], arguments: Sequence[str] | None = None) -> Config:
     """Return the settings for command-line arguments; print those that come from the environment's family.
 
-    arguments: by default this program's. Raises the errors of ``settle``; if tyro cannot parse them, the program exits.
+    arguments: by default, this program's. Raises the errors of ``settle``; the program exits if tyro cannot parse the
+    arguments.
     """
     import tyro
 
@@ -70,9 +71,10 @@ def settle(
     """Return the settings, and a line that lists those from the environment's family, or "" if there are none.
 
     config_type: a frozen dataclass whose fields all have defaults; its ``algorithm`` names its table in
-    ``defaults.toml``. parse: converts arguments, given defaults, to values of all fields of ``config_type`` and
-    ``FromFile``. Tables such as ``env_kwargs`` are merged key by key. Raises PlanError for a file that cannot be read,
-    and for keys and types that ``config_type`` does not have; RegistryError for an unknown environment, if its family's
+    ``defaults.toml``. parse: a function that takes arguments and defaults, and returns the values of all fields of
+    ``config_type`` and ``FromFile``. Tables such as ``env_kwargs`` are merged key by key; those of a source whose
+    environment or policy is not the one chosen are left out. Raises PlanError for a file that cannot be read, and for
+    keys and types that ``config_type`` does not have; RegistryError for an unknown environment, if its family's
     settings are looked up.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -98,7 +100,7 @@ def settle(
 def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
     """Read and check the settings in a TOML file, a run's ``config.json``, or a run's folder.
 
-    Raises PlanError if it cannot be read, or has keys or types that ``config_type`` does not have.
+    Raises PlanError if the file cannot be read, or has keys or types that ``config_type`` does not have.
     """
     path = Path(path)
     if path.is_dir():
@@ -118,7 +120,11 @@ def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
 
 
 def algorithm_in(path: str | Path) -> str | None:
-    """Return the trainer's name in a TOML file, a run's folder or its ``config.json``; None if there is none."""
+    """Return the name of the trainer to which a file of settings belongs; None if it is not stored.
+
+    path: a TOML file, which may name the trainer; or a run's folder or ``config.json``, whose trainer is in
+    ``run.json``. Raises PlanError if the TOML file or ``run.json`` cannot be read.
+    """
     path = Path(path)
     if path.suffix == ".json" or path.is_dir():
         run = (path if path.is_dir() else path.parent) / RUN
@@ -164,7 +170,7 @@ def _note(config: Any, pattern: str, of_family: Mapping[str, Any], from_file: Ma
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten settings: key the values in tables by "table.name", and the others by name."""
+    """Flatten settings: key the values in tables by "table.name", and all other values by name."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, Mapping) else {name: value}

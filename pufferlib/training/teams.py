@@ -17,8 +17,10 @@ OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # th
 def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
     """Return the indices of each team's agents, keyed by team; without teams, all agents are in the team "".
 
-    Raises PlanError if an agent is in no team or in several, or if teams are types of agents and a table in
-    ``config.teams`` names none of them.
+    The teams are those of ``config.teams`` if any of its tables has a key ``agents``. Otherwise, if ``config.separate``
+    is set or there are tables, the teams are the types of agents: agents' names without a trailing "_<number>".
+    Raises PlanError if an agent is in no team or in several, or if the teams are types of agents and a table's name is
+    not one of these types.
     """
     if config.teams and any("agents" in table for table in config.teams.values()):
         teams = {
@@ -44,6 +46,9 @@ def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
 
 
 def patterns_of(name: str, table: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names, or name patterns, of a team's agents."""
+    """Return the names, or name patterns, of a team's agents.
+
+    By default, they are the team's name, alone or followed by "_" and any text.
+    """
     patterns: str | Sequence[str] = table.get("agents", (f"{name}_*", name))
     return [patterns] if isinstance(patterns, str) else patterns

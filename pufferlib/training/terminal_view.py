@@ -45,7 +45,7 @@ class TerminalView:
         return self
 
     def see(self, batch: pufferlib.Batch) -> None:
-        """Show the environment as it is now, and the return of its episode so far."""
+        """Show the environment as it is now, and the number, step and return of its current episode."""
         masks = np.asarray(batch.masks)
         if masks.any():
             self.num_steps += 1
@@ -69,7 +69,10 @@ class TerminalView:
 
 
 def renderable(picture: Any, console: Console) -> RenderableType:
-    """Return the result of an environment's ``render`` as a rich renderable, no larger than the terminal."""
+    """Return the result of an environment's ``render`` as a rich renderable.
+
+    A picture is scaled down to fit the terminal. Raises PlanError for anything but a text or a picture.
+    """
     if isinstance(picture, str):
         return Text.from_ansi(picture, no_wrap=True)
     width, height = console.size.width, console.size.height - NUM_LINES_BELOW

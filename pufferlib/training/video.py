@@ -24,10 +24,10 @@ def render_mode(
     among: Sequence[str] = (RGB,),
     make_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the first mode in ``among`` that is one of an environment's render modes, after a trial drawing in it.
+    """Return the first mode in ``among`` that is one of an environment's render modes, after drawing in it as a trial.
 
     make_kwargs: arguments of ``pufferlib.make``; by default the environment is made in a worker. Raises PlanError if
-    the environment supports none of the modes, or cannot be made with the one chosen; MissingExtra if drawing needs a
+    the environment supports none of the modes, or cannot be made with the chosen mode; MissingExtra if drawing needs a
     package that is not installed, even if stepping does not need it.
     """
     kwargs = dict(env_kwargs or {})
@@ -94,9 +94,10 @@ def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict
 class Filming:
     """A recorder of whole episodes of chosen environments in a VecEnv: call ``see`` between ``recv`` and ``send``.
 
-    should_film: called with an environment's id when an episode begins, returns whether to film it. done: called with
-    an environment's id and each film that is complete; its first picture shows the reset, and its last the result of
-    the last step. The film of an episode is discarded if its environment is restarted.
+    should_film: a function that is called with an environment's id when an episode begins, and returns whether to film
+    the episode. done: a function that is called with an environment's id and a film when the film is complete. A film's
+    first picture shows the reset; its last picture shows the result of the last step. The film of an episode is
+    discarded if its environment is restarted.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Filming:
         self.films: dict[int, Film | None] = dict.fromkeys(env_ids)
 
     def see(self, batch: pufferlib.Batch) -> None:
-        """Take pictures of the filmed environments in a batch."""
+        """Take pictures of the filmed environments in a batch, and finish the films of episodes that ended in it."""
         env_ids = np.asarray(batch.env_ids).tolist()
         chosen = [(env_index, env_id) for env_index, env_id in enumerate(env_ids) if env_id in self.films]
         if not chosen:
@@ -146,7 +147,7 @@ class Filming:
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any]) -> None:
         """Take a picture of an environment, if it is filmed. masks, rewards: (agents,). draw: returns the picture.
 
-        An episode ends when the next one begins, since nothing announces its end.
+        A film is finished only when the next episode begins, since nothing announces the end of an episode.
         """
         self._begin_if_reset(env_id, masks)
         film = self.films[env_id]
@@ -181,9 +182,9 @@ class Videos:
         vec.send(…)
 
     A film's name has the environment and the training step at which its episode began: ``env-0-step-12345.gif``, with
-    ``-first-2000`` if the episode was longer than that. every: training steps between the starts of two films of an
-    environment. ``written`` lists the files. Raises PlanError if ``every`` is below 1 or as ``Filming`` does, and
-    MissingExtra without Pillow.
+    ``-first-2000`` if the film has only the episode's first 2000 pictures. every: training steps between the starts of
+    two films of an environment. ``written`` lists the files. Raises PlanError if ``every`` is below 1, MissingExtra
+    without Pillow, and the errors of ``Filming``.
     """
 
     def __init__(
@@ -201,7 +202,10 @@ class Videos:
 
     @classmethod
     def of(cls, vec: pufferlib.VecEnv, config: Any, run_folder: Path | None) -> Videos | None:
-        """Return the videos that a trainer's configuration requests, in the run's folder; None if it requests none."""
+        """Return the videos that a trainer's configuration requests, in the run's folder.
+
+        Returns None if the configuration requests none, or if there is no folder.
+        """
         if run_folder is None or not config.video_envs:
             return None
         return cls(vec, run_folder / "videos", config.video_envs, config.video_every)
@@ -230,12 +234,13 @@ class Videos:
 
 
 class Reel:
-    """The films of an evaluation's first episodes: one after another in a file, or a file each in a folder."""
+    """The films of an evaluation's first episodes: one after another in one file, or one file per film in a folder."""
 
     def __init__(self, path: Path, num_videos: int, num_envs: int, num_episodes: int) -> None:
-        """Raises PlanError if num_videos is not from 1 to num_episodes, for an unknown extension, or a missing folder.
+        """path: a file for all films or, if it has no extension or is a folder, a folder for one file per film.
 
-        Raises MissingExtra if the package for the films' format is not installed.
+        Raises PlanError if num_videos is not from 1 to num_episodes, for an unknown extension, or for a missing folder
+        of a file. Raises MissingExtra if the package for the films' format is not installed.
         """
         if not 1 <= num_videos <= num_episodes:
             raise PlanError(f"{num_videos} videos of {num_episodes} episodes; use 1 to {num_episodes}")
@@ -250,11 +255,14 @@ class Reel:
 
     @property
     def env_ids(self) -> Collection[int]:
-        """The filmed environments."""
+        """The ids of the filmed environments."""
         return self._left.keys()
 
     def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
-        """Return a function to call with each batch. Creates the folder, if the films go into one."""
+        """Return a function to call with each batch, between ``recv`` and ``send``.
+
+        Creates the folder, if each film goes into its own file.
+        """
         if not self.is_file:
             self.path.mkdir(parents=True, exist_ok=True)
         self._filming = Filming(
@@ -267,7 +275,7 @@ class Reel:
         return self._left[env_id] >= 0
 
     def save(self) -> list[Path]:
-        """Write the films, including that of an episode cut at the end; return the files' paths."""
+        """Write the films, including those of episodes cut at the end; return the files' paths."""
         self._filming.finish()
         if self.is_file:
             ordered = [
@@ -290,8 +298,8 @@ class Reel:
 class Snapshots:
     """Pictures of the first episode of environment 0: a PNG of each chosen step, and a GIF of all steps.
 
-    steps: the chosen steps; 0 is the reset. If the episode ends before some of these, its final picture is saved in
-    their place.
+    steps: the chosen steps; 0 is the reset. If the episode ends before some of the chosen steps, one PNG of its final
+    picture is saved in their place.
     """
 
     def __init__(self, folder: Path, steps: Sequence[int]) -> None:
@@ -310,7 +318,7 @@ class Snapshots:
         self._film: Film | None = None
 
     def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
-        """Return a function to call with each batch. Creates the folder."""
+        """Return a function to call with each batch, between ``recv`` and ``send``. Creates the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._filming = Filming(vec, (0,), lambda env_id: self._film is None, self._keep, SNAPSHOT_SIDE)
         return self._filming.see
@@ -319,7 +327,10 @@ class Snapshots:
         self._film = self._film or film
 
     def save(self) -> list[Path]:
-        """Write the files, and return their paths."""
+        """Write the files, and return their paths.
+
+        If the episode ended before a chosen step, sets ``note`` to a remark about the missing steps.
+        """
         self._filming.finish()
         film, paths = self._film, []
         assert film is not None

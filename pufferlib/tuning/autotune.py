@@ -68,10 +68,10 @@ def autotune(
         that takes longer.
     max_memory: the additional memory that a plan may take, in bytes or as "500 MiB", "4 GB"; by default, four fifths of
         the available memory. A plan with a higher estimate is not tried.
-    learner_s: the time in seconds that your learner takes for a batch, or a function that returns it for a batch size.
+    learner_s: the time in seconds that your learner takes for a batch, or a function from batch size to this time.
         The learner is assumed to need a core.
     env, seed, env_args, env_kwargs, wrap_kwargs, autoreset_mode, context: as for ``make``; pass them to ``make`` again.
-    after: called after each trial of a plan with the table of plans so far.
+    after: a function that is called after each trial of a plan, with the table of all plans so far.
 
     Raises PlanError if no plan fits into the memory and for invalid arguments; RegistryError or MissingExtra if the
     environment is unknown or its package is missing; WorkerError if it cannot be created or played; PlatformError if
@@ -158,7 +158,12 @@ class _Search:
     # ------------------------------------------------------------------------------------------------- a look
 
     def _look(self) -> Stats:
-        """Play one environment, then a few in one worker; estimate the costs and return the stats."""
+        """Play one environment, then a few in one worker; estimate memory and start-up times, and return the stats.
+
+        If one environment in a worker exceeds the memory limit and no backend was passed, plays it without a worker,
+        and restricts the search to serial plans. Raises PlanError if the environment exceeds the limit with the backend
+        that was passed, or even without a worker; WorkerError if it cannot be played.
+        """
         kind = "serial" if self._fixed["backend"] == "serial" else "multiprocessing"
         most = self._fixed["num_envs"] or 4
         limit_s = max(30.0, self._budget_s)
@@ -197,9 +202,10 @@ class _Search:
     # --------------------------------------------------------------------------------------------- candidates
 
     def _candidates(self, stats: Stats) -> list[Row]:
-        """Return all plans that the fixed arguments allow, those with the best forecasts first.
+        """Return all plans that the fixed arguments allow, sorted by forecast, the fastest first.
 
-        The best serial plan and the best plan with processes lead, so that both are tried if there is no time for more.
+        The best serial plan and the best plan with processes come before all others, so that both are tried even if
+        there is no time for more.
         """
         rows = []
         for num_envs, batch_size in self._sizes():
@@ -250,10 +256,10 @@ class _Search:
         return plans
 
     def _spinning(self, rows: Sequence[Row]) -> list[Row]:
-        """Return a list with a copy of the best plan that uses processes, with the other value of ``spin``.
+        """Return a list of one row: a copy of the best plan that uses processes, but with the other value of ``spin``.
 
-        The copy is also added to the table. The list is empty if there is no such plan, if the best one runs on ray, or
-        if serial is clearly faster.
+        The row is also added to the table. The list is empty if no plan uses processes, if the best plan that does runs
+        on ray, or if serial is clearly faster.
         """
         best = next((row for row in rows if row.plan["backend"] != "serial"), None)
         if best is None or best.plan["backend"] == "ray" or best.median < rows[0].median / CLEARLY:
@@ -286,7 +292,8 @@ class _Search:
     def _round(self, rows: Sequence[Row], until_s: float, seconds: float, *, last: bool) -> None:
         """Try plans for ``seconds`` of play each; in the last round, up to three times each, in turns.
 
-        until_s: the time since the search began, in seconds, after which no trial should end.
+        until_s: the time since the search began, in seconds, after which no trial should end. A plan for which there is
+        no time is not tried, and its row says so.
         """
         begun = False
         for _ in range(3 if last else 1):
@@ -302,7 +309,7 @@ class _Search:
             begun = True
 
     def _in_time(self, row: Row, rows: Sequence[Row], seconds: float, until_s: float) -> bool:
-        """Return whether there is time for a trial.
+        """Return whether there is time to try a plan, that is, whether the trial should end before ``until_s``.
 
         The first serial trial and the first with processes may use the whole budget. If there is no time for any trial,
         the cheapest is still made.
@@ -339,7 +346,10 @@ class _Search:
             self._refuse_too_large()
 
     def _seconds(self, row: Row, least: float) -> float:
-        """Return for how many seconds to play a plan: longer for slow batches, if the budget allows."""
+        """Return the number of seconds to play a plan.
+
+        It is ``least``, or more for slow batches if the budget allows.
+        """
         return max(least, min(12 * self._batch_s(row), 0.1 * self._budget_s))
 
     def _batch_s(self, row: Row) -> float:

@@ -34,7 +34,7 @@ class Speed:
     """The throughput of one backend.
 
     steps_per_s: environment steps (not agent steps) per second, one value per repeat. stats: the stats of one more
-    measurement if ``profile`` was True, else None.
+    measurement if ``compare_backends`` was called with ``profile=True``, else None.
     """
 
     backend: str
@@ -74,7 +74,7 @@ def compare_backends(
     num_envs: by default, four per CPU, at least 8. batch_size: for pool and ray; by default, half of the environments.
         Batches of other backends hold all environments. device: for the backend "cuda".
     profile: whether each backend gets one more turn, four times as long, for the ``stats`` of its Speed.
-    after: called after each turn with the number of the repeat and the name of the backend.
+    after: a function that is called after each turn, with the number of the repeat and the name of the backend.
 
     Raises PlanError if nothing would be measured, and the errors of ``pufferlib.make`` and of the environments.
     """
@@ -152,7 +152,10 @@ def verdict(speeds: Sequence[Speed]) -> str:
 
 
 def profile_text(speed: Speed, speeds: Sequence[Speed]) -> str:
-    """Return a backend's figures as text, with a verdict that agrees with the measurements of all backends."""
+    """Return a backend's stats as text, with a verdict that agrees with the measurements of all backends.
+
+    KernelStats have no verdict.
+    """
     if not isinstance(speed.stats, Stats):
         return str(speed.stats)
     right = right_one(speeds)

@@ -133,7 +133,7 @@ def table_text(rows: Sequence[Row]) -> str:
 
 
 def rate_text(steps_per_s: float) -> str:
-    """Format a rate below 1e9 with three digits: 873, 30.4k, 1.21M."""
+    """Format a rate below 1e9 with three significant digits: 873, 30.4k, 1.21M."""
     for unit, scale in (("M", 1e6), ("k", 1e3)):
         if steps_per_s >= 0.9995 * scale:
             return f"{steps_per_s / scale:#.3g}".rstrip(".") + unit

@@ -87,7 +87,10 @@ class Actor:
             self._masks = None
 
     def actions(self, observations: Any) -> Any:
-        """Return random actions for the rows of a batch; only allowed ones if they are drawn for each batch."""
+        """Return random actions for the rows of a batch.
+
+        If actions are drawn for each batch, only those that the action masks allow are drawn.
+        """
         if self._masks is None:
             self._index = (self._index + 1) % NUM_DRAWS
             return self._drawn[self._index]

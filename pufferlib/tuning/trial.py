@@ -29,8 +29,8 @@ GRACE_S = 1.0  # beyond a trial's limit, for it to end by itself
 class Trial(NamedTuple):
     """The settings of one trial.
 
-    plan: arguments for ``make``. windows: how many times, at most, to play for ``seconds`` and measure the speed.
-    learner_s: as for ``Player``. limit_s: the time in seconds after which the trial is killed.
+    plan: arguments for ``make``. windows: the maximum number of speed measurements. seconds: the duration of each
+    measurement. learner_s: as for ``Player``. limit_s: the time in seconds after which the trial is killed.
     """
 
     plan: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a trial. error: what failed, or "" if it succeeded; the other fields are valid only then.
+    """The result of a trial. error: what failed, or ""; the other fields are valid only if ``error`` is "".
 
     steps_per_s: environment steps per second, one value per window. startup_s: the time until the first batch, in
     seconds. memory_nbytes: the additional memory of all processes, with shared memory counted once. stats: the stats of
@@ -66,7 +66,7 @@ class TrialRunner:
         self._sandbox: Sandbox | None = None
 
     def try_out(self, trial: Trial) -> Outcome:
-        """Run a trial and return its outcome, even if the environment fails.
+        """Run a trial and return its outcome; if the environment fails or hangs, the outcome has an error.
 
         Raises PlatformError if the system cannot start a process.
         """

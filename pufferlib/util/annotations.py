@@ -68,6 +68,6 @@ class ParallelEnv(Protocol):
 
 
 class Guard(Protocol):
-    """An object whose ``owner`` is the id of the thread inside a call, or 0."""
+    """An object whose ``owner`` is the id of the thread that is inside a call, or 0 if there is none."""
 
     owner: int

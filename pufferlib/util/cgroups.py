@@ -15,8 +15,8 @@ def folders(controller: str, root: Path = ROOT, membership: Path = MEMBERSHIP) -
     """Yield the folders of the control groups that may limit this process: its own group and all groups above it.
 
     controller: the limited resource, "cpu" or "memory". root: the mounted hierarchy. membership: the file that lists
-    the process's groups. Supports versions 1 and 2; yields nothing if membership cannot be read. In a container, a
-    yielded folder may not exist even though root does.
+    the process's groups. Supports versions 1 and 2 of control groups; yields nothing if membership cannot be read. In a
+    container, a yielded folder may not exist even though root does.
     """
     try:
         lines = membership.read_text().splitlines()

@@ -13,7 +13,7 @@ __all__ = ["alone_in", "written_whole"]
 
 @contextlib.contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path to write to; unless the block raises, move that file to ``path`` atomically.
+    """Yield a temporary path to write to; unless the block raises, move the file written there to ``path`` atomically.
 
     Also removes partial files for the same path that killed processes left behind.
     """

@@ -48,9 +48,9 @@ def memory_there() -> tuple[float, float]:
 
 
 def memory_at_hand() -> float:
-    """Return how many bytes are available on the machine or in this process's control groups, whichever is less.
+    """Return the number of bytes available on the machine or in this process's control groups, whichever is less.
 
-    Returns all of the machine's memory if neither is known, and inf if that is not known either.
+    If neither number is known, returns the size of the machine's memory, or inf if the size is unknown, too.
     """
     amounts = [float("inf")]
     with suppress(OSError, ValueError, AttributeError):

@@ -8,8 +8,8 @@
     def f(env: str, **kwargs: Unpack[Parameters]) -> None: ...
 
 Editors and type checkers offer the keywords of ``f``, ``inspect.signature`` lists them with their defaults, and ``f``
-receives a value for each. The TypedDict's module must not contain ``from __future__ import annotations``, because
-defaults are read from evaluated annotations.
+receives a value for each keyword. The TypedDict's module must not contain ``from __future__ import annotations``,
+because defaults are read from evaluated annotations.
 """
 
 from __future__ import annotations

@@ -61,10 +61,10 @@ def below(word: int, n: int) -> int: ...
 @overload
 def below(word: NDArray[np.uint32], n: ArrayLike) -> NDArray[np.int64]: ...
 def below(word: Any, n: Any) -> Any:
-    """Map each random word to an integer from 0 to n - 1, an int or an int64 array; 1 <= n <= 2**32.
+    """Map each random word to an integer from 0 to n - 1; n is from 1 to 2**32.
 
-    Each integer results from 2**32 / n of the possible words, rounded up or down, so its probability has a relative
-    error below n / 2**32.
+    Returns an int if ``word`` is an int, else an int64 array. Each integer results from 2**32 / n of the possible
+    words, rounded up or down, so its probability has a relative error below n / 2**32.
     """
     if isinstance(word, int):
         return (word * n) >> 32

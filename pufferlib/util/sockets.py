@@ -50,7 +50,7 @@ class Peer(NamedTuple):
 
 
 class Listener:
-    """A socket that listens for peers with the key.
+    """A socket that listens for peers with the key, on a free port.
 
     host: the address of this machine to listen on. key: NBYTES bytes. Raises OSError if it cannot listen there.
     """
@@ -68,8 +68,9 @@ class Listener:
     def accept(self, timeout_s: float | None = None) -> socket.socket:
         """Wait for a peer that has the key, and return its socket, which blocks without a timeout and sends at once.
 
-        Peers whose handshake fails or takes longer than HANDSHAKE_S seconds are dropped, and do not delay other peers.
-        Raises TimeoutError if no peer has proved that it has the key after timeout_s seconds; None means no limit.
+        A peer is dropped if its handshake fails or takes longer than HANDSHAKE_S seconds, or if it is the oldest of
+        more than MOST_PEERS peers in a handshake. Peers do not delay each other. Raises TimeoutError if no peer has
+        proved within timeout_s seconds that it has the key; None means no limit.
         """
         deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -106,7 +107,10 @@ class Listener:
             self._drop(peer)
 
     def _has_key(self, peer: Peer) -> bool:
-        """Read what a peer has sent, and return whether it has now proved that it has the key; drop it if it failed."""
+        """Read what a peer has sent, and return whether it has now proved that it has the key.
+
+        If the peer has proved it, sends this end's own proof; if the handshake has failed, drops the peer.
+        """
         try:
             data = peer.socket.recv(2 * NBYTES - len(peer.received))
             if not data:
@@ -167,12 +171,15 @@ def connect(address: Address, key: bytes) -> socket.socket:
 
 
 def _digest(key: bytes, end: bytes, listeners: bytes, connecting: bytes) -> bytes:
-    """Return the digest with which an end proves that it has the key. listeners, connecting: the two challenges."""
+    """Return the digest with which an end proves that it has the key.
+
+    end: b"listen" or b"connect". listeners, connecting: the challenges of the two ends.
+    """
     return hmac.digest(key, end + listeners + connecting, "sha256")
 
 
 def send_frame(connected: socket.socket, content: bytes) -> None:
-    """Send a frame with its length. Raises OSError if the other end is gone."""
+    """Send content as a frame, preceded by its length. Raises OSError if the other end is gone."""
     connected.sendall(_HEADER.pack(len(content)) + content)
 
 

@@ -21,7 +21,7 @@ LEAST_START, LEAST_END = 0.43, 0.5  # shares of a name: "nash" suffices for "nas
 
 
 def near(name: str, known: Iterable[str], most: int = 1, *, parts: bool = True) -> list[str]:
-    """Return up to ``most`` known names that ``name`` may be a misspelling of, nearest first; often none.
+    """Return up to ``most`` known names of which ``name`` may be a misspelling, nearest first; often an empty list.
 
     A name is near a known one if it differs only in case and separators, or in a few letters ("backnd"). If parts is
     True, it is also near if it abbreviates words ("n_envs"), or is a large part of the known name's beginning or end
@@ -64,7 +64,7 @@ def says_what_was_meant(
     nested: a function that returns, for each dict argument, the names that belong in it. otherwise: the dict argument
         that takes all other names. If no name is near and otherwise is "", the error lists the function's arguments.
     parameters: a TypedDict, if the function's ``**kwargs`` unpack one (parameters.py). The decorated function's
-        signature lists the TypedDict's parameters, and those that are not passed get their defaults.
+        signature lists the TypedDict's parameters; parameters that are not passed get their defaults.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -141,7 +141,8 @@ def _slips(one: str, other: str, least_most: int) -> int | None:
     """Count the letters that differ or are missing, superfluous or swapped; return None if there are too many.
 
     The limit is 0 if the longer name has at most 2 letters, 1 for 3 or 4, 2 for 5 to 9, else 3, and never below
-    least_most. In names of up to 3 letters, and with more than one slip, the first letter must be right.
+    least_most. The first letter must be right if the longer name has at most 3 letters, or if there is more than one
+    slip.
     """
     longest = max(len(one), len(other))
     most = max(least_most, 0 if longest < 3 else 1 if longest < 5 else 2 if longest < 10 else 3)

@@ -1,7 +1,7 @@
 """Vectorization: step many environments at once through one object.
 
 core       the parts that all VecEnvs share
-worker     the environments of one worker, and the only autoreset
+worker     the environments of one worker, and the only implementation of autoreset
 driver     send and recv of a VecEnv whose environments are stepped in workers
 serial     a single worker in the calling process
 processes  workers in processes: multiprocessing and pool

@@ -48,6 +48,7 @@ def env_creators(
 ) -> list[EnvCreator]:
     """Return one creator per environment, to be called without arguments.
 
+    A creator with a parameter ``env_index`` gets the environment's index, unless ``env_kwargs`` has an ``env_index``.
     Raises PlanError for invalid arguments, and the errors of ``registry.creator``.
     """
     if isinstance(env, (list, tuple)):
@@ -84,9 +85,10 @@ def checked_env_args(env_args: Iterable[object]) -> tuple[object, ...]:
 def checked_env_kwargs(
     env_kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None, num_envs: int
 ) -> Sequence[Mapping[str, object]]:
-    """Return each environment's keyword arguments, given as one dict for all environments or a list of one dict each.
+    """Return a sequence of each environment's keyword arguments.
 
-    None means no arguments. Raises PlanError for anything else.
+    env_kwargs: one dict for all environments; or a sequence with one dict per environment; or None for no arguments.
+    Raises PlanError for anything else.
     """
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         return [env_kwargs or {}] * num_envs
@@ -98,7 +100,10 @@ def checked_env_kwargs(
 
 
 def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
-    """Return env ids as a list. Raises CallError if there are none, or if an id does not exist or is repeated."""
+    """Return env ids as a list.
+
+    Raises CallError if there are none, or if an id is not an integer, does not exist, or is repeated.
+    """
     try:
         array = np.asarray(as_numpy(env_ids)).reshape(-1)
     except (TypeError, ValueError):  # ragged lists
@@ -118,9 +123,10 @@ def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
 
 
 def options_per_env(options: Options, num: int) -> list[Info | None]:
-    """Return the reset options of ``num`` environments, given as one mapping for all or a sequence of one each.
+    """Return a list of the reset options of each of ``num`` environments; None means no options.
 
-    None, for all or for one, means no options. Raises PlanError for anything else.
+    options: one mapping for all environments; or a sequence with one mapping or None per environment; or None. Raises
+    PlanError for anything else.
     """
     if options is None or isinstance(options, Mapping):
         return [None if options is None else dict(options) for _ in range(num)]
@@ -149,7 +155,7 @@ def checked_backend_kwargs(
 ) -> dict[str, object]:
     """Return a backend's arguments as a dict.
 
-    Raises PlanError unless they are a mapping or None, and contain only arguments in ``known``.
+    Raises PlanError if they are neither a mapping nor None, or if one of them is not in ``known``.
     """
     if arguments is not None and not isinstance(arguments, Mapping):
         raise PlanError(f"backend_kwargs={arguments!r} is no dict; backend {backend!r} knows {', '.join(known)}")

@@ -26,9 +26,10 @@ IDS = (4, 5)
 class Batch(NamedTuple):
     """The result of ``recv``: the rows of ``batch_size`` environments, ``agents_per_env`` rows each.
 
-    With ``as_torch`` or ``device``, its fields are torch tensors instead of arrays. The arrays are valid until the
-    second ``recv`` after the one that returned them, and must not be written. Storing them into a rollout buffer copies
-    them anyway. To keep the Batch itself, pass ``copy=True`` to ``make``; otherwise later rows overwrite it.
+    With ``as_torch`` or ``device``, all fields except ``infos`` are torch tensors instead of arrays. The arrays are
+    valid until the second ``recv`` after the one that returned them, and must not be written. Storing them into a
+    rollout buffer copies them anyway. To keep the Batch itself, pass ``copy=True`` to ``make``; otherwise later rows
+    overwrite it.
     """
 
     observations: Array  # (rows, *single_observation_space.shape)
@@ -124,7 +125,7 @@ class Batches:
         return self._buffer_index, arrays
 
     def lend(self, key: Hashable, arrays: Arrays) -> Arrays:
-        """Return a key's arrays for the learner, as tensors or copies if so configured.
+        """Lease a key's arrays to the learner, and return them, as tensors or copies if so configured.
 
         Once NUM_BUFFERS batches are leased, the oldest lease ends.
         """
@@ -142,7 +143,10 @@ class Batches:
 
 
 def poison(arrays: Arrays) -> None:
-    """Overwrite an expired batch with NaN or absurd numbers, so that a late read is noticed."""
+    """Overwrite an expired batch, apart from its ids, so that a late read is noticed.
+
+    The new values are NaN for floats, True for bools, and an absurd number for ints.
+    """
     for index, array in enumerate(arrays):
         if index in IDS:  # ids are left unchanged
             continue

@@ -24,7 +24,10 @@ _WORDS = ("has never been reset", "waits for an action", "is in flight", "has fi
 
 
 def closed_error(name: str, because: str = "") -> ClosedError:
-    """Return the error for a call after ``close``. name: the class's name. because: text appended as the reason."""
+    """Return the error for a call after ``close``.
+
+    name: the class's name. because: the reason, as text that follows "is closed"; "" for none.
+    """
     return ClosedError(f"this {name} is closed{because}; make a new one")
 
 

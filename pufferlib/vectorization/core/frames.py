@@ -64,7 +64,9 @@ def _pickled(message: object, *, by_value: bool = False) -> bytes:
 class Sealed(NamedTuple):
     """A pickled message that contains users' objects, which the receiver may fail to unpickle.
 
-    env_ids, ticket: the environments, and the ticket of a Call or Reply, that the receiver then reports as failed.
+    ticket: the ticket of a Call or Reply; if unpickling fails, the receiver gets a failed Reply with this ticket
+    instead. env_ids: the environments of any other message, whose ticket is None; if unpickling fails, the receiver
+    gets a Failed for each of them instead.
     """
 
     payload: bytes

@@ -38,9 +38,9 @@ class Infos(Sequence[Info]):
     a list; the result of addition, slicing, copying or unpickling is a list. ``column`` reads one key of all rows
     without making dicts.
 
-    dicts: the infos, or None if they come from ``source``. env_ids: the env ids of the batch, or, if agents_per_env is
-    None, the agent ids of its rows; in the order of the rows, as a sequence or as the bytes of a uint32 array.
-    agents_per_env: rows per environment. source: where the infos are read from; None if ``dicts`` is given.
+    dicts: the infos, or None if they come from ``source``. env_ids: the batch's env ids or, if agents_per_env is None,
+    its rows' agent ids, in the order of the rows; a sequence, or the bytes of a uint32 array. agents_per_env: rows per
+    environment, or None. source: where the infos are read from; None if ``dicts`` is given.
     """
 
     __slots__ = ("_agents_per_env", "_dicts", "_env_ids", "_source")
@@ -58,9 +58,9 @@ class Infos(Sequence[Info]):
         """Return (values, mask) of one key, with an entry for each row of the batch.
 
         name: the key. values: a new array (rows, …). As in Gymnasium's vector infos, its dtype is that of the first
-        value if this is a number or an array, and later values are cast to it; otherwise it is object. It is float64 if
-        no row has the key, and object if a value has another shape or cannot be cast. Entries without a value are zero,
-        or None in an object array.
+        value if this value is a number or an array, otherwise object; later values are cast to this dtype. It is
+        float64 if no row has the key, and object if a value has another shape or cannot be cast. Entries without a
+        value are zero, or None in an object array.
         mask: (rows,) bool, True where the agent's info has the key. With several agents, infos about the environment as
         a whole, and about agents without a row, are left out.
         """
@@ -123,7 +123,7 @@ class Infos(Sequence[Info]):
         return self._dicts
 
     def copy(self) -> list[Info]:
-        """Return a list of the dicts."""
+        """Return a new list of the same dicts."""
         return list(self._read())
 
     @overload

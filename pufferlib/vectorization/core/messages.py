@@ -175,8 +175,8 @@ Request = Attach | Step | Reset | Call | Sealed
 class Ready(NamedTuple):
     """The message that a worker has made its environments.
 
-    held_envs: for each environment that a creator already held before it was called, where it was held, keyed by env
-    id.
+    held_envs: the environments that were not made by calling their creators, because a creator already held them. Maps
+    the env id of each of these environments to the place where it was held.
     """
 
     worker: int
@@ -196,7 +196,7 @@ class Done(NamedTuple):
 
 
 class InfosMessage(NamedTuple):
-    """The non-empty infos, with their ids, of rows for which no Done is sent, on the compiled path."""
+    """The message with the non-empty infos, and their ids, of rows for which no Done is sent, on the compiled path."""
 
     env_ids: list[int]
     infos: list[Info]
@@ -300,7 +300,7 @@ Message = Reset | Call | SlabShape | Ready | Done | InfosMessage | Failed | Repl
 
 
 def located(message: Message, first_worker: int, location: str) -> Message:
-    """Return a message from a worker of a Ray actor, with its location and with its number in the VecEnv.
+    """Return a message from a Ray actor's worker, with the worker's location and its number in the VecEnv.
 
     first_worker: the number in the VecEnv of the actor's worker 0. location: as for Failed.
     """
@@ -333,7 +333,10 @@ def failure_texts(failures: Iterable[Failed]) -> list[str]:
 
 
 def summary_of(errors: Sequence[WorkerError]) -> str:
-    """Summarize environments' exceptions and workers' deaths without tracebacks, one line per cause."""
+    """Summarize environments' exceptions and workers' deaths without tracebacks, one line per cause.
+
+    If there are more than MOST_CAUSES causes, the last line states the number of causes left out.
+    """
     causes: dict[str, tuple[str, list[int]]] = {}
     for error in errors:
         head, frames = str(error).partition("\n")[0], _FRAME.findall(error.remote_traceback)
@@ -352,7 +355,7 @@ def summary_of(errors: Sequence[WorkerError]) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Format numbers as text, with three or more consecutive ones as a range."""
+    """Return numbers as text in ascending order, with three or more consecutive numbers as a range: "1, 3 to 6"."""
     numbers = sorted(numbers)
     runs: list[list[int]] = []
     for number in numbers:

@@ -1,4 +1,4 @@
-"""The parameters of ``make``, ``Serial``, ``Pool`` and the like. The docstring of ``make`` explains each of them."""
+"""The parameters of ``make`` and of the VecEnv classes, such as ``Serial``. The docstring of ``make`` explains them."""
 
 # Without `from __future__ import annotations`: see pufferlib/util/parameters.py.
 
@@ -17,7 +17,7 @@ class _BackendParameter(TypedDict, total=False):
 
 
 class VecEnvParameters(TypedDict, total=False):
-    """The parameters of ``Serial``, ``Pool`` and the like, apart from ``env``."""
+    """The parameters of ``Serial``, ``Pool`` and the other VecEnv classes, apart from ``env``."""
 
     num_envs: int | None
     num_workers: int | None

@@ -1,4 +1,4 @@
-"""Counts, shares and seeds: how many environments there are, which worker steps each, and how each is seeded."""
+"""Counts, shares and seeds: the number of environments, each worker's share of them, and their seeds."""
 
 from __future__ import annotations
 

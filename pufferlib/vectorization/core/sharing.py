@@ -1,8 +1,8 @@
-"""Detection of shared environments: a creator must not return an object that already plays another row.
+"""Detection of shared environments: a creator must not return an object that already serves as another environment.
 
 Within one process, objects are compared by identity. In a worker process, an object that a creator holds is a copy. The
-worker therefore reports the path from the creator to the object that the creator returned, and the parent compares the
-original at that path.
+worker therefore reports the path from the creator to the object that the creator returned. The parent then checks
+whether the original at that path already serves as another environment.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class HeldEnv(NamedTuple):
 
 
 class Claims:
-    """The objects that play rows of one VecEnv in this process.
+    """The objects that serve as environments of one VecEnv in this process, including the environments that they wrap.
 
     While the VecEnv is open, no other environment and no other VecEnv may use these objects.
     """
@@ -81,10 +81,10 @@ class Claims:
             self._all.add(self)
 
     def claim(self, env_id: int, env: object, held_env: HeldEnv | None = None) -> None:
-        """Claim env, and every environment it wraps, for the rows of environment ``env_id``.
+        """Claim ``env``, and every environment that it wraps, for the environment ``env_id``.
 
-        held_env: where a creator held ``env``, if one did. Raises PlanError if any of these objects already plays other
-        rows.
+        held_env: where a creator held ``env``, if one did. Raises PlanError if any of these objects already serves as
+        another environment, of this VecEnv or of another one that is open.
         """
         objects = list(layers(env))
         with self._lock:
@@ -101,7 +101,7 @@ class Claims:
     ) -> Iterator[tuple[int, PlanError]]:
         """Claim this process's originals of the environments that creators held in workers.
 
-        Yield the env id and the PlanError of each original that already plays other rows. creators: one
+        Yields the env id and the PlanError of each original that already serves as another environment. creators: one
         functools.partial per environment. held_envs: where creators held the environments, keyed by env id.
         """
         known: KnownParts = {}
@@ -173,7 +173,10 @@ def layers(env: object) -> Iterator[object]:
 
 
 def is_environment(value: object) -> bool:
-    """Return whether a value is an environment that holds its own state, unlike functional environments."""
+    """Return whether a value is an environment that holds its own state.
+
+    A functional environment does not: its ``step`` requires a state or a key as well as an action.
+    """
     kind = type(value)
     if issubclass(kind, (type, types.ModuleType)):
         return False
@@ -292,7 +295,10 @@ def _parts_of_instance(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _parts_of_class(owner: object, function: object) -> Iterator[tuple[str, object]]:
-    """Yield each attribute of the owner's class that the method's code names; for a property, its getter."""
+    """Yield (name, part) for each attribute of the owner's class that the function's code names.
+
+    For a property, the part is its getter; for a class or static method, its function.
+    """
     kind = owner if isinstance(owner, type) else type(owner)
     if not isinstance(function, types.FunctionType):
         return

@@ -109,7 +109,7 @@ class SlabShape:
 
     @property
     def env_ids(self) -> range:
-        """The env ids."""
+        """The ids of the slab's environments."""
         return range(self.first_env, self.first_env + self.num_envs)
 
     @property
@@ -211,7 +211,7 @@ class Slab:
 
     @classmethod
     def attach(cls, shape: SlabShape, fd: int) -> Slab:
-        """Map the slab behind a descriptor, which the caller may close afterwards."""
+        """Return a slab over the memory behind a descriptor. The caller may close the descriptor afterwards."""
         return cls(shape, mmap.mmap(fd, _nbytes(shape)))
 
     def rows(self, slot: int) -> Rows:
@@ -264,8 +264,8 @@ class Slab:
 def _require_memory(nbytes: int) -> None:
     """Raise OSError if ``nbytes`` bytes are not available.
 
-    Without this check, the system would grant them, and kill the process later. Less than a mebibyte is not checked,
-    because the check takes a millisecond in each worker.
+    Without this check, the system would grant the memory, and kill the process later. Less than a mebibyte is not
+    checked, because the check takes a millisecond in each worker.
     """
     if nbytes < 2**20:
         return
@@ -287,7 +287,10 @@ def _allocation_error(shape: SlabShape, what: str, error: OSError) -> PlatformEr
 
 
 def _shared_fd(nbytes: int) -> int:
-    """Return a descriptor for nbytes of unnamed memory, or for an unnamed file of that size."""
+    """Return a descriptor for nbytes of unnamed memory, or for an unnamed file of that size (see ``Slab.shared``).
+
+    Issues a RuntimeWarning if a file is used on Linux, because a memfd is refused or not supported.
+    """
     refused = ""
     if hasattr(os, "memfd_create"):
         try:

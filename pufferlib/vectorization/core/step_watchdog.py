@@ -1,10 +1,10 @@
-"""StepWatchdog: time limits for steps and resets, checked by the parent while it waits for them.
+"""StepWatchdog: time limits for steps and resets, checked by the parent while it waits for their results.
 
 Each worker writes its current activity to a word of shared memory: 0 for none, otherwise ``2 * (1 + n * num_ids +
 env_id)``, plus 1 for a reset, where n makes each word differ from the previous one. Until a worker can write, its word
 is STARTING. Workers need no clock for this. The waiting thread looks at the words: a word that stays the same for
-longer than its limit belongs to a step or reset that takes too long. Time that a step spends queued behind others does
-not count, and time that the learner spends outside ``recv`` counts only up to a bound at each look, so that one pause,
+longer than its limit belongs to a step or reset that takes too long. Time that a step spends queued behind other steps
+does not count. Time that the learner spends outside ``recv`` counts only up to a bound at each look, so that one pause,
 however long, never makes a step late.
 """
 

@@ -96,7 +96,8 @@ class Tensors:
         """Return a tensor for each array.
 
         key: a name for the memory, such as the index of a block, under which its tensors are cached. A tensor is made
-        again if its array is not the same object as last time. Read-only arrays must never change.
+        again if its array is not the same object as last time. Read-only arrays must never change, since their
+        copies on a CUDA device are reused.
         """
         host = self.views(key, arrays)
         if self.device.type == "cpu":
@@ -196,7 +197,11 @@ class Tensors:
         return tuple(buffers.targets)
 
     def _staging(self, buffer_index: int, index: int, source: Tensor, *, first: bool) -> Tensor:
-        """Return a copy of a tensor in a pinned buffer, which was last read two batches ago."""
+        """Return a copy of a tensor in a pinned buffer, which was last used two batches ago.
+
+        first: whether this is the batch's first such copy; it waits until the device has read the buffers' previous
+        content.
+        """
         event = self._staged[buffer_index]
         if first and event is not None:
             if not event.query():
@@ -289,7 +294,7 @@ class _Buffers(NamedTuple):
     """The buffers of one batch, in lists that are indexed like the batch's arrays.
 
     targets: tensors on the device. sources: the read-only array that each target holds, or None. pinned: tensors in
-    pinned host memory, through which arrays are copied whose own memory is not pinned; None before the first such copy.
+    pinned host memory, through which arrays in other memory are copied; None before the first such copy.
     """
 
     targets: list[Tensor]
@@ -318,8 +323,8 @@ class _Writeable:
 def as_numpy(actions: object) -> object:
     """Convert a tensor, or the tensors in a tuple or list, to arrays; return any other actions unchanged.
 
-    A tensor on the CPU becomes a view; one on a device is copied, which waits for its computation. Gradients are
-    dropped. Raises ActionError for a tensor that NumPy cannot read.
+    A tensor on the CPU becomes a view. A tensor on any other device is copied, which waits for its computation.
+    Gradients are dropped. Raises ActionError for a tensor that NumPy cannot read.
     """
     if type(actions) is np.ndarray or "torch" not in sys.modules:
         return actions
