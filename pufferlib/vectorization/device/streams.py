@@ -46,8 +46,8 @@ class Streams:
 
     torch: the module. device: a CUDA device. newest: a function that returns the block of the last batch, or None.
 
-    A graph capture on the stream of the earlier steps is not checked, because only a change of stream is noticed. The
-    trainers capture graphs in this way; they copy the rows of each step.
+    Only a change of stream is noticed. A graph captured on the stream on which earlier steps ran is therefore not
+    checked. The trainers capture graphs in this way; they copy the rows of each step.
     """
 
     def __init__(self, torch: Any, device: Any, newest: Callable[[], Any]) -> None:
