@@ -147,7 +147,7 @@ class Actions:
         return actions.to(self._device).contiguous()
 
     def _due(self, actions: Any, env_ids: Sequence[int]) -> bool:
-        """Return whether actions on a device must be checked now. False in a graph capture, which cannot wait for them."""
+        """Return whether actions on a device must be checked now. A graph capture cannot wait for them: then False."""
         if not (self._always or (self._unchecked and not self._unchecked.isdisjoint(env_ids))):
             return False
         return not (actions.is_cuda and self._torch.cuda.is_current_stream_capturing())

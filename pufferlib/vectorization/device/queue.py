@@ -198,7 +198,7 @@ class DeviceQueue:
         self.launched(block, ids, 0 if resets else num)
 
     def launched(self, block: Block, ids: Ids, num_env_steps: int) -> None:
-        """Record a launch into the block that ``open_block`` returned. Once it is full, ``receive`` may return the block."""
+        """Record a launch into the block that ``open_block`` returned. Once it is full, ``receive`` may return it."""
         block.fill(ids)
         self.states.set(ids, FLYING)
         self.launchers.num_launches += 1

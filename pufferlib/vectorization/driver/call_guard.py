@@ -1,6 +1,6 @@
 """CallGuard: only one thread at a time may use a VecEnv, and only in the process that made it.
 
-A thread entering a call stores its id in ``owner``; any other thread that finds it set raises CallError. The compiled
+A thread that enters a call stores its id in ``owner``. A call that finds ``owner`` set raises CallError. The compiled
 path uses a compiled guard, so that the plain case of ``send`` and ``recv`` costs only a comparison.
 """
 

@@ -48,7 +48,7 @@ __all__ = ["BackendKind", "attach_slab"]
 class BackendKind:
     """A callable that makes WorkerVecEnvs with one kind of backend, from the arguments of ``pufferlib.make``.
 
-    backend: its name in ``make``. title: its name in error messages. make_backend: a function
+    backend: the kind's name in ``make``. title: its name in error messages. make_backend: a function
     ``(plan, task, *, context, entropy, **backend_kwargs)`` that returns the Backend; ``task(worker, share)`` returns a
     worker's WorkerTask. backend_arguments: the keys that backend_kwargs may have besides "telemetry". doc: the
     docstring of the new object. first_finished: whether batches hold the first environments to finish, rather than the
@@ -168,9 +168,10 @@ class Parts(NamedTuple):
 
 
 def claim_originals(claims: Claims, creators: Sequence[EnvCreator], workers: Workers) -> None:
-    """Claim this process's originals of the environments that creators held in workers.
+    """Claim the environments that creators held before they were called, for this VecEnv.
 
-    Raises WorkerError if one of the originals already plays other rows.
+    Workers have copies of them; this claims the originals, in this process. Raises WorkerError if an original already
+    plays other rows.
     """
     for env_id, error in claims.claim_originals(creators, workers.held_envs):
         raise Failed.of(env_id, workers.worker_of[env_id], "__init__", error).error()

@@ -1,6 +1,7 @@
 """PendingInfos: the infos of rows that have not been received yet.
 
-Infos that the compiled path packs into records, instead of pickling them, stay in the Ring until then.
+Infos that the compiled path packs into records, instead of pickling them, stay in the Ring until their rows are
+received.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ def death_of(pid: int) -> int | None:
 
 
 def end_group(process: BaseProcess, death_fd: int | None, grace_s: float) -> int | None:
-    """Wait up to grace_s seconds for a process, kill it and its process group, and return its exit code.
+    """Wait up to grace_s seconds for a process to end, kill it and its process group, and return its exit code.
 
-    process: a multiprocessing process that has not been joined yet. death_fd: the result of ``death_of``. The code is
-    negative for a signal, and None if it is unknown.
+    process: a multiprocessing process that has not been joined yet. death_fd: the result of ``death_of``. The exit code
+    is negative for a signal, and None if it is unknown.
     """
     if death_fd is None:
         process.join(grace_s)

@@ -62,8 +62,8 @@ def running_threads() -> list[threading.Thread]:
 class Process:
     """A worker process, the leader of its process group.
 
-    death_fd: a descriptor that becomes readable once the process has ended. It is None after ``end``, and if the
-    platform has no such descriptor; the closing of the process's socket then reveals its end.
+    death_fd: a descriptor that becomes readable once the process has ended; None after ``end``. It is also None if the
+    platform has no such descriptor, where only the closing of the process's socket reveals its end.
     """
 
     def __init__(self, launch: Launch, context: str) -> None:
@@ -86,9 +86,9 @@ class Process:
             os.kill(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float) -> int | None:
-        """Wait up to grace_s seconds for the process, kill its group, and return its exit code.
+        """Wait up to grace_s seconds for the process to end, kill its group, and return its exit code.
 
-        The code is negative for a signal, and None if it is unknown.
+        The exit code is negative for a signal, and None if it is unknown.
         """
         exitcode = end_group(self._process, self.death_fd, grace_s)
         with contextlib.suppress(ValueError):  # SIGCHLD is ignored, or other code has waited: the exit code is unknown
@@ -171,7 +171,7 @@ def _opencv_paused() -> Iterator[None]:
 def _parenthood() -> Iterator[None]:
     """Allow this process to have children even if it is a daemon of multiprocessing.
 
-    multiprocessing forbids that because orphans could remain; worker processes end with their parent, however it ends.
+    multiprocessing forbids that because orphans could remain. Here, none can: workers never outlive their parent.
     """
     config: dict[str, object] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     daemon = config.pop("daemon", None)

@@ -1,4 +1,4 @@
-"""Connect to a Ray cluster, reserve its resources for actors, and check that its head still answers."""
+"""The connection to a Ray cluster, the resources that actors reserve in it, and checks that its head still answers."""
 
 from __future__ import annotations
 

@@ -68,10 +68,10 @@ class Worker:
     """The environments of one worker's share.
 
     emit: the function to which every answer is passed, as a message; it returns False if it had to report a failure
-    instead of a part of the message. env_spec: for a worker that replaces a dead one, the EnvSpec of the others; each
-    environment is then made by its first reset. refuses_late: whether a step or reset that took longer than the task's
-    limits counts as a failure once it returns, because no watchdog runs. make_hook: called after an environment has
-    been made.
+    instead of a part of the message. env_spec: the EnvSpec of the VecEnv's environments if it is known, as for a worker
+    that replaces a dead one; each environment is then made by its first reset. refuses_late: whether a step or reset
+    that took longer than the task's limits counts as a failure once it returns, because no watchdog runs. make_hook:
+    called after an environment has been made.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Worker:
         self._make_hook()
 
     def _unmake(self, env_id: int) -> None:
-        """Close and remove an environment if it exists."""
+        """Close and remove an environment if it exists. An error that its ``close`` raises becomes a warning."""
         self._claims.release(env_id)
         env = self.envs.pop(env_id, None)
         if env is not None:
@@ -398,7 +398,10 @@ class Worker:
                 adopt(self.step_loop, self._slab, env_id, self.envs[env_id])
 
     def call(self, request: Call) -> None:
-        """Call a method, or get or set an attribute, of environments; emit a Reply."""
+        """Call a method, or get or set an attribute, of environments; emit a Reply with the results.
+
+        If an environment raises, the Reply holds that failure, and the environments after it are left out.
+        """
         results: list[object] = []
         failed = None
         for index, env_id in enumerate(request.env_ids):
