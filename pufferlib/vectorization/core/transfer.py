@@ -100,7 +100,7 @@ def register() -> None:
 
 
 def _by_value(content: object) -> bytes:
-    """Pickle an object with cloudpickle; functions with ``functools.lru_cache`` may be local or in ``__main__``.
+    """Pickle an object with cloudpickle; local functions with ``functools.lru_cache`` are pickled by value as well.
 
     cloudpickle on its own pickles such functions, which PettingZoo's tutorials use, only by name.
     """
@@ -177,7 +177,7 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
 
 @dataclasses.dataclass(frozen=True)
 class _Refusal:
-    """An entry point that stands in for one that could not be sent, and raises PlanError with the reason."""
+    """A substitute for an entry point that could not be sent. Calling it raises PlanError with the reason."""
 
     env_id: str
     reason: str

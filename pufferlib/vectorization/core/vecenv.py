@@ -87,7 +87,7 @@ class VecEnv(ABC):
         """Start new episodes and return (observations, infos) of the next batch.
 
         observations: (rows, \\*single_observation_space.shape). seed, options, env_ids: see ``async_reset``. With
-        ``env_ids``, the rows of all other environments are returned unchanged, and every mask is False.
+        ``env_ids``, the rows of all other environments are returned unchanged, and every mask in ``batch`` is False.
         Without ``env_ids``, actions already sent are executed first, and their rows dropped.
         Raises the errors of ``async_reset`` and ``recv``; also CallError for ``env_ids`` if batch_size < num_envs.
         """
@@ -154,7 +154,7 @@ class VecEnv(ABC):
     @property
     @abstractmethod
     def batch(self) -> Batch | None:
-        """The last batch that ``recv`` returned, or ``reset`` or ``step`` received; None before the first."""
+        """The last batch that ``recv``, ``reset`` or ``step`` has received; None before the first."""
 
     @property
     @abstractmethod
@@ -203,9 +203,9 @@ class VecEnv(ABC):
         """Return ``Stats``: where the time went, and which settings would be faster. Print it for a table.
 
         It covers the time since ``make`` or the last ``stats(reset=True)``: the environments' step and reset times, the
-        fraction of time each worker was busy, the shares that the learner spent inside and outside ``send`` and
-        ``recv``, and a verdict as text. Recording adds about 1 % to
-        the time of a step. Raises CallError if ``backend_kwargs={"telemetry": False}`` has turned recording off.
+        fraction of time each worker was busy, the shares of time that the learner spent inside and outside ``send`` and
+        ``recv``, and a verdict as text. Recording adds about 1 % to the time of a step. Raises CallError if
+        ``backend_kwargs={"telemetry": False}`` has turned recording off.
         """
 
     @abstractmethod

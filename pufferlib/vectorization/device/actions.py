@@ -23,9 +23,9 @@ UNSIGNED = {np.dtype(np.int64): np.uint64, np.dtype(np.int32): np.uint32}
 class Actions:
     """A checker of the actions sent to a CUDA VecEnv.
 
-    Values on the host are checked at every step. Reading values on a device waits for it, so they are checked only at
-    each environment's first step or, with ``always``, at every step. At a step without a check, the kernel plays an
-    action outside the space as action 0 (kernel.cuh).
+    Values on the host are checked at every step. Reading values on a device means waiting for the device, so these are
+    checked only at each environment's first step or, with ``always``, at every step. At a step without a check, the
+    kernel plays an action outside the space as action 0 (kernel.cuh).
 
     data: a cuda_ext.data.Data, to whose device actions are copied. always: whether values on a device are checked at
     every step. launches_check: whether a launch of all environments checks the values itself.
@@ -147,7 +147,10 @@ class Actions:
         return actions.to(self._device).contiguous()
 
     def _due(self, actions: Any, env_ids: Sequence[int]) -> bool:
-        """Return whether actions on a device must be checked now. A graph capture cannot wait for them: then False."""
+        """Return whether actions on a device must be checked now.
+
+        During a graph capture, which cannot wait for the device, no check is due.
+        """
         if not (self._always or (self._unchecked and not self._unchecked.isdisjoint(env_ids))):
             return False
         return not (actions.is_cuda and self._torch.cuda.is_current_stream_capturing())

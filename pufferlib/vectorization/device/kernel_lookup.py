@@ -90,7 +90,7 @@ def require_kernel_spaces(name: str, observed: gymnasium.Space[Any], acted: gymn
 
 
 def device_of(torch: Any, device: Any) -> Any:
-    """Return the torch.device with this name: for None the current CUDA device, for "host" the CPU.
+    """Return the torch.device that ``device`` names: for None the current CUDA device, for "host" the CPU.
 
     Raises PlanError if the device does not exist or cannot run kernels.
     """

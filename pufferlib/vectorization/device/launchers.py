@@ -59,9 +59,8 @@ class Launchers:
 
     data: the arrays (a cuda_ext.data.Data). step: the launcher of a single step, to which actions are passed. variant:
     a function of other constants that returns their launcher, and compiles it on first use. ``close`` deletes ``data``,
-    ``step`` and ``variant``.
-    num_launches, num_env_steps: the counts since ``clear_stats``; the code that launches increments them. closed:
-    whether ``close`` has been called.
+    ``step`` and ``variant``. num_launches, num_env_steps: the counts since ``clear_stats``; the code that launches
+    increments them. closed: whether ``close`` has been called.
     """
 
     def __init__(

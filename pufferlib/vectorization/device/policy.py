@@ -32,7 +32,7 @@ class Chosen(NamedTuple):
 
 
 class Policies:
-    """A chooser of actions on the device, with the launch arguments for it.
+    """A chooser of actions on the device, with the launch arguments that this needs.
 
     torch: the module. space: the action space of a row. nvec: the number of options of each discrete action.
     num_options: the sum of nvec, which is the number of logits of a row. fixed: the arguments that are the same in each
@@ -76,7 +76,7 @@ class Policies:
         return self._layers[layers]
 
     def checked(self, logits: Any, masks: Any, num_envs: int) -> tuple[Any, Any]:
-        """Return logits as float32 and masks as bool or uint8, contiguous and on the device.
+        """Return logits as float32 and masks as bool or uint8 (or None), contiguous and on the device.
 
         Raises ActionError for a wrong shape or dtype, or for values that cannot be read.
         """

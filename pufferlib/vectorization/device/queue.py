@@ -30,8 +30,9 @@ __all__ = ["DeviceQueue"]
 class DeviceQueue:
     """The blocks of a CUDA VecEnv, in the order of their launches, and the state of each environment.
 
-    A block is free, being filled, full (in flight), or leased: received, and valid until the second receive after its
-    own. There are two more blocks than can be in flight at once, so that a launch always finds a free one.
+    A block is free, being filled, full (in flight), or leased. A leased block has been received, and stays valid until
+    two more blocks have been received. There are two more blocks than can be in flight at once, so that a launch always
+    finds a free one.
 
     torch: the module. shape: the BlockShape. launchers: the kernel's Launchers. streams: the caller's current stream.
     blocks: all blocks of the queue. states: the state of each environment. last_ids: the environments of the last

@@ -82,7 +82,7 @@ class Block:
         self.stream = BlockStream(torch, device, streams, block_shape)
 
     def begin(self) -> None:
-        """Empty the block, so that launches can fill it again. Infos that still refer to it can no longer be read."""
+        """Empty the block, so that launches can fill it again. Infos that need the old rows can no longer be read."""
         self.ids, self.num_filled = range(0), 0
         self.buffer_index += 1
 

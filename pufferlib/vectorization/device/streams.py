@@ -34,7 +34,7 @@ class CurrentStream(Protocol):
 
 
 class HostStream:
-    """The counterpart of a stream on the host, where each launch ends before the next starts."""
+    """The host's substitute for a stream: on the host, each launch ends before the next starts."""
 
     def current(self) -> int:
         """Return 0: the host has no streams."""

@@ -304,7 +304,7 @@ class CUDA(VecEnv):
 
     @property
     def data(self) -> Any:
-        """The data manager (cuda_ext.data.Data), which holds all arrays on the device."""
+        """The data manager (cuda_ext.data.Data), which holds the environments' fields as arrays on the device."""
         return self._launchers.data
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:

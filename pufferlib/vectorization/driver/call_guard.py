@@ -98,7 +98,10 @@ def exclusive(
 
 
 def refuse(call_guard: Guard, name: str) -> None:
-    """Raise CallError with the reason why a VecEnv cannot be used now, or in this process. name: its name in errors."""
+    """Raise CallError with the reason why a VecEnv cannot be used now, or in this process.
+
+    name: the VecEnv's name in errors.
+    """
     owner = call_guard.owner
     if owner == NOBODY:
         raise CallError(

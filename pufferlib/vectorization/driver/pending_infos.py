@@ -38,7 +38,7 @@ class PendingInfos:
             self.by_env.setdefault(info["env_id"], []).append(info)
 
     def replace(self, env_id: int, info: Info) -> None:
-        """Discard an environment's infos and store one in their place."""
+        """Discard an environment's infos, and store another info in their place."""
         self.drop([env_id])
         self.by_env[env_id] = [info]
 

@@ -62,8 +62,8 @@ __all__ = ["WorkerVecEnv"]
 class WorkerVecEnv(VecEnv):
     """A VecEnv whose environments are stepped by workers.
 
-    Serial, Multiprocessing, Pool and Ray (see driver/factory.py) make such VecEnvs. Each has its own backend, and its
-    own rule for choosing the finished environments that form the next batch.
+    Serial, Multiprocessing, Pool and Ray (see driver/factory.py) make such VecEnvs. They differ in the backend that
+    runs the workers, and in the rule that chooses the finished environments of the next batch.
     """
 
     def __init__(

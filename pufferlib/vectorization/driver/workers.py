@@ -112,7 +112,10 @@ class Workers:
         return specs[0]
 
     def attach(self, slab: Slab, ring: Ring | None) -> None:
-        """Attach all workers, and any that replace them, to a slab. ring: its Ring; None on the portable path."""
+        """Attach all workers, and any that replace them, to a slab.
+
+        ring: the slab's Ring; None on the portable path.
+        """
         self._attach = Attach(slab, ring)
         self.backend.submit(dict.fromkeys(range(len(self.shares)), self._attach))
 

@@ -59,7 +59,7 @@ SPIN = 50  # yields; a wait that ends within them needs no wake-up of a sleeping
 def default_spin(num_workers: int) -> int:
     """Return how many times a waiting process yields its core before it sleeps.
 
-    It is 0 on the portable path with more workers than cores, because that path polls its selector before each yield.
+    On the portable path with more workers than cores it is 0, because there each yield costs a poll of the selector.
     """
     return SPIN if _native.available or num_workers <= available_cpus() else 0
 
@@ -75,7 +75,7 @@ class SelectorKey(Protocol):
 
 
 def checked_settings(worker_threads: object, spin: object) -> tuple[int | None, int | None]:
-    """Return both settings as ints, or None where they are None. Raises PlanError if either is invalid."""
+    """Return both settings, each as an int, or as None if it is None. Raises PlanError if either is invalid."""
     num_threads = None
     if worker_threads is not None:
         num_threads = checked_count("worker_threads", worker_threads, 1, ", or None for no limit")

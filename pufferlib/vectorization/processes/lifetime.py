@@ -62,8 +62,8 @@ def end_group(process: BaseProcess, death_fd: int | None, grace_s: float) -> int
 def die_with_parent(life: Connection[object, object]) -> None:
     """Move this process into its own process group, which is killed when the parent ends, however it ends.
 
-    On Linux, the kernel kills the group within milliseconds of the closing of the life pipe, even while the GIL is held
-    or the process is stopped; PR_SET_PDEATHSIG would react to the end of the thread that created this process instead.
+    On Linux, the kernel kills the group within milliseconds after the life pipe closes, even while the GIL is held or
+    the process is stopped. PR_SET_PDEATHSIG would instead react to the end of the thread that created this process.
     Elsewhere, a thread of this process waits for the pipe to close, and kills the group.
     """
     os.setpgid(0, 0)

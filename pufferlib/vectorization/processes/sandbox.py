@@ -54,9 +54,9 @@ _open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 class Sandbox:
     """A process that calls ``function(channel, *arguments)`` and can send objects to this one.
 
-    fresh: whether to start a new Python; by default, only if a fork is not safe. A new Python receives the function,
-    which must belong to a module, and the arguments as pickles. environ: environment variables to set in a new Python.
-    through: called with the bytes of the output as they arrive.
+    fresh: whether to start a new Python; by default, only if a fork is not safe. A new Python receives the function and
+    the arguments as pickles. environ: environment variables to set in a new Python. through: called with the bytes of
+    the output as they arrive.
 
     channel: this end of a duplex multiprocessing connection; the function gets the other end. output: the last
     KEPT_NBYTES bytes of what the process and its descendants have written to stdout and stderr. pid: the id of the
@@ -172,7 +172,7 @@ class Sandbox:
     def handles(self) -> list[Channel | int]:
         """The objects to pass to ``multiprocessing.connection.wait``.
 
-        One becomes ready when the process sends an object, prints or ends.
+        At least one of them becomes ready when the process sends an object, prints or ends.
         """
         handles: list[Channel | int] = [pipe for pipe in (self._output, self.channel) if not pipe.closed]
         return handles if self._death_fd is None else [*handles, self._death_fd]

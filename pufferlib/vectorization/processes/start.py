@@ -101,9 +101,9 @@ class Process:
 
 @functools.cache
 def _ready_to_fork() -> None:
-    """Import modules that every worker needs and find the libraries with threads, once for all forked workers.
+    """Import modules that every worker needs, and find the libraries with threads, once for all forked workers.
 
-    In each worker this would take 10 ms of CPU time, more than the rest of its start.
+    In each worker, this would take 10 ms of CPU time, more than the rest of its start.
     """
     import cloudpickle  # noqa: F401
     import threadpoolctl
@@ -171,7 +171,8 @@ def _opencv_paused() -> Iterator[None]:
 def _parenthood() -> Iterator[None]:
     """Allow this process to have children even if it is a daemon of multiprocessing.
 
-    multiprocessing forbids that because orphans could remain. Here, none can: workers never outlive their parent.
+    multiprocessing forbids daemons to have children, because orphans could remain. Here, none can: the processes that
+    are started here never outlive their parent.
     """
     config: dict[str, object] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     daemon = config.pop("daemon", None)

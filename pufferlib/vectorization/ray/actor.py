@@ -87,9 +87,9 @@ class Format(NamedTuple):
 class ActorTask(NamedTuple):
     """The arguments of an actor.
 
-    tasks: its workers' tasks, numbered as in the VecEnv. env_spec: as for ``Backend.start``. in_place: whether its only
-    worker runs in the actor's process. synchronous: whether the VecEnv's batches hold all environments. generation: the
-    number of earlier actors in its place.
+    tasks: the tasks of the actor's workers, numbered as in the VecEnv. env_spec: as for ``Backend.start``. in_place:
+    whether the only worker runs in the actor's process. synchronous: whether the VecEnv's batches hold all
+    environments. generation: the number of earlier actors in its place.
     """
 
     tasks: list[WorkerTask]

@@ -1,8 +1,9 @@
 """RayBackend: workers in actors on the machines of a cluster.
 
-One call carries actions to many environments of an actor, and its answer carries rows of many. Small rows come over a
-socket (sockets.py), large ones through Ray, as arrays in the object store. This file makes calls and reads answers.
-calls.py sends calls and receives answers, actor.py is the code in an actor, and supervisor.py starts and ends actors.
+One call carries actions to many environments of an actor, and its answer carries the rows of many. Small answers of
+actors with worker processes come over a socket (sockets.py); all others come through Ray, large observations as arrays
+in the object store. This file makes calls and reads answers. calls.py sends calls and receives answers, actor.py is the
+code in an actor, and supervisor.py starts and ends actors.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class RayBackend(Backend):
         self._await_attached(time.monotonic() + self._start_s)
 
     def _await_attached(self, deadline_s: float) -> None:
-        """Wait until all actors are ready. Raises WorkerError if one dies, PlatformError if one takes too long."""
+        """Wait until all actors are ready. Raises WorkerError if an actor dies, PlatformError if one takes too long."""
         while late := [actor for actor in self._actors if actor.calls]:
             self._connection.check()
             for actor in self._calls.wait(SLICE_S):

@@ -80,13 +80,13 @@ class Calls:
             actor.calls.append(("exchange", actor.handle.exchange.remote(call)))
 
     def ask_for_client(self, actor: ActorHandle) -> None:
-        """Ask an actor to listen for a direct connection, unless some actor turned out to be unreachable."""
+        """Ask an actor to listen for a direct connection, unless a direct connection to any actor has failed before."""
         if self._direct:
             actor.key = new_key()
             actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
 
     def _connect(self, actor: ActorHandle, address: Address | None) -> None:
-        """Connect to an actor for small calls, unless it cannot listen or some actor turned out to be unreachable.
+        """Connect to an actor for small calls, unless it cannot listen or a direct connection has failed before.
 
         If the connection fails although the actor lives, warns, and makes no direct connections from then on.
         """
@@ -177,7 +177,7 @@ class Calls:
     # ----------------------------------------------------------------------------------------------- ending
 
     def cut(self, actor: ActorHandle) -> None:
-        """Drop the direct connection to an actor and all its calls except ``serve``, whose end reveals the cause."""
+        """Drop the direct connection to an actor, and its calls except ``serve``, whose end reveals the cause."""
         if actor.client is not None:
             with suppress(KeyError, ValueError):  # Ctrl-C came before it was registered, or after it was unregistered
                 self._clients.unregister(actor.client)

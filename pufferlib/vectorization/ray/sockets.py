@@ -36,7 +36,7 @@ _CHUNK_NBYTES = 1 << 18
 
 
 class SocketClient:
-    """The driver's end of a direct connection. Once accepted, it never waits for the actor.
+    """The driver's end of a direct connection. After the constructor, no method waits for the actor.
 
     address, key: those of the actor's ``SocketServer``. Raises OSError as ``util.sockets.connect`` does.
     """

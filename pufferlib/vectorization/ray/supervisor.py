@@ -91,7 +91,7 @@ class Supervisor(Generic[Actor]):
         """Count a death of an actor. Raises WorkerError if this is the MOST_DEATHS-th death in a row.
 
         ``deaths`` is then 0 again; the user also sets it to 0 after progress. when: text for the error that says what
-        the actor had not reached. reason: the reason of this death, for the error.
+        the actor had not reached. reason: the cause of this death, for the error.
         """
         actor.deaths += 1
         if actor.deaths == MOST_DEATHS:

@@ -271,8 +271,8 @@ class Worker:
     def finish_restart(self, env_id: int, slot: int, result: object, last: Info, observation: object) -> bool:
         """Finish a same-step reset whose raw ``reset`` returned ``result``.
 
-        Return whether the next step may take the fast path. The outcome of the episode's last step is already in its
-        row. last, observation: that step's info and observation.
+        Return whether the next step may take the fast path. The row already holds the outcome of the episode's last
+        step. last, observation: the info and the observation of that step.
         """
         observations = np.asarray(observation)[np.newaxis]
         return self.finish_restart_of_several(env_id, slot, result, [(0, last)], observations)
