@@ -64,8 +64,8 @@ class Streams:
     def current(self) -> int:
         """Make the current stream wait for earlier launches on another stream, and return its address.
 
-        Raises CallError if the stream has changed and a graph is being captured on the previous stream, or if a graph
-        captured since the last change of stream does not end in the rows with which it began.
+        Raises CallError if the stream changes while a graph is being captured on the previous stream. Also raises
+        CallError after the capture of a graph that does not end in the block of rows with which it began.
         """
         address = self._raw(self._index)
         if address != self._last_address:

@@ -48,11 +48,11 @@ __all__ = ["BackendKind", "attach_slab"]
 class BackendKind:
     """A callable that makes WorkerVecEnvs with one kind of backend, from the arguments of ``pufferlib.make``.
 
-    backend: the kind's name in ``make``. title: its name in error messages. make_backend: a function ``(plan, task, *,
-    context, entropy, **backend_kwargs)`` that returns the Backend; ``task(worker, share)`` returns a worker's
-    WorkerTask. backend_arguments: the keys that backend_kwargs may have besides "telemetry". doc: the kind's docstring.
-    first_finished: whether batches hold the first environments to finish, rather than the first that were sent an
-    action. ``isinstance(vec, kind)`` is True for a VecEnv with this kind of backend.
+    backend: the kind's name in ``make``. title: the kind's name in error messages. make_backend: a function
+    ``(plan, task, *, context, entropy, **backend_kwargs)`` that returns the Backend; ``task(worker, share)`` returns a
+    worker's WorkerTask. backend_arguments: the keys that backend_kwargs may have besides "telemetry". doc: the kind's
+    docstring. first_finished: whether batches hold the first environments to finish, rather than the first that were
+    sent an action. ``isinstance(vec, kind)`` is True for a VecEnv with this kind of backend.
     """
 
     def __init__(

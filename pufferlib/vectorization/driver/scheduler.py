@@ -79,7 +79,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def unbegun(self, worker: int, share: range) -> object:
-        """Return a value that identifies a request which a worker may not have begun; None if there is no such request."""
+        """Return a value that identifies a request which a worker may not have begun, or None if there is none."""
 
     @abstractmethod
     def wait(self, backend: Backend, timeout_s: float, *, batch: bool) -> list[Message]:

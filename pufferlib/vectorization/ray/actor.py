@@ -323,9 +323,9 @@ class ActorService:
         """Execute requests, wait until ``num_back`` environments have finished, and return their rows and messages.
 
         call: a pickled tuple of the call's number, its requests and num_back. This method returns earlier if there are
-        messages to report, if no more rows can come, if linger_s seconds have passed since the first rows (unless
-        batches are synchronous), or if SLICE_S seconds have passed. It also returns when the next call arrives, so that
-        at most one call waits for rows.
+        messages to report, if no more rows can come, or if SLICE_S seconds have passed. Unless batches are synchronous,
+        it also returns linger_s seconds after the first rows. It returns as well when the next call arrives, so that at
+        most one call waits for rows.
         """
         number, requests, num_back = pickle.loads(call)
         with self._changed:
