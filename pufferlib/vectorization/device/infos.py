@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Endings:
-    """The data from which a batch's infos are made: its columns, as tensors on the device, and its environments.
+    """The data from which a batch's infos are made: columns of the batch, as tensors on the device, and env ids.
 
     env_ids: the environment of each slot. mean_step_s: the mean time from one step of an environment to its next, in
     seconds.

@@ -53,14 +53,14 @@ class KernelStats:
 class Launchers:
     """The launchers of one kernel's variants, with the kernel's arrays on the device.
 
-    torch: the module. device: the device of the arrays. kernel: a cuda_ext.schema.KernelEnv. reference: one of its
-    reference environments. fixed: the arguments that all launches share. num_threads, checked: ``threads`` and
+    torch: the module. device: the device of the arrays. kernel: a cuda_ext.schema.KernelEnv. reference: one of the
+    kernel's reference environments. fixed: the arguments that all launches share. num_threads, checked: ``threads`` and
     ``checked`` of ``CUDA``'s backend_kwargs.
 
     data: the arrays (a cuda_ext.data.Data). step: the launcher of a single step, to which actions are passed. variant:
-    a function of other constants that returns their launcher, and compiles it on first use. ``close`` deletes ``data``,
-    ``step`` and ``variant``. num_launches, num_env_steps: the counts since ``clear_stats``; the code that launches
-    increments them. closed: whether ``close`` has been called.
+    a function that takes other constants and returns the launcher for them, which is compiled on first use. ``close``
+    deletes ``data``, ``step`` and ``variant``. num_launches, num_env_steps: the counts since ``clear_stats``; the code
+    that launches increments them. closed: whether ``close`` has been called.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class Policies:
         return logits.to(self._torch.float32).contiguous(), masks
 
     def sample(self, ids: Ids, logits: Any, masks: Any, *, greedy: bool, streams: CurrentStream) -> Chosen:
-        """Choose actions for waiting environments, in one launch that plays no step, and return them.
+        """Choose and return actions for waiting environments, in one launch that plays no step.
 
         logits, masks: results of ``checked``.
         """

@@ -199,7 +199,7 @@ class DeviceQueue:
         self.launched(block, ids, 0 if resets else num)
 
     def launched(self, block: Block, ids: Ids, num_env_steps: int) -> None:
-        """Record a launch into the block that ``open_block`` returned. Once it is full, ``receive`` may return it."""
+        """Record a launch into the block that ``open_block`` returned. Once full, the block can be received."""
         block.fill(ids)
         self.states.set(ids, FLYING)
         self.launchers.num_launches += 1

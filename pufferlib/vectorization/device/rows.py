@@ -167,8 +167,8 @@ class Block:
     def batch(self, *, copied: bool, as_arrays: bool) -> Batch:
         """Return the rows as a Batch.
 
-        copied: whether to copy them, so that they stay valid forever. as_arrays: whether to return NumPy arrays, with
-        infos read at once, rather than tensors.
+        copied: whether to copy the rows, so that the Batch stays valid forever. as_arrays: whether to return NumPy
+        arrays, with infos read at once, rather than tensors.
         """
         shape = self._shape
         if not shape.synchronous:

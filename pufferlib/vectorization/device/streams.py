@@ -94,7 +94,7 @@ class Streams:
 
 
 class BlockStream:
-    """The stream of the launches that fill one block, and the event after the last of them.
+    """The stream of the launches that fill one block, and the event after the last of these launches.
 
     On a GPU, blocks that hold only some of the environments have a stream each; all other launches run on the caller's
     stream. torch: the module. device: the block's device. streams: the caller's current stream. shape: the BlockShape.

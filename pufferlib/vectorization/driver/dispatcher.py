@@ -164,7 +164,7 @@ class Dispatcher:
         """Record lost environments, which are made again by their next resets, and end their episodes with crash rows.
 
         If an action or reset of an environment is in flight, its crash rows are written now. If the environment waits
-        or has finished, they answer its next action.
+        or has finished, crash rows answer its next action.
         """
         recovery, scheduler = self._recovery, self._scheduler
         scheduler.held = True

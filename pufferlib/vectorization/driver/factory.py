@@ -190,7 +190,7 @@ def attach_slab(
     debug: bool = False,
     tensors: Tensors | None = None,
 ) -> Parts:
-    """Make a slab, attach the workers to it, and return it with the parts that read it.
+    """Make a slab, attach the workers to it, and return the slab with the parts that read it.
 
     first_finished: as for ``BackendKind``. disabled: whether autoreset_mode is "disabled", so that an environment whose
         episode is over takes no action. copy, debug, tensors: as for ``Batches``.

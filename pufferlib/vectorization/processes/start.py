@@ -49,8 +49,8 @@ def start_method(context: str | None) -> str:
 def running_threads() -> list[threading.Thread]:
     """Return the Python threads that are running.
 
-    Before Python 3.13, threading.enumerate() still lists C++ threads that called Python and have ended; Linux's list of
-    threads, where it exists, excludes them.
+    Before Python 3.13, threading.enumerate() still lists C++ threads that called Python and have ended. On Linux, which
+    lists the running threads of a process, such threads are left out.
     """
     tasks = "/proc/self/task"
     if not os.path.isdir(tasks):

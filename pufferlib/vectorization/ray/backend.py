@@ -153,7 +153,7 @@ class RayBackend(Backend):
             self._ask_for_client(actor)
 
     def _ask_for_client(self, actor: ActorHandle) -> None:
-        """Request a direct connection to an actor, unless it steps in place or its answers may be large."""
+        """Request a direct connection to an actor, unless the actor itself steps or its answers may be large."""
         rows = self._columns[0][: len(actor.env_ids)]
         if rows.nbytes <= SMALL_NBYTES and not self._in_place:  # in place all happens in the actor's main thread
             self._calls.ask_for_client(actor)
@@ -289,7 +289,7 @@ class RayBackend(Backend):
         return []
 
     def _take(self, actor: ActorHandle, answer: Answer) -> list[Any]:
-        """Copy an answer's rows into their slots and return its messages."""
+        """Copy an answer's rows into their slots, and return the answer's messages."""
         actor.more = answer.more
         ids = actor.env_ids if answer.env_ids is None else answer.env_ids
         if len(ids):

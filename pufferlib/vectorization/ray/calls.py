@@ -29,7 +29,7 @@ DEATH_S = 1.0  # the time for Ray to report the death of an actor that could not
 
 @dataclass(eq=False)
 class ActorHandle(RemoteActor):
-    """The driver's record of one actor and of those that replace it. tasks: the tasks of the actor's workers.
+    """The driver's record of an actor and of the actors that replace it. tasks: the tasks of the actor's workers.
 
     env_spec: as for ``Backend.start``. number: the number of the last ``exchange`` call. calls: (kind, Ray's reference)
     of each call in flight, in order; a call over a socket has None as its reference. more: whether the actor has more
