@@ -69,8 +69,8 @@ def dumps(content: object) -> bytes:
 def loads(parcel: bytes) -> object:
     """Return the object passed to ``dumps``, and apply the registrations sent with it.
 
-    Errors from unpickling the object propagate. If it can be unpickled only without the specifications in
-    ``with_specs``, these are registered with an entry point that raises PlanError.
+    Errors from unpickling the object propagate. If unpickling succeeds only without the specifications in
+    ``_Parcel.with_specs``, these specifications are registered with an entry point that raises PlanError.
     """
     with_specs, alone, env_ids, plain = pickle.loads(parcel)
     try:

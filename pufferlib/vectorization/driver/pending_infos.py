@@ -33,7 +33,7 @@ class PendingInfos:
         self.failures: list[Message] = []
 
     def add(self, infos: Iterable[Info]) -> None:
-        """Store infos that carry their env ids."""
+        """Store infos, each of which names its environment under "env_id"."""
         for info in infos:
             self.by_env.setdefault(info["env_id"], []).append(info)
 

@@ -1,4 +1,4 @@
-"""Recovery: which environments must be made again, their seeds, and the rows that answer their next action."""
+"""Recovery: which environments must be made again, with which seeds, and what answers their next action."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class LifePipe:
         self.reader, self._writer = multiprocessing.connection.Pipe(duplex=False)
 
     def leave(self) -> None:
-        """Close the write end in a child, so that the parent is its last holder."""
+        """Close the write end in a child, so that only the parent holds it."""
         self._writer.close()
 
     def close(self) -> None:

@@ -219,7 +219,7 @@ class RayBackend(Backend):
             self._call(self._actors[index], [self._with_actions(request) for request in sent])
 
     def _with_actions(self, request: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a request to an actor; if it is for steps, with the environments' actions added."""
+        """Return a request to an actor, with the environments' actions added if it is for steps."""
         if request[0] != STEPS:
             return request
         _, ids = request

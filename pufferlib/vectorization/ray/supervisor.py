@@ -82,7 +82,7 @@ class Supervisor(Generic[Actor]):
         actor.generation += 1
 
     def kill(self, actor: Actor) -> None:
-        """Kill an actor, if there is one and the connection has not ended."""
+        """Kill an actor, if it was started and the connection has not ended; drop its handle in any case."""
         handle, actor.handle = actor.handle, None
         if handle is not None and self.connection.alive():  # otherwise this call would start a new Ray
             self.ray.kill(handle)
