@@ -35,10 +35,11 @@ _registered: dict[str, EnvSpec] = {}  # in the receiving process: the specificat
 
 
 class _Parcel(NamedTuple):
-    """The content of a parcel that ``dumps`` returns, before it is pickled.
+    """The parts of a parcel, which ``dumps`` pickles and ``loads`` reads.
 
-    with_specs: the object and those specifications that may fail to be unpickled. alone: the object without these
-    specifications, or b"" if there are no such specifications.
+    with_specs: the pickled object, with the registered spaces and those specifications that may fail to be unpickled.
+    alone: the same without the specifications, in case unpickling ``with_specs`` fails; b"" if there are no such
+    specifications.
     """
 
     with_specs: bytes
@@ -48,7 +49,7 @@ class _Parcel(NamedTuple):
 
 
 def dumps(content: object) -> bytes:
-    """Serialize an object for ``loads``. Errors raised by pickling it propagate."""
+    """Serialize an object and this process's registrations for ``loads``. Errors from pickling the object propagate."""
     plain: dict[str, EnvSpec] = {}
     specs: dict[str, EnvSpec] = {}
     for env_id, spec in list(gymnasium.registry.items()):
@@ -66,7 +67,11 @@ def dumps(content: object) -> bytes:
 
 
 def loads(parcel: bytes) -> object:
-    """Return the object passed to ``dumps`` and apply the registrations sent with it. Unpickling errors propagate."""
+    """Return the object passed to ``dumps``, and apply the registrations sent with it.
+
+    Errors from unpickling the object propagate. If unpickling succeeds only without the specifications in
+    ``_Parcel.with_specs``, these specifications are registered with an entry point that raises PlanError.
+    """
     with_specs, alone, env_ids, plain = pickle.loads(parcel)
     try:
         content, spaces, specs, of_main = pickle.loads(with_specs)
@@ -88,15 +93,16 @@ def loads(parcel: bytes) -> object:
 def register() -> None:
     """Register with Gymnasium the specifications that ``loads`` received.
 
-    They replace any that imports have registered since. Does nothing in the sending process.
+    They replace any specifications that imports have registered under the same ids since. Does nothing in the sending
+    process.
     """
     gymnasium.registry.update(_registered)
 
 
 def _by_value(content: object) -> bytes:
-    """Pickle an object with cloudpickle, including any cached functions that other processes cannot import.
+    """Pickle an object with cloudpickle; local functions with ``functools.lru_cache`` are pickled by value as well.
 
-    cloudpickle itself would pickle a function with ``functools.lru_cache``, as in PettingZoo's tutorials, only by name.
+    cloudpickle on its own pickles such functions, which PettingZoo's tutorials use, only by name.
     """
     import cloudpickle
 
@@ -150,7 +156,10 @@ def _has_plain(value: object) -> bool:
 
 
 def _of_main(specs: Iterable[EnvSpec]) -> dict[str, object]:
-    """Return the objects in ``__main__`` that specifications name, which the other process's ``__main__`` lacks."""
+    """Return, by name, the objects in ``__main__`` that the specifications' entry points name.
+
+    The other process's ``__main__`` lacks these objects.
+    """
     main = vars(_hidden[0] if _hidden else sys.modules["__main__"])
     texts = [item for spec in specs for item in _entry_points(spec) if isinstance(item, str) and item.startswith(_MAIN)]
     names = [text.removeprefix(_MAIN) for text in texts]
@@ -168,7 +177,7 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
 
 @dataclasses.dataclass(frozen=True)
 class _Refusal:
-    """An entry point that stands in for one that could not be sent, and raises PlanError with the reason."""
+    """A substitute for an entry point that could not be sent. Calling it raises PlanError with the reason."""
 
     env_id: str
     reason: str
@@ -193,7 +202,7 @@ _hidden: list[types.ModuleType] = []  # the real ``__main__``, once for each thr
 def main_hidden() -> Iterator[None]:
     """Hide ``__main__`` while a process starts, so that spawn does not run the user's script again.
 
-    ``dumps`` sends objects defined in the script by value.
+    The process does not need the script, because ``dumps`` sends objects defined there by value.
     """
     with _hiding:
         _hidden.append(_hidden[0] if _hidden else sys.modules["__main__"])

@@ -56,7 +56,10 @@ class VecEnv(ABC):
     def _look_like(
         self, env_spec: EnvSpec, num_envs: int, batch_size: int, autoreset_mode: str, num_workers: int = 1
     ) -> None:
-        """Set this VecEnv's public attributes from an EnvSpec (messages.py) and from counts."""
+        """Set this VecEnv's public attributes from an EnvSpec (messages.py) and the other arguments.
+
+        autoreset_mode: the mode if env_spec has none.
+        """
         self.num_envs, self.num_workers, self.batch_size = num_envs, num_workers, batch_size
         self.agents_per_env = env_spec.num_agents
         self.copies_per_env = 1 if env_spec.autoreset_mode is None else env_spec.num_agents
@@ -84,7 +87,7 @@ class VecEnv(ABC):
         """Start new episodes and return (observations, infos) of the next batch.
 
         observations: (rows, \\*single_observation_space.shape). seed, options, env_ids: see ``async_reset``. With
-        ``env_ids``, the rows of all other environments are returned unchanged, and every mask is False.
+        ``env_ids``, the rows of all other environments are returned unchanged, and every mask in ``batch`` is False.
         Without ``env_ids``, actions already sent are executed first, and their rows dropped.
         Raises the errors of ``async_reset`` and ``recv``; also CallError for ``env_ids`` if batch_size < num_envs.
         """
@@ -114,8 +117,8 @@ class VecEnv(ABC):
         """Start new episodes; ``recv`` returns their first rows.
 
         seed: an int from which the seeds of all environments are derived; a sequence with one seed (or None) for each
-            environment to reset; or None: each environment continues with its own generator, which ``make(seed=…)``
-            seeded for the first reset.
+            environment to reset; or None, with which each environment continues with its own generator. For the first
+            reset, ``make(seed=…)`` has seeded these generators.
         options: a mapping for all environments, or a sequence with one mapping (or None) for each environment to reset.
         env_ids: the environments to reset, none of which may be in flight; by default, all of them, once the actions
             already sent have been executed and their rows dropped.
@@ -131,7 +134,7 @@ class VecEnv(ABC):
         actions: (rows, \\*single_action_space.shape), one row per agent, for the environments of the last batch, or for
             ``env_ids`` in that order; for a Tuple space, a tuple of such arrays. They are copied. Actions of rows
             without a living agent, and of rows whose next step starts an episode (autoreset), are ignored, but must be
-            in the space as well.
+            valid as well.
 
         Raises ActionError for a wrong shape or dtype, a discrete value outside the space, or a number that is not
         finite; CallError if an environment is not waiting for an action. In either case, nothing is sent. Finite
@@ -151,7 +154,7 @@ class VecEnv(ABC):
     @property
     @abstractmethod
     def batch(self) -> Batch | None:
-        """The last batch that ``recv`` returned, or ``reset`` or ``step`` received; None before the first."""
+        """The last batch that ``recv``, ``reset`` or ``step`` has received; None before the first."""
 
     @property
     @abstractmethod
@@ -200,8 +203,9 @@ class VecEnv(ABC):
         """Return ``Stats``: where the time went, and which settings would be faster. Print it for a table.
 
         It covers the time since ``make`` or the last ``stats(reset=True)``: the environments' step and reset times, the
-        fraction of time each worker was busy, the learner's shares, and a verdict as text. Recording adds about 1 % to
-        the time of a step. Raises CallError if ``backend_kwargs={"telemetry": False}`` has turned recording off.
+        fraction of time each worker was busy, the shares of time that the learner spent inside and outside ``send`` and
+        ``recv``, and a verdict as text. Recording adds about 1 % to the time of a step. Raises CallError if
+        ``backend_kwargs={"telemetry": False}`` has turned recording off.
         """
 
     @abstractmethod

@@ -23,9 +23,9 @@ UNSIGNED = {np.dtype(np.int64): np.uint64, np.dtype(np.int32): np.uint32}
 class Actions:
     """A checker of the actions sent to a CUDA VecEnv.
 
-    Values on the host are checked at every step. Reading values on a device waits for it, so they are checked only at
-    each environment's first step or, with ``always``, at every step. At a step without a check, the kernel plays an
-    action outside the space as action 0 (kernel.cuh).
+    Values on the host are checked at every step. Reading values on a device means waiting for the device, so these are
+    checked only at each environment's first step or, with ``always``, at every step. At a step without a check, the
+    kernel plays an action outside the space as action 0 (kernel.cuh).
 
     data: a cuda_ext.data.Data, to whose device actions are copied. always: whether values on a device are checked at
     every step. launches_check: whether a launch of all environments checks the values itself.
@@ -56,9 +56,10 @@ class Actions:
         self._unchecked: set[int] = set(range(shape.num_envs))
 
     def plain(self, actions: Any) -> Any:
-        """Return actions as a tensor that a launch of all environments can read without a copy, else None.
+        """Return actions as a tensor that a launch of all environments can read without a copy or another check.
 
-        The tensor needs no further check: its values are in the space, the launch checks them, or no check is due.
+        Its values are in the space, or the launch checks them, or no check is due. Returns None for all other actions,
+        which ``checked`` must check or convert.
         """
         if type(actions) is np.ndarray:
             if not (self._on_host and actions.dtype in WHOLE_NUMBERS and actions.flags.carray):
@@ -81,7 +82,7 @@ class Actions:
         return tensor if valid else None
 
     def _all_valid(self, array: Array) -> bool:
-        """Return whether int64 or int32 actions are in the space. Viewed as unsigned, negative ones are too large."""
+        """Return whether int64 or int32 actions are in the space. Negative actions, seen as unsigned, are too large."""
         return bool((array.view(UNSIGNED[array.dtype]) < self._options).all())
 
     def checked(self, actions: Any, env_ids: Sequence[int], num_steps: int | None = None) -> Any:
@@ -146,7 +147,10 @@ class Actions:
         return actions.to(self._device).contiguous()
 
     def _due(self, actions: Any, env_ids: Sequence[int]) -> bool:
-        """Return whether values on a device must be checked now; never during a graph capture, which cannot wait."""
+        """Return whether actions on a device must be checked now.
+
+        During a graph capture, which cannot wait for the device, no check is due.
+        """
         if not (self._always or (self._unchecked and not self._unchecked.isdisjoint(env_ids))):
             return False
         return not (actions.is_cuda and self._torch.cuda.is_current_stream_capturing())

@@ -1,7 +1,7 @@
 """Episode statistics on a device.
 
-Kernels accumulate sums over ended episodes for each environment, and one reduction adds these up. Only reading the
-result waits for the device.
+For each environment, kernels accumulate sums over its ended episodes. One reduction adds up the sums of all
+environments, and only reading its result waits for the device.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class EpisodeStats:
 
     @property
     def mean_returns_by_type(self) -> dict[str, float]:
-        """The mean return of each type of agent, such as "tagger" for the agents "tagger_0", "tagger_1", …"""
+        """The mean return of each type of agent, such as "tagger" for the agents "tagger_0", "tagger_1", …
+
+        It is {} if agents have no names.
+        """
         types = [re.sub(r"_\d+$", "", name) for name in self.agent_names]
         of_type: dict[str, list[float]] = {name: [] for name in types}
         for name, value in zip(types, self.mean_returns.tolist(), strict=bool(types)):
@@ -70,7 +73,10 @@ class EpisodeSums:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Any], agent_names: Sequence[Any], *, reset: bool) -> EpisodeSums:
-        """Return the sums over all environments. arrays: tensors by name. reset: whether to zero them afterwards."""
+        """Return the sums over all environments.
+
+        arrays: the tensors of each environment's sums, by name. reset: whether to zero these tensors afterwards.
+        """
         num_episodes, num_steps, scores, returns = (arrays[name].sum(dim=0) for name in FIELDS)
         if reset:
             for name in FIELDS:

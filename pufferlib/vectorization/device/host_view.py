@@ -1,4 +1,4 @@
-"""Access from the host to environments on a device: directly to fields, and to methods through a reference."""
+"""Access from the host to environments on a device: to fields directly, to methods through a reference environment."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 class HostView:
     """Access to the environments' methods and attributes from the host.
 
-    data: a cuda_ext.data.Data. reference: a reference environment, whose copies are set to the environments' states to
-    call methods.
+    data: a cuda_ext.data.Data. reference: the kernel's reference environment. To call a method of an environment, a
+    copy of the reference is set to the environment's state.
     """
 
     def __init__(self, data: Any, reference: Any) -> None:
@@ -103,7 +103,7 @@ class HostView:
                 )
 
     def _differing(self, options: Mapping[str, Any]) -> list[str]:
-        """Return the names of the parameters, constants and state fields that a reset with these options changes."""
+        """Return the names of the parameters, constants and state fields that these options change in a reset."""
         states = []
         for reset_options in (None, dict(options)):
             env = copy.deepcopy(self._reference)

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Endings:
-    """The data from which a batch's infos are made: its columns, as tensors on the device, and its environments.
+    """The data from which a batch's infos are made: columns of the batch, as tensors on the device, and env ids.
 
     env_ids: the environment of each slot. mean_step_s: the mean time from one step of an environment to its next, in
     seconds.
@@ -41,7 +41,7 @@ class Endings:
         )
 
     def infos(self) -> tuple[list[dict[str, Any]], int]:
-        """Return the infos, and the number of bytes copied to the host to make them."""
+        """Return the infos, and the number of bytes to count as copied to the host for them."""
         num_agents = self.num_agents
         nbytes = self.ended.nbytes + self.terminations.nbytes + self.truncations.nbytes
         over = ((self.terminations | self.truncations) & self.masks).cpu().numpy().reshape(-1, num_agents)
@@ -90,7 +90,7 @@ def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, 
 
 @dataclasses.dataclass(frozen=True)
 class Deferred:
-    """A source of infos that makes them when they are first read.
+    """A source of infos that makes them when ``read`` is called.
 
     make: a function that returns the infos; it raises CallError or ClosedError if they can no longer be read.
     """

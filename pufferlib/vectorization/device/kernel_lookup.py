@@ -38,8 +38,9 @@ def kernel_of(env: Any) -> Any:
 def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
     """Return the KernelEnv and the number of environments.
 
-    env: as for ``kernel_of``, or a list with one item per environment. Raises PlanError for a list that contains
-    different kernels, is empty, or does not have ``num_envs`` items; RegistryError if an item has no kernel.
+    env: as for ``kernel_of``, or a list with one item per environment. num_envs: by default, the length of this list,
+    or 1 without a list. Raises PlanError for a list that contains different kernels, is empty, or does not have
+    ``num_envs`` items; RegistryError if an item has no kernel.
     """
     if not isinstance(env, (list, tuple)):
         return kernel_of(env), 1 if num_envs is None else num_envs
@@ -74,7 +75,10 @@ def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
 
 
 def require_kernel_spaces(name: str, observed: gymnasium.Space[Any], acted: gymnasium.Space[Any]) -> None:
-    """Raise KernelError unless kernels can write these observations and read these actions. name: the kernel's name."""
+    """Raise KernelError unless kernels can write observations and read actions of these spaces.
+
+    name: the kernel's name. observed, acted: the spaces of observations and of actions.
+    """
     if observed.dtype != np.float32:
         raise KernelError(
             f'"{name}" observes {observed.dtype}, and kernels write float32; make its observations float32'
@@ -86,9 +90,9 @@ def require_kernel_spaces(name: str, observed: gymnasium.Space[Any], acted: gymn
 
 
 def device_of(torch: Any, device: Any) -> Any:
-    """Return a torch.device: for None the current CUDA device, for "host" the CPU.
+    """Return the torch.device that ``device`` names: for None the current CUDA device, for "host" the CPU.
 
-    Raises PlanError if it does not exist or cannot run kernels.
+    Raises PlanError if the device does not exist or cannot run kernels.
     """
     way_out = 'use device="host", which plays the same kernels on the CPU'
     try:

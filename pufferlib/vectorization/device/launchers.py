@@ -22,7 +22,10 @@ __all__ = ["KernelStats", "Launchers"]
 
 @dataclass(frozen=True)
 class KernelStats:
-    """Counts of launches, steps and bytes. seconds: the time since counting began; launches may still be running."""
+    """Counts of launches, steps and bytes.
+
+    seconds: the time since counting began. Launches that are counted may still be running.
+    """
 
     num_launches: int
     num_env_steps: int
@@ -50,14 +53,14 @@ class KernelStats:
 class Launchers:
     """The launchers of one kernel's variants, with the kernel's arrays on the device.
 
-    torch: the module. device: the device of the arrays. kernel: a cuda_ext.schema.KernelEnv. reference: one of its
-    reference environments. fixed: the arguments that all launches share. num_threads, checked: ``threads`` and
+    torch: the module. device: the device of the arrays. kernel: a cuda_ext.schema.KernelEnv. reference: one of the
+    kernel's reference environments. fixed: the arguments that all launches share. num_threads, checked: ``threads`` and
     ``checked`` of ``CUDA``'s backend_kwargs.
 
     data: the arrays (a cuda_ext.data.Data). step: the launcher of a single step, to which actions are passed. variant:
-    a function that returns the launcher for other constants, compiled on first use. ``close`` deletes these three.
-    num_launches, num_env_steps: the counts since ``clear_stats``; the code that launches increments them. closed:
-    whether ``close`` has been called.
+    a function that takes other constants and returns the launcher for them, which is compiled on first use. ``close``
+    deletes ``data``, ``step`` and ``variant``. num_launches, num_env_steps: the counts since ``clear_stats``; the code
+    that launches increments them. closed: whether ``close`` has been called.
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class Launchers:
         return launcher
 
     def to_device(self, array: Array, tensors: list[Any]) -> int:
-        """Copy an array to the device, append the tensor to ``tensors``, and return its address."""
+        """Copy an array to the device, append the new tensor to ``tensors``, and return the tensor's address."""
         tensor = self._torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
         self.data.host_to_device_nbytes += array.nbytes
         tensors.append(tensor)
@@ -128,7 +131,7 @@ class Launchers:
         )
 
     def clear_stats(self) -> None:
-        """Restart all counts from zero."""
+        """Restart all counts, and the time, from zero."""
         self.num_launches = self.num_env_steps = 0
         self._start_s = time.perf_counter()
         self._nbytes = (self.data.host_to_device_nbytes, self.data.device_to_host_nbytes)

@@ -32,10 +32,11 @@ class Chosen(NamedTuple):
 
 
 class Policies:
-    """The arguments with which launches choose actions.
+    """A chooser of actions on the device, with the launch arguments that this needs.
 
     torch: the module. space: the action space of a row. nvec: the number of options of each discrete action.
-    num_options: the sum of nvec, which is the number of logits of a row.
+    num_options: the sum of nvec, which is the number of logits of a row. fixed: the arguments that are the same in each
+    launch that chooses actions.
     """
 
     def __init__(self, torch: Any, shape: BlockShape, space: gymnasium.Space[Any], launchers: Launchers) -> None:
@@ -69,13 +70,13 @@ class Policies:
         }
 
     def _layers_address(self, layers: Any) -> int:
-        """Return the device address of a network's layers, copying them there on first use."""
+        """Return the device address of a network's ``layers``, which are copied to the device on first use."""
         if layers not in self._layers:
             self._layers[layers] = self._launchers.to_device(np.array(layers, np.int32), self._tensors)
         return self._layers[layers]
 
     def checked(self, logits: Any, masks: Any, num_envs: int) -> tuple[Any, Any]:
-        """Return logits as float32 and masks as bool or uint8, contiguous and on the device.
+        """Return logits as float32 and masks as bool or uint8 (or None), contiguous and on the device.
 
         Raises ActionError for a wrong shape or dtype, or for values that cannot be read.
         """
@@ -91,7 +92,7 @@ class Policies:
         return logits.to(self._torch.float32).contiguous(), masks
 
     def sample(self, ids: Ids, logits: Any, masks: Any, *, greedy: bool, streams: CurrentStream) -> Chosen:
-        """Choose actions for waiting environments, in one launch that plays no step, and return them.
+        """Choose and return actions for waiting environments, in one launch that plays no step.
 
         logits, masks: results of ``checked``.
         """
@@ -109,7 +110,7 @@ class Policies:
         return chosen
 
     def network_launcher(self, policy: Any, num_inputs: int, tensors: list[Any]) -> Any:
-        """Return a launcher whose network chooses the actions; append the tensors that it reads to ``tensors``.
+        """Return a launcher that chooses actions with a network; append the network's weights to ``tensors``.
 
         policy: a torch.nn.Sequential from num_inputs numbers to logits. Raises KernelError if no kernel can run it.
         """

@@ -30,8 +30,9 @@ __all__ = ["DeviceQueue"]
 class DeviceQueue:
     """The blocks of a CUDA VecEnv, in the order of their launches, and the state of each environment.
 
-    A block is free, being filled, full (in flight), or leased: received, and valid until the second receive after its
-    own. There are two more blocks than can be in flight at once, so that a launch always finds a free one.
+    A block is free, being filled, full (in flight), or leased. A leased block has been received, and stays valid until
+    two more blocks have been received. There are two more blocks than can be in flight at once, so that a launch always
+    finds a free one.
 
     torch: the module. shape: the BlockShape. launchers: the kernel's Launchers. streams: the caller's current stream.
     blocks: all blocks of the queue. states: the state of each environment. last_ids: the environments of the last
@@ -198,7 +199,7 @@ class DeviceQueue:
         self.launched(block, ids, 0 if resets else num)
 
     def launched(self, block: Block, ids: Ids, num_env_steps: int) -> None:
-        """Record a launch into the block that ``open_block`` returned. Once the block is full, it is in flight."""
+        """Record a launch into the block that ``open_block`` returned. Once full, the block can be received."""
         block.fill(ids)
         self.states.set(ids, FLYING)
         self.launchers.num_launches += 1
@@ -210,10 +211,11 @@ class DeviceQueue:
     # -------------------------------------------------------------------------------------------------- receive
 
     def receive(self, debug: bool) -> Block:
-        """Return the next block: a full one whose launches have finished, else the oldest full one.
+        """Return the next block, and mark its environments as waiting for an action.
 
-        This makes the caller's stream wait for the launches of that block. debug: whether to overwrite the block that
-        expires. Raises CallError if no block is full, ClosedError after ``close``.
+        It is a full block whose launches have finished or, if there is none, the oldest full block. The caller's stream
+        waits for its launches. The block that was received two calls earlier expires. debug: whether to overwrite the
+        rows of the expired block. Raises CallError if no block is full, ClosedError after ``close``.
         """
         if not self._full:
             self.launchers.require_open()
@@ -239,7 +241,10 @@ class DeviceQueue:
         return block
 
     def _fill_with_unchanged(self) -> None:
-        """Complete a partial reset of a synchronous VecEnv by copying the other environments' last rows."""
+        """Complete a partial reset of a synchronous VecEnv by copying the other environments' last rows.
+
+        Does nothing if any step is in flight, or if an environment has never been reset.
+        """
         block = self._filling
         if block is None or not (self._synchronous and self._only_resets) or len(self.states.where(NEW)):
             return
@@ -257,7 +262,7 @@ class DeviceQueue:
             block.stream.wait()
 
     def _drop(self) -> None:
-        """Discard the rows of environments in flight."""
+        """Discard the rows of environments in flight, and free their blocks."""
         for block in (*self._full, *([self._filling] if self._filling is not None else [])):
             block.stream.wait()
             self._free.append(block)

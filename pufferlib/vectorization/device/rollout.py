@@ -18,8 +18,9 @@ __all__ = ["Rollout", "played"]
 
 
 class Rollout(NamedTuple):
-    """The rows of a rollout with a policy: the fields of a Batch and of Chosen, with arrays (num_steps, rows, …).
+    """The rows of a rollout with a policy: the fields of a Batch and of Chosen.
 
+    Columns have the shape (num_steps, rows, …), except ``env_ids`` and ``agent_ids``, which are those of a Batch.
     ``actions[k]`` led to ``observations[k]``, and was chosen from ``observations[k - 1]`` or, for k = 0, from the
     observations of the previous batch. With ``keep=False``, there are only the rows of the last step, (rows, …).
     """

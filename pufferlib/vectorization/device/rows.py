@@ -82,7 +82,7 @@ class Block:
         self.stream = BlockStream(torch, device, streams, block_shape)
 
     def begin(self) -> None:
-        """Empty the block, so that launches can fill it again."""
+        """Empty the block, so that launches can fill it again. Infos that need the old rows can no longer be read."""
         self.ids, self.num_filled = range(0), 0
         self.buffer_index += 1
 
@@ -133,10 +133,10 @@ class Block:
         return arguments, launcher.bound(arguments)
 
     def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
-        """Copy actions to the tensor that the launch reads, and return it.
+        """Copy actions to the tensor that the launch reads, and return that tensor.
 
-        env_ids: the environments to which the actions belong, by whose ids they are placed; None if they belong to the
-        slots that are filled next.
+        env_ids: the environments to which the actions belong, if the tensor is ordered by env id; None if the actions
+        belong to the slots that are filled next.
         """
         num_agents, batch_size = self._shape.agents_per_env, self._shape.batch_size
         if self._actions is None or self._actions.dtype != actions.dtype:
@@ -152,7 +152,10 @@ class Block:
         return self._actions
 
     def copy_rows(self, source: Block, env_ids: Array) -> None:
-        """Copy the rows of these environments from another block, with masks False. Slot i must be environment i."""
+        """Copy these environments' rows from another block, with masks False.
+
+        In both blocks, slot i must hold environment i.
+        """
         num_agents, device = self._shape.agents_per_env, self._launchers.device
         rows = (env_ids[:, None] * num_agents + np.arange(num_agents)).reshape(-1)
         chosen = self._torch.as_tensor(rows, device=device)
@@ -164,8 +167,8 @@ class Block:
     def batch(self, *, copied: bool, as_arrays: bool) -> Batch:
         """Return the rows as a Batch.
 
-        copied: whether to copy them, so that they stay valid forever. as_arrays: whether to return NumPy arrays, with
-        infos read at once, rather than tensors.
+        copied: whether to copy the rows, so that the Batch stays valid forever. as_arrays: whether to return NumPy
+        arrays, with infos read at once, rather than tensors.
         """
         shape = self._shape
         if not shape.synchronous:
@@ -190,7 +193,7 @@ class Block:
     def arrays(self) -> tuple[Array, ...]:
         """Return the rows as arrays: on the host, views that are the same objects each time; from a GPU, copies.
 
-        Ids that are the same in each batch are read-only, as in the other backends.
+        If each batch holds all environments, its arrays of ids never change and are read-only, as in other backends.
         """
         if self._arrays is not None:
             return self._arrays
@@ -206,7 +209,7 @@ class Block:
         return arrays
 
     def expire(self, debug: bool) -> None:
-        """End the validity of the batch. debug: whether to overwrite its rows."""
+        """End the validity of the batch. debug: whether to overwrite its rows, with NaN and True."""
         if debug:
             for column in (self.observations, self.rewards):
                 column.fill_(float("nan"))

@@ -34,7 +34,7 @@ class CurrentStream(Protocol):
 
 
 class HostStream:
-    """The counterpart of a stream on the host, where each launch ends before the next starts."""
+    """The host's substitute for a stream: on the host, each launch ends before the next starts."""
 
     def current(self) -> int:
         """Return 0: the host has no streams."""
@@ -46,8 +46,8 @@ class Streams:
 
     torch: the module. device: a CUDA device. newest: a function that returns the block of the last batch, or None.
 
-    A graph capture on the stream of the earlier steps is not checked, because only a change of stream is noticed. The
-    trainers capture graphs in this way; they copy the rows of each step.
+    Only a change of stream is noticed. A graph captured on the stream on which earlier steps ran is therefore not
+    checked. The trainers capture graphs in this way; they copy the rows of each step.
     """
 
     def __init__(self, torch: Any, device: Any, newest: Callable[[], Any]) -> None:
@@ -64,8 +64,8 @@ class Streams:
     def current(self) -> int:
         """Make the current stream wait for earlier launches on another stream, and return its address.
 
-        Raises CallError if the stream has changed and a graph is being captured on the previous stream, or if a graph
-        captured since the last change of stream does not end in the rows with which it began.
+        Raises CallError if the stream changes while a graph is being captured on the previous stream. Also raises
+        CallError after the capture of a graph that does not end in the block of rows with which it began.
         """
         address = self._raw(self._index)
         if address != self._last_address:
@@ -94,7 +94,7 @@ class Streams:
 
 
 class BlockStream:
-    """The stream of the launches that fill one block, and the event after the last of them.
+    """The stream of the launches that fill one block, and the event after the last of these launches.
 
     On a GPU, blocks that hold only some of the environments have a stream each; all other launches run on the caller's
     stream. torch: the module. device: the block's device. streams: the caller's current stream. shape: the BlockShape.

@@ -72,21 +72,23 @@ class CUDA(VecEnv):
     """A VecEnv whose environments run as one kernel. Batches are torch tensors on the device, or for "host" on the CPU.
 
     as_torch: False returns NumPy arrays and makes infos at once, both of which wait for a GPU.
-    device: "cuda" (the default), "cuda:1", or "host": the same kernel, run by this process.
-    backend_kwargs: threads: the number of threads on the host, by default one for each available CPU. checked: whether
-        the host runs the kernel as a device would, slowly: threads in shuffled order, with checked barriers
+    device: "cuda" (the default), another CUDA device, such as "cuda:1", or "host", with which this process runs the
+        same kernel on the CPU.
+    backend_kwargs: "threads", the number of threads on the host, by default one for each available CPU; "checked",
+        whether the host runs the kernel slowly and as a device would: threads in shuffled order, with checked barriers
         (cuda_ext/checking.py).
 
-    All environments take the same arguments, and resets accept only options that do not change the reference's first
-    state. Actions on the host are checked at every step. Actions in tensors on a GPU are checked at each environment's
-    first step, and at every step with ``check="always"`` or ``debug=True``, which waits for the GPU; at other steps an
-    action outside the space is played as action 0. ``infos`` are made when they are read, which copies some columns of
-    the batch to the host; ``info["episode"]["t"]`` is estimated: the number of steps times the mean time of one. With
+    Each kernel has a reference: an ordinary environment with the same dynamics. All environments take the same
+    arguments, and resets accept only options that do not change the reference's first state. Actions on the host are
+    checked at every step. Actions in tensors on a GPU are checked at each environment's first step, and at every step
+    with ``check="always"`` or ``debug=True``, which waits for the GPU; at other steps an action outside the space is
+    played as action 0. ``infos`` are made when they are read, which copies some columns of the batch to the host.
+    ``info["episode"]["t"]`` is estimated: the number of steps times the mean time of one. With
     ``autoreset_mode="disabled"``, an environment whose episode is over stays unchanged, with masks False, until it is
-    reset, so that the host need not wait for the device. ``get_attr`` and ``set_attr`` access the fields of the
-    kernel's schema; ``call`` and ``render`` use a reference environment set to an environment's state. ``states``
-    returns such states, and ``twin`` a reference environment set to one, so that states can be stored and rendered
-    later. Only one thread at a time may use the object.
+    reset, so that the host need not wait for the device. ``get_attr`` and ``set_attr`` access the state fields of the
+    kernel's schema. ``call``, ``render``, and ``get_attr`` of anything else use a reference environment set to the
+    environment's state. ``states`` returns states that can be stored; ``twin`` returns a reference environment set to
+    such a state, for example to render it later. Only one thread at a time may use the object.
     """
 
     backend = "cuda"
@@ -191,7 +193,7 @@ class CUDA(VecEnv):
         queue.launch(ids, tensor)
 
     def _ids_of(self, env_ids: Sequence[int] | None) -> Ids:
-        """Return the environments of a call: ``env_ids``, or those of the last batch if it is None."""
+        """Return the environments of a call: ``env_ids``, by default the environments of the last batch."""
         self._launchers.require_open()
         self._queue.streams.current()
         if env_ids is not None:
@@ -255,7 +257,9 @@ class CUDA(VecEnv):
     def rollout(
         self, num_steps: int, actions: Any = None, *, policy: Any = None, greedy: bool = False, keep: bool = True
     ) -> Batch | Rollout:
-        """Play many steps in one launch, and return their rows, each column (num_steps, rows, …).
+        """Play many steps in one launch, and return their rows.
+
+        Columns have the shape (num_steps, rows, …), except ``env_ids`` and ``agent_ids``, which are those of a batch.
 
         actions: a table (num_steps, rows, …); by default, uniform random actions from the environments' generators. The
             action of a step that starts an episode (next_step) is ignored.
@@ -263,11 +267,11 @@ class CUDA(VecEnv):
             the result then also holds its choices. greedy: whether to choose the likeliest action.
         keep: True returns the rows of all steps, which stay valid forever, without infos; read ``terminations`` and
             ``truncations`` instead. False returns only the rows of the last step, (rows, …), which are valid as long as
-            a batch is; without a table, the launch then writes no others.
+            a batch is. Without a table of actions, the launch then writes no other rows.
 
         Afterwards ``batch`` holds the last step's rows, and ``send`` continues from there. Raises CallError unless all
-        environments wait and batches hold all of them, and for an impossible ``num_steps`` or both actions and a
-        policy; ActionError for invalid actions; KernelError for a policy that no kernel can run.
+        environments wait and batches hold all of them, for an impossible ``num_steps``, and if both actions and a
+        policy are given; ActionError for invalid actions; KernelError for a policy that no kernel can run.
         """
         self._launchers.require_open()
         self._queue.streams.current()
@@ -300,7 +304,7 @@ class CUDA(VecEnv):
 
     @property
     def data(self) -> Any:
-        """The data manager (cuda_ext.data.Data), which holds all arrays on the device."""
+        """The data manager (cuda_ext.data.Data), which holds the environments' fields as arrays on the device."""
         return self._launchers.data
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:

@@ -3,10 +3,10 @@
 factory             construction of a WorkerVecEnv, for one kind of backend
 worker_vecenv       send and recv: checks, order of calls
 call_guard          restriction to one thread at a time, in the process that made the VecEnv
-workers             start, replacement and end of the workers
+workers             starting, replacing and ending the workers
 scheduler           the interface that chooses the finished environments of the next batch
-portable_scheduler  its implementation on the portable path
-ring_scheduler      its implementation on the compiled path, with a fast path for send and recv
+portable_scheduler  the scheduler of the portable path
+ring_scheduler      the scheduler of the compiled path, with a fast path for send and recv
 dispatcher          handling of the workers' messages
 pending_infos       the infos of rows that have not been received yet
 recovery            which environments must be made again, and with which seeds

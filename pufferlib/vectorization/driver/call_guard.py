@@ -1,6 +1,6 @@
 """CallGuard: only one thread at a time may use a VecEnv, and only in the process that made it.
 
-A thread entering a call stores its id in ``owner``; any other thread that finds it set raises CallError. The compiled
+A thread that enters a call stores its id in ``owner``. A call that finds ``owner`` set raises CallError. The compiled
 path uses a compiled guard, so that the plain case of ``send`` and ``recv`` costs only a comparison.
 """
 
@@ -98,7 +98,10 @@ def exclusive(
 
 
 def refuse(call_guard: Guard, name: str) -> None:
-    """Raise CallError with the reason why a VecEnv cannot be used now, or in this process. name: its name in errors."""
+    """Raise CallError with the reason why a VecEnv cannot be used now, or in this process.
+
+    name: the VecEnv's name in errors.
+    """
     owner = call_guard.owner
     if owner == NOBODY:
         raise CallError(

@@ -60,7 +60,7 @@ class Control:
 class Replies:
     """The replies received so far to one call.
 
-    ids_of: the environments called, by worker. by_worker: the reply of each worker that has answered. lost: why one
+    ids_of: the environments called, by worker. by_worker: the reply of each worker that has answered. lost: why a
     worker will never answer, or "".
     """
 

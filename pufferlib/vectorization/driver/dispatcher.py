@@ -47,12 +47,12 @@ class Dispatcher:
     # -------------------------------------------------------------------------------------------------- messages
 
     def pump(self, deadline: float | None, *, batch: bool = False) -> bool:
-        """Wait a bounded time for messages or rows, and handle the messages.
+        """Wait a bounded time for messages or rows, handle the messages, and kill overdue workers.
 
         Return False if no message came and waiting again is useless, because the deadline has passed or the workers run
         in place.
 
-        deadline: the time of ``time.monotonic`` after which not to wait; None for no deadline. batch: whether rows end
+        deadline: the value of ``time.monotonic`` after which not to wait; None for no deadline. batch: whether rows end
             the wait only if they complete the next batch.
         """
         backend = self._workers.backend
@@ -161,9 +161,10 @@ class Dispatcher:
         self._infos.drop(self._scheduler.fail(died.env_ids, died=True))
 
     def _crash(self, env_ids: Sequence[int], cause: str, *, died: bool = False) -> None:
-        """Schedule the restart of lost environments, whose episodes end in crash rows.
+        """Record lost environments, which are made again by their next resets, and end their episodes with crash rows.
 
-        The crash rows of those with an action or reset in flight are written now.
+        If an action or reset of an environment is in flight, its crash rows are written now. If the environment waits
+        or has finished, crash rows answer its next action.
         """
         recovery, scheduler = self._recovery, self._scheduler
         scheduler.held = True
@@ -176,7 +177,10 @@ class Dispatcher:
                 recovery.crash_due[env_id] = cause
 
     def answer_by_crash(self, env_ids: Sequence[int], cause: str, *, died: bool = False) -> None:
-        """Deliver crash rows for the lost environments that have an action or reset in flight."""
+        """Deliver crash rows for those of these lost environments that have an action or reset in flight.
+
+        The only info of such an environment is then one with the cause. A reset answers its next action.
+        """
         for env_id in self._scheduler.crash(env_ids, died=died):
             self._infos.replace(env_id, {"env_id": env_id, "restarted": cause})  # drops infos of the replaced rows
             self._recovery.crash_due.pop(env_id, None)

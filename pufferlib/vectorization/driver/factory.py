@@ -48,11 +48,11 @@ __all__ = ["BackendKind", "attach_slab"]
 class BackendKind:
     """A callable that makes WorkerVecEnvs with one kind of backend, from the arguments of ``pufferlib.make``.
 
-    backend: its name in ``make``. title: its name in error messages. make_backend: a function
+    backend: the kind's name in ``make``. title: the kind's name in error messages. make_backend: a function
     ``(plan, task, *, context, entropy, **backend_kwargs)`` that returns the Backend; ``task(worker, share)`` returns a
-    worker's WorkerTask. backend_arguments: the keys that backend_kwargs may have besides "telemetry". doc: the
-    docstring of the new object. first_finished: whether batches hold the first environments to finish, rather than the
-    first that were sent an action. ``isinstance(vec, kind)`` is True for a VecEnv with this kind of backend.
+    worker's WorkerTask. backend_arguments: the keys that backend_kwargs may have besides "telemetry". doc: the kind's
+    docstring. first_finished: whether batches hold the first environments to finish, rather than the first that were
+    sent an action. ``isinstance(vec, kind)`` is True for a VecEnv with this kind of backend.
     """
 
     def __init__(
@@ -168,9 +168,10 @@ class Parts(NamedTuple):
 
 
 def claim_originals(claims: Claims, creators: Sequence[EnvCreator], workers: Workers) -> None:
-    """Claim this process's originals of the environments that creators held in workers.
+    """Claim, for one VecEnv, the environments that its creators already held before they were called.
 
-    Raises WorkerError if one of the originals already plays other rows.
+    Workers have copies of these environments. This claims the originals in this process, and raises WorkerError if an
+    original already plays other rows.
     """
     for env_id, error in claims.claim_originals(creators, workers.held_envs):
         raise Failed.of(env_id, workers.worker_of[env_id], "__init__", error).error()
@@ -189,7 +190,7 @@ def attach_slab(
     debug: bool = False,
     tensors: Tensors | None = None,
 ) -> Parts:
-    """Make a slab, attach the workers to it, and return it with the parts that read it.
+    """Make a slab, attach the workers to it, and return the slab with the parts that read it.
 
     first_finished: as for ``BackendKind``. disabled: whether autoreset_mode is "disabled", so that an environment whose
         episode is over takes no action. copy, debug, tensors: as for ``Batches``.

@@ -1,6 +1,7 @@
 """PendingInfos: the infos of rows that have not been received yet.
 
-Infos that the compiled path packs into records, instead of pickling them, stay in the Ring until then.
+Infos that the compiled path packs into records, instead of pickling them, stay in the Ring until their rows are
+received.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class PendingInfos:
         self.failures: list[Message] = []
 
     def add(self, infos: Iterable[Info]) -> None:
-        """Store infos that carry their env ids."""
+        """Store infos, each of which names its environment under "env_id"."""
         for info in infos:
             self.by_env.setdefault(info["env_id"], []).append(info)
 
     def replace(self, env_id: int, info: Info) -> None:
-        """Discard an environment's infos and store one in their place."""
+        """Discard an environment's infos, and store another info in their place."""
         self.drop([env_id])
         self.by_env[env_id] = [info]
 

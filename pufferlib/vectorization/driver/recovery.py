@@ -1,4 +1,4 @@
-"""Recovery: which environments must be made again, their seeds, and the rows that answer their next action."""
+"""Recovery: which environments must be made again, with which seeds, and what answers their next action."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Recovery:
 
     counts: how many times each environment has been lost; each time, its next reset makes it again. crash_due: the
     environments that were lost while they waited, with the reason; a crash row answers their next action. reset_due:
-    the environments whose crash row has been written; a reset of the new environment answers their next action. The
-    last two are empty if ``on_error`` is "raise".
+    the environments whose crash row has been written; a reset of the new environment answers their next action.
+    ``crash_due`` and ``reset_due`` stay empty if ``on_error`` is "raise".
     """
 
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
@@ -58,13 +58,14 @@ class Recovery:
     def order(self, env_id: int, slot: int, seed: int | None = None, options: Info | None = None) -> ResetOrder:
         """Return the order to reset an environment.
 
-        seed: by default, the seed of the environment's first reset if that reset is due, otherwise None.
+        seed: by default, the seed that is due: that of the environment's first reset, or the one that ``lose`` or
+            ``retry_seed`` has recorded. It is None if no seed is due.
         """
         order_seed = self._first_seeds.get(env_id) if seed is None else seed
         return ResetOrder(env_id, slot, order_seed, options, env_id in self._unmade)
 
     def begun(self, env_ids: Sequence[int]) -> None:
-        """Record that environments have been sent their reset orders."""
+        """Record that the reset orders of environments are being sent, so that they are no longer due."""
         for env_id in env_ids:
             self._first_seeds.pop(env_id, None)
             self.crash_due.pop(env_id, None)

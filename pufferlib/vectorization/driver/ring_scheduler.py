@@ -1,7 +1,7 @@
 """RingScheduler: the scheduler of the compiled path, where rows arrive in shared memory without a message.
 
-The compiled ``FastPath`` handles the plain case of ``send`` and ``recv``. This file handles resets and failures, on the
-same shared words.
+The compiled ``FastPath`` handles the plain case of ``send`` and ``recv``. This file handles resets and failures, in the
+same shared memory.
 """
 
 from __future__ import annotations

@@ -23,14 +23,15 @@ class Scheduler(ABC):
 
     states: for each environment NEW (never reset), WAITING (its rows were received), FLYING (an action or reset was
     sent), READY (its rows are written) or FAILED (it raised or its worker died; only a reset helps). in_flight: the
-    FLYING environments; on the compiled path, reading it marks those that have finished as READY. overs: for each
-    environment, 1 if its last rows to arrive ended an episode. batch: the last batch, None before the first. last_ids,
-    last_slots: the environments of the last batch, None before the first, and their slots. num_coming: the number of
-    environments that were sent an action or reset and whose rows have not been received. num_ready: the number of these
-    that have finished. settled: whether no environment is in flight, and every message that came with rows has been
-    handled. overdue: whether it is time to look for dead workers, even while rows keep arriving. held: whether some
-    environments must not receive a plain step; while it is True, the fast path is disabled. stuck_reason: why only a
-    reset of all environments helps, or "". fast_path: the compiled FastPath; None on the portable path.
+    FLYING environments; on the compiled path, reading this first marks the finished environments as READY. overs: for
+    each environment, 1 if its last rows to arrive ended an episode. batch: the last batch, None before the first.
+    last_ids: the environments of the last batch, None before the first. last_slots: the slots of these environments.
+    num_coming: the number of environments that were sent an action or reset and whose rows have not been received.
+    num_ready: the number of these environments that have finished. settled: whether no environment is in flight, and
+    every message that came with rows has been handled. overdue: whether it is time to look for dead workers, even while
+    rows keep arriving. held: whether some environments must not receive a plain step; while it is True, the fast path
+    is disabled. stuck_reason: why only a reset of all environments helps, or "". fast_path: the compiled FastPath; None
+    on the portable path.
     """
 
     states: bytearray
@@ -64,7 +65,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def crash(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
-        """Write crash rows for those of these environments that are in flight, and return their ids.
+        """Write crash rows for those of these environments that are in flight; return the ids of these, now finished.
 
         died: whether their worker has died, perhaps between writing rows and announcing them.
         """
@@ -73,7 +74,8 @@ class Scheduler(ABC):
     def fail(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
         """Mark environments as failed, and return the ids of those marked at once.
 
-        Any others have finished; they are marked when their rows are received. died: see ``crash``.
+        An environment that has finished may be left out; it is then marked when its rows are received. died: see
+        ``crash``.
         """
 
     @abstractmethod

@@ -62,8 +62,8 @@ __all__ = ["WorkerVecEnv"]
 class WorkerVecEnv(VecEnv):
     """A VecEnv whose environments are stepped by workers.
 
-    Serial, Multiprocessing, Pool and Ray (see driver/factory.py) build one, each with its own backend and its own rule
-    for choosing the finished environments that form the next batch.
+    Serial, Multiprocessing, Pool and Ray (see driver/factory.py) make such VecEnvs. They differ in the backend that
+    runs the workers, and in the rule that chooses the finished environments of the next batch.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class WorkerVecEnv(VecEnv):
         autoreset_mode: str,
         backend: str,
     ) -> None:
-        """Assemble a VecEnv from parts that were made for each other. backend: its name in ``make``."""
+        """Assemble a VecEnv from parts that were made for each other. backend: the backend's name in ``make``."""
         self._look_like(env_spec, plan.num_envs, plan.batch_size, autoreset_mode, len(workers.shares))
         self.backend = backend
         self._workers, self._scheduler, self._recovery = workers, scheduler, recovery
@@ -334,8 +334,8 @@ class WorkerVecEnv(VecEnv):
     def close(self, grace_s: float = CLOSE_S) -> None:
         """Close all environments and end their workers. It can be called again, after any error, and from any thread.
 
-        A call in progress in another thread raises ClosedError there. grace_s: how many seconds workers may take before
-        they are killed.
+        A call in progress in another thread raises ClosedError there. Environments that raise while they are closed
+        cause a RuntimeWarning each. grace_s: how many seconds workers may take before they are killed.
         """
         self._fast_path = None  # first, so that another thread's next call finds that this is closed
         messages = self._workers.close(grace_s)

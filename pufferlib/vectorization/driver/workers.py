@@ -1,4 +1,4 @@
-"""Workers: start, replacement and end of a backend's workers. They end when this process ends, at the latest."""
+"""Workers: starting, replacing and ending a backend's workers, which end no later than this process."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Workers:
     have died and have not been replaced. in_place: whether the workers execute a request while it is submitted, so that
     no message comes later. call_guard: the guard that admits one thread at a time to the VecEnv's calls. closed:
     whether ``close`` has been called. closed_because: the reason, as text that ClosedErrors include. left_open: whether
-    ``close`` gave up waiting for a thread in a step; another ``close`` tries again. held_envs: after ``start``, for
-    each environment that a creator already held before it was called, where it was held, keyed by env id. refusal: the
+    ``close`` gave up waiting for a thread in a step; another ``close`` tries again. held_envs: where creators
+    held environments that existed before the creators were called, keyed by env id; filled by ``start``. refusal: the
     worker's message for which ``start`` raised WorkerError, or None.
     """
 
@@ -112,7 +112,10 @@ class Workers:
         return specs[0]
 
     def attach(self, slab: Slab, ring: Ring | None) -> None:
-        """Attach all workers, and any that replace them, to a slab. ring: its Ring; None on the portable path."""
+        """Attach all workers, and any that replace them, to a slab.
+
+        ring: the slab's Ring; None on the portable path.
+        """
         self._attach = Attach(slab, ring)
         self.backend.submit(dict.fromkeys(range(len(self.shares)), self._attach))
 
@@ -216,9 +219,10 @@ def _close_all() -> None:
 
 
 def _close_before_joining() -> None:
-    """Register a finalizer that closes all workers at the end of a process that multiprocessing started.
+    """Register with multiprocessing, once in each process, a finalizer that closes all workers when the process ends.
 
-    Such a process runs no atexit handlers but joins its children, which would wait for it in turn.
+    A process that multiprocessing started runs no atexit handlers, but joins its children. Without the finalizer, the
+    process and its workers would wait for each other.
     """
     global _closing_pid
     if _closing_pid != os.getpid():  # a fork loses the parent's registrations

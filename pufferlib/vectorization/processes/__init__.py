@@ -1,7 +1,7 @@
 """Workers in processes: the backends multiprocessing and pool.
 
 backend           the backend, and the two kinds of VecEnv that use it
-start             start of a worker process
+start             starting a worker process
 serve             main function of a worker process
 lifetime          ending a worker process, no later than its parent
 thread_caps       limits on a worker's threads

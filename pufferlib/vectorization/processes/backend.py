@@ -59,7 +59,7 @@ SPIN = 50  # yields; a wait that ends within them needs no wake-up of a sleeping
 def default_spin(num_workers: int) -> int:
     """Return how many times a waiting process yields its core before it sleeps.
 
-    It is 0 on the portable path with more workers than cores, because that path polls its selector before each yield.
+    On the portable path with more workers than cores it is 0, because there each yield costs a poll of the selector.
     """
     return SPIN if _native.available or num_workers <= available_cpus() else 0
 
@@ -75,7 +75,7 @@ class SelectorKey(Protocol):
 
 
 def checked_settings(worker_threads: object, spin: object) -> tuple[int | None, int | None]:
-    """Return both settings as ints, or None where they are None. Raises PlanError if either is invalid."""
+    """Return both settings, each as an int, or as None if it is None. Raises PlanError if either is invalid."""
     num_threads = None
     if worker_threads is not None:
         num_threads = checked_count("worker_threads", worker_threads, 1, ", or None for no limit")
@@ -213,7 +213,10 @@ class ProcessBackend(Backend):
             channel.post(pickled_frame(slab.shape))  # held in the socket, like later requests, until the worker reads
 
     def _request(self, ring: Ring, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        """Post words to a worker's mailbox, on the compiled path; wait for room if very many are outstanding."""
+        """Post a request to a worker's mailbox, on the compiled path; wait while the mailbox is full.
+
+        Messages that arrive meanwhile are kept for the next ``poll``. If the worker dies, nothing is posted.
+        """
         while worker in self._channels and not ring.request(worker, env_ids, slots):
             self._deferred += self._answers(self._selector.select(SLICE_S / 100))
 
@@ -268,7 +271,10 @@ class ProcessBackend(Backend):
         return messages
 
     def _bury(self, worker: int) -> list[Message]:
-        """Remove a worker that has ended or closed its socket; return its last messages and its Died message."""
+        """Remove a worker that has ended or closed its socket, and kill it if it still runs.
+
+        Return the infos that are left in the ring, and the worker's Died message.
+        """
         exitcode, share, doing = self._forget(worker, grace_s=1.0), self.shares[worker], None
         # The rows that it has finished remain valid, and so do their infos.
         messages = [] if self._ring is None else infos_messages(self._ring.take_infos())
@@ -314,7 +320,10 @@ class ProcessBackend(Backend):
         return [message for message in messages if isinstance(message, Failed)]
 
     def _end_workers(self, grace_s: float) -> list[Message]:
-        """Ask all workers to close their environments and end; wait for them, and return their last messages."""
+        """Ask all workers to close their environments and end; return the messages of the next grace_s seconds.
+
+        Return earlier if all workers have ended.
+        """
         messages: list[Message] = []
         for channel in self._channels.values():
             with contextlib.suppress(OSError):
@@ -338,9 +347,10 @@ class ProcessBackend(Backend):
 
 
 def not_startable(who: str, error: OSError) -> PlatformError:
-    """Return the error to raise if the system refuses a process or a resource that it needs, with a remedy.
+    """Return a PlatformError for a process that could not be started, with a remedy.
 
-    who: what could not be started, as text, such as "worker 0 of 4".
+    who: what could not be started, as text, such as "worker 0 of 4". error: the system's refusal of the process or of a
+    resource that it needs.
     """
     files, processes = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
     which = "on" if processes == resource.RLIM_INFINITY else f"of {processes}"

@@ -20,7 +20,7 @@ def deferred_signals() -> Iterator[None]:
 
     The context should last only milliseconds. Blocking the signals would not suffice: another thread, such as one of
     NumPy's BLAS, would receive them, and the handler would run in the main thread. This does nothing inside another
-    such context, or in a thread other than the main one, because no handler runs there.
+    such context. It also does nothing outside the main thread, because handlers run only in the main thread.
     """
     if _deferred or threading.current_thread() is not threading.main_thread():
         yield

@@ -22,7 +22,7 @@ class LifePipe:
         self.reader, self._writer = multiprocessing.connection.Pipe(duplex=False)
 
     def leave(self) -> None:
-        """Close the write end in a child, so that the parent is its last holder."""
+        """Close the write end in a child, so that only the parent holds it."""
         self._writer.close()
 
     def close(self) -> None:
@@ -38,10 +38,10 @@ def death_of(pid: int) -> int | None:
 
 
 def end_group(process: BaseProcess, death_fd: int | None, grace_s: float) -> int | None:
-    """Wait up to grace_s seconds for a process, kill it and its process group, and return its exit code.
+    """Wait up to grace_s seconds for a process to end, kill it and its process group, and return its exit code.
 
-    process: a multiprocessing process that has not been joined yet. death_fd: the result of ``death_of``. The code is
-    negative for a signal, and None if it is unknown.
+    process: a multiprocessing process that has not been joined yet. death_fd: the result of ``death_of``. The exit code
+    is negative for a signal, and None if it is unknown.
     """
     if death_fd is None:
         process.join(grace_s)
@@ -62,8 +62,8 @@ def end_group(process: BaseProcess, death_fd: int | None, grace_s: float) -> int
 def die_with_parent(life: Connection[object, object]) -> None:
     """Move this process into its own process group, which is killed when the parent ends, however it ends.
 
-    On Linux, the kernel kills the group within milliseconds of the closing of the life pipe, even while the GIL is held
-    or the process is stopped; PR_SET_PDEATHSIG would react to the end of the thread that created this process instead.
+    On Linux, the kernel kills the group within milliseconds after the life pipe closes, even while the GIL is held or
+    the process is stopped. PR_SET_PDEATHSIG would instead react to the end of the thread that created this process.
     Elsewhere, a thread of this process waits for the pipe to close, and kills the group.
     """
     os.setpgid(0, 0)

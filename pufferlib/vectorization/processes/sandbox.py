@@ -52,16 +52,16 @@ _open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 
 
 class Sandbox:
-    """A process that calls ``function(channel, *arguments)``, where ``channel`` is connected to this end's ``channel``.
+    """A process that calls ``function(channel, *arguments)`` and can send objects to this one.
 
-    fresh: whether to start a new Python; None: only if a fork is not safe. A new Python receives the function, which
-    must belong to a module, and the arguments as pickles. environ: environment variables to set in a new Python.
-    through: called with the bytes of the output as they arrive.
+    fresh: whether to start a new Python; by default, only if a fork is not safe. A new Python receives the function and
+    the arguments as pickles. environ: environment variables to set in a new Python. through: called with the bytes of
+    the output as they arrive.
 
-    channel: a duplex multiprocessing connection, through which both ends send objects. output: the last KEPT_NBYTES
-    bytes of what the process and its descendants have written to stdout and stderr. pid: the id of the process, and of
-    its process group. exitcode: after ``end``, the exit code of the process, negative for a signal; None before, and
-    if it is unknown.
+    channel: this end of a duplex multiprocessing connection; the function gets the other end. output: the last
+    KEPT_NBYTES bytes of what the process and its descendants have written to stdout and stderr. pid: the id of the
+    process, and of its process group. exitcode: after ``end``, the exit code of the process, negative for a signal;
+    None before, and if it is unknown.
 
     Raises PlatformError if the system cannot start a process; errors raised by pickling propagate. Construct it within
     ``deferred_signals``, or Ctrl-C may leave a process to which nothing refers.
@@ -172,13 +172,13 @@ class Sandbox:
     def handles(self) -> list[Channel | int]:
         """The objects to pass to ``multiprocessing.connection.wait``.
 
-        One becomes ready when the process sends an object, prints or ends.
+        At least one of them becomes ready when the process sends an object, prints or ends.
         """
         handles: list[Channel | int] = [pipe for pipe in (self._output, self.channel) if not pipe.closed]
         return handles if self._death_fd is None else [*handles, self._death_fd]
 
     def lines(self, count: int) -> str:
-        """Return the last lines of the output."""
+        """Return the last ``count`` lines of the output, joined by newlines."""
         return "\n".join(self.output.decode(errors="replace").splitlines()[-count:])
 
     def end(self, grace_s: float = 0.0) -> None:
@@ -230,7 +230,10 @@ class Sandbox:
 
 
 def await_any(sandboxes: Iterable[Sandbox], timeout_s: float) -> None:
-    """Wait until a process of the sandboxes has sent or printed something, or has ended; at most timeout_s seconds."""
+    """Wait until a process of the sandboxes has sent or printed something, or has ended; at most timeout_s seconds.
+
+    Without a descriptor that shows the end of processes (see ``death_of``), this waits for at most POLL_S seconds.
+    """
     sandboxes = list(sandboxes)
     if any(sandbox._death_fd is None for sandbox in sandboxes):
         timeout_s = min(timeout_s, POLL_S)
@@ -238,7 +241,7 @@ def await_any(sandboxes: Iterable[Sandbox], timeout_s: float) -> None:
 
 
 def serve(channel: Channel, life_fd: int, output_fd: int) -> None:
-    """Receive a function and its arguments through the channel, and call it. A new Python runs this."""
+    """Receive a function and its arguments through the channel, and call the function. A new Python runs this."""
     payload = channel.recv_bytes()
     life: Channel = Connection(life_fd, writable=False)
     die_with_parent(life)  # before loading, which runs the user's code

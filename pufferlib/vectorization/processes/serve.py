@@ -65,7 +65,7 @@ class Launch(NamedTuple):
 
 
 def run_worker(launch: Launch) -> None:
-    """Serve requests until the channel closes: the target of a worker process."""
+    """Make a worker's environments, and serve requests until the channel closes: the target of a worker process."""
     die_with_parent(launch.life)
     as_before()  # once it has left the parent's group, to which a terminal sends Ctrl-C
     sys.stdout = _NamedStream(1, f"worker {launch.worker}")
@@ -161,7 +161,7 @@ def _put_infos(ring: Ring, worker: int, message: InfosMessage) -> bool:
 
 
 def frames_of(message: Message, worker: int) -> tuple[list[bytes], bool]:
-    """Return the frames of a message, and whether they hold all of it.
+    """Return the frames of a message, and whether they hold all of the message.
 
     An environment whose infos cannot be pickled gets a Failed instead, and other environments are not affected. A Reply
     whose results cannot be pickled is replaced by a failed Reply.

@@ -49,8 +49,8 @@ def start_method(context: str | None) -> str:
 def running_threads() -> list[threading.Thread]:
     """Return the Python threads that are running.
 
-    Before Python 3.13, threading.enumerate() still lists C++ threads that called Python and have ended; Linux's list of
-    threads, where it exists, excludes them.
+    Before Python 3.13, threading.enumerate() still lists C++ threads that called Python and have ended. On Linux, which
+    lists the running threads of a process, such threads are left out.
     """
     tasks = "/proc/self/task"
     if not os.path.isdir(tasks):
@@ -62,8 +62,8 @@ def running_threads() -> list[threading.Thread]:
 class Process:
     """A worker process, the leader of its process group.
 
-    death_fd: a descriptor that becomes readable once the process has ended. It is None after ``end``, and if the
-    platform has no such descriptor; the closing of the process's socket then reveals its end.
+    death_fd: a descriptor that becomes readable once the process has ended; None after ``end``. It is also None if the
+    platform has no such descriptor, where only the closing of the process's socket reveals its end.
     """
 
     def __init__(self, launch: Launch, context: str) -> None:
@@ -86,9 +86,9 @@ class Process:
             os.kill(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float) -> int | None:
-        """Wait up to grace_s seconds for the process, kill its group, and return its exit code.
+        """Wait up to grace_s seconds for the process to end, kill its group, and return its exit code.
 
-        The code is negative for a signal, and None if it is unknown.
+        The exit code is negative for a signal, and None if it is unknown.
         """
         exitcode = end_group(self._process, self.death_fd, grace_s)
         with contextlib.suppress(ValueError):  # SIGCHLD is ignored, or other code has waited: the exit code is unknown
@@ -101,9 +101,9 @@ class Process:
 
 @functools.cache
 def _ready_to_fork() -> None:
-    """Import modules that every worker needs and find the libraries with threads, once for all forked workers.
+    """Import modules that every worker needs, and find the libraries with threads, once for all forked workers.
 
-    In each worker this would take 10 ms of CPU time, more than the rest of its start.
+    In each worker, this would take 10 ms of CPU time, more than the rest of its start.
     """
     import cloudpickle  # noqa: F401
     import threadpoolctl
@@ -171,7 +171,8 @@ def _opencv_paused() -> Iterator[None]:
 def _parenthood() -> Iterator[None]:
     """Allow this process to have children even if it is a daemon of multiprocessing.
 
-    multiprocessing forbids that because orphans could remain; worker processes end with their parent, however it ends.
+    multiprocessing forbids daemons to have children, because orphans could remain. Here, none can: the processes that
+    are started here never outlive their parent.
     """
     config: dict[str, object] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     daemon = config.pop("daemon", None)

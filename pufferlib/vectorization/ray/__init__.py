@@ -3,7 +3,7 @@
 backend     the backend, and the kind of VecEnv that uses it
 actor       the code that runs in an actor
 calls       the calls in flight to each actor
-supervisor  the start, the deaths and the end of actors
+supervisor  starting, replacing and ending actors
 connection  the connection to the cluster
 sockets     a direct connection to an actor, for small calls
 """

@@ -3,7 +3,7 @@
 An actor's workers are processes on its node that share a slab in memory, or the actor itself is the only worker.
 Environments have the VecEnv's ids. Workers are numbered from 0 here; ``located`` converts to the VecEnv's numbers.
 Failures are reported to the VecEnv, which handles them. Crash rows fill the slot of a failed environment and are
-discarded, so that the rows of all others arrive as usual.
+discarded, so that the rows of all other environments arrive as usual.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class Format(NamedTuple):
 class ActorTask(NamedTuple):
     """The arguments of an actor.
 
-    tasks: its workers' tasks, numbered as in the VecEnv. env_spec: as for ``Backend.start``. in_place: whether its only
-    worker runs in the actor's process. synchronous: whether the VecEnv's batches hold all environments. generation: the
-    number of earlier actors in its place.
+    tasks: the tasks of the actor's workers, numbered as in the VecEnv. env_spec: as for ``Backend.start``. in_place:
+    whether the only worker runs in the actor's process. synchronous: whether the VecEnv's batches hold all
+    environments. generation: the number of earlier actors in its place.
     """
 
     tasks: list[WorkerTask]
@@ -111,10 +111,10 @@ STEPS, REQUEST, REVIVE = range(3)
 class Answer(NamedTuple):
     """The answer to a call, before ``sealed`` serializes it.
 
-    env_ids: the environments of the rows, None for all in order. observations: (rows, …). outcome_bytes: rewards and
-    flags, in the format that ``outcomes_of`` reads. quiet: True if the rows are those of all environments in order,
-    without infos or finished episodes; otherwise a message announces them. frames: messages, as bytes. more: whether
-    work is in progress whose results need another call.
+    env_ids: the environments of the rows, or None if these are all environments of the actor, in order. observations:
+    (rows, …). outcome_bytes: rewards and flags, in the format that ``outcomes_of`` reads. quiet: True if the rows are
+    those of all environments in order, without infos or finished episodes; otherwise a message announces the rows.
+    frames: messages, as bytes. more: whether work is in progress whose results need another call.
     """
 
     env_ids: list[int] | None
@@ -228,7 +228,7 @@ class ActorService:
         return self._location
 
     def listen(self, key: bytes) -> Address | None:
-        """Return an address for direct calls by a client with the key, or None if this process cannot listen."""
+        """Listen for a client with the key, which may then call directly; return the address, or None if that fails."""
         try:
             self._server = SocketServer(own_host(), key, self._exchange_bytes, NUM_THREADS)
         except OSError:
@@ -323,9 +323,9 @@ class ActorService:
         """Execute requests, wait until ``num_back`` environments have finished, and return their rows and messages.
 
         call: a pickled tuple of the call's number, its requests and num_back. This method returns earlier if there are
-        messages to report, if no more rows can come, if linger_s seconds have passed since the first rows (unless
-        batches are synchronous), or if SLICE_S seconds have passed. It also returns when the next call arrives, so that
-        at most one call waits for rows.
+        messages to report, if no more rows can come, or if SLICE_S seconds have passed. Unless batches are synchronous,
+        it also returns linger_s seconds after the first rows. It returns as well when the next call arrives, so that at
+        most one call waits for rows.
         """
         number, requests, num_back = pickle.loads(call)
         with self._changed:
@@ -383,7 +383,11 @@ class ActorService:
                 self._obey(worker, bytearray(frame))
 
     def _obey(self, worker: int, frame: bytearray) -> None:
-        """Send a worker the request that a frame holds."""
+        """Send a worker the request that a frame holds.
+
+        If the request cannot be unpickled, or resets environments of a worker that could not be started, a failure is
+        reported instead. Calls to such a worker are dropped.
+        """
         backend = self._workers.backend
         for message in messages_of(next(iter(complete_frames(frame))), worker):
             if isinstance(message, Reset):
@@ -408,7 +412,10 @@ class ActorService:
                 backend.submit({worker: message})
 
     def _post(self, env_ids: list[int], send: Any) -> None:
-        """Start work in environments. send: a function that starts the work, given the slots for their rows."""
+        """Start work in environments. If their worker runs in this process, also collect the rows.
+
+        send: a function that starts the work, given the slots for the environments' rows.
+        """
         scheduler = self._scheduler
         send(scheduler.mark_sent(env_ids))
         if self._plan.synchronous and len(env_ids) < len(self._ids):  # the others' rows are not of interest
@@ -441,7 +448,7 @@ class ActorService:
                 self._changed.wait(min(GLANCE_S, until_s - now_s))
 
     def _await_row(self, timeout_s: float) -> None:
-        """Wait for a row, on the compiled path, and let other calls in meanwhile."""
+        """Wait for a row, on the compiled path, while other calls may begin."""
         assert self._scheduler.fast_path is not None
         self._changed.release()
         try:
@@ -510,7 +517,7 @@ class ActorService:
     def times(self) -> tuple[Array, ...]:
         """Return copies of the recorded times: ``times``, ``histogram`` and ``worker_times`` of the actor's slab.
 
-        The first axis of the first two runs over the actor's environments.
+        The first axis of ``times`` and ``histogram`` runs over the actor's environments.
         """
         slab, first_env = self._slab, self._plan.first_env
         return slab.times[first_env:].copy(), slab.histogram[first_env:].copy(), slab.worker_times.copy()

@@ -1,8 +1,9 @@
 """RayBackend: workers in actors on the machines of a cluster.
 
-One call carries actions to all of an actor's environments, and its answer carries the rows of many: directly if they
-are small (sockets.py), otherwise through Ray, as arrays in the object store. calls.py sends calls and receives answers,
-and actor.py is the code in an actor; supervisor.py starts and ends actors. This file makes calls and reads answers.
+One call carries actions to many environments of an actor, and its answer carries the rows of many. Small answers of
+actors with worker processes come over a socket (sockets.py); all others come through Ray, large observations as arrays
+in the object store. This file makes calls and reads answers. calls.py sends calls and receives answers, actor.py is the
+code in an actor, and supervisor.py starts and ends actors.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class RayBackend(Backend):
             self._ask_for_client(actor)
 
     def _ask_for_client(self, actor: ActorHandle) -> None:
-        """Request a direct connection to an actor, unless it steps in place or its answers may be large."""
+        """Request a direct connection to an actor, unless the actor itself steps or its answers may be large."""
         rows = self._columns[0][: len(actor.env_ids)]
         if rows.nbytes <= SMALL_NBYTES and not self._in_place:  # in place all happens in the actor's main thread
             self._calls.ask_for_client(actor)
@@ -173,7 +174,7 @@ class RayBackend(Backend):
         self._await_attached(time.monotonic() + self._start_s)
 
     def _await_attached(self, deadline_s: float) -> None:
-        """Wait until all actors are ready. Raises WorkerError if one dies, PlatformError if one takes too long."""
+        """Wait until all actors are ready. Raises WorkerError if an actor dies, PlatformError if one takes too long."""
         while late := [actor for actor in self._actors if actor.calls]:
             self._connection.check()
             for actor in self._calls.wait(SLICE_S):
@@ -218,14 +219,17 @@ class RayBackend(Backend):
             self._call(self._actors[index], [self._with_actions(request) for request in sent])
 
     def _with_actions(self, request: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return an actor's request; if it is for steps, add the environments' actions."""
+        """Return a request to an actor, with the environments' actions added if it is for steps."""
         if request[0] != STEPS:
             return request
         _, ids = request
         return STEPS, ids, [array[ids].tobytes() for array in self._actions]
 
     def _call(self, actor: ActorHandle, requests: list[Any]) -> None:
-        """Send requests to an actor, or hold them until it is placed. Its answer holds the results so far."""
+        """Send requests to an actor in one call, or hold them until the actor is placed.
+
+        The answer to the call will hold the results so far. Does nothing if the actor has died.
+        """
         if actor.handle is None:  # it has died meanwhile, which ``poll`` reports
             return
         if actor.begun_s is not None:
@@ -258,7 +262,12 @@ class RayBackend(Backend):
         return messages
 
     def _hear(self, actor: ActorHandle) -> list[Any]:
-        """Return the messages in the answer to an actor's oldest call."""
+        """Take the answer to an actor's oldest call, and return the messages that result from it.
+
+        An actor that reports its place is sent the requests held for it. If the call failed, the result is a Died
+        message for each of the actor's workers. If the node died before the actor was placed, Ray is asked for the
+        actor again instead.
+        """
         try:
             kind, answer = self._calls.take(actor)
         except self._ray.exceptions.RayError as error:
@@ -280,7 +289,7 @@ class RayBackend(Backend):
         return []
 
     def _take(self, actor: ActorHandle, answer: Answer) -> list[Any]:
-        """Copy an answer's rows into their slots and return its messages."""
+        """Copy an answer's rows into their slots, and return the answer's messages."""
         actor.more = answer.more
         ids = actor.env_ids if answer.env_ids is None else answer.env_ids
         if len(ids):
@@ -365,7 +374,7 @@ class RayBackend(Backend):
         return messages
 
     def _close_environments(self, grace_s: float) -> list[Any]:
-        """Ask actors to close their environments; return the failures that they report."""
+        """Ask actors to close their environments; return the failures that they report, and warn of late actors."""
         making = ("start", "attach")  # the calls of actors that are still making environments
         placed = [actor for actor in self._actors if actor.begun_s is None]
         asked = [actor for actor in placed if not any(kind in making for kind, _ in actor.calls)]

@@ -29,13 +29,13 @@ DEATH_S = 1.0  # the time for Ray to report the death of an actor that could not
 
 @dataclass(eq=False)
 class ActorHandle(RemoteActor):
-    """The driver's record of one actor and of those that replace it. tasks: its workers' tasks.
+    """The driver's record of an actor and of the actors that replace it. tasks: the tasks of the actor's workers.
 
     env_spec: as for ``Backend.start``. number: the number of the last ``exchange`` call. calls: (kind, Ray's reference)
-    of each call in flight, in order. more: whether the actor has more work in progress. begun_s: when its placement
-    began, None once it is placed. held: requests to send once it is placed. key: the key of its SocketServer. client:
-    the direct connection to it, or None; calls over it have None for a reference. serving: the reference of the Ray
-    call that lasts as long as that connection.
+    of each call in flight, in order; a call over a socket has None as its reference. more: whether the actor has more
+    work in progress. begun_s: when the actor's placement began, None once it is placed. held: requests to send once the
+    actor is placed. key: the key of the actor's SocketServer. client: the direct connection to the actor, or None.
+    serving: Ray's reference to the ``serve`` call, which lasts as long as the direct connection.
     """
 
     tasks: list[WorkerTask]
@@ -71,7 +71,7 @@ class Calls:
     # ------------------------------------------------------------------------------------------------ there
 
     def send(self, actor: ActorHandle, call: bytes) -> None:
-        """Send an actor an ``exchange`` call, which executes requests and returns the results so far."""
+        """Send an actor an ``exchange`` call, over its socket if that takes the call, else through Ray."""
         if actor.client is not None and actor.client.takes(call):
             with suppress(OSError):  # the end of the connection is noticed when answers are received
                 actor.client.send(call)
@@ -80,13 +80,16 @@ class Calls:
             actor.calls.append(("exchange", actor.handle.exchange.remote(call)))
 
     def ask_for_client(self, actor: ActorHandle) -> None:
-        """Ask an actor to listen for a direct connection, unless some actor turned out to be unreachable."""
+        """Ask an actor to listen for a direct connection, unless a direct connection to any actor has failed before."""
         if self._direct:
             actor.key = new_key()
             actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
 
     def _connect(self, actor: ActorHandle, address: Address | None) -> None:
-        """Connect to an actor for small calls, unless it cannot listen or some actor turned out to be unreachable."""
+        """Connect to an actor for small calls, unless it cannot listen or a direct connection has failed before.
+
+        If the connection fails although the actor lives, warns, and makes no direct connections from then on.
+        """
         if address is None or not self._direct:
             return
         serving = actor.handle.serve.remote()
@@ -110,7 +113,7 @@ class Calls:
     # ------------------------------------------------------------------------------------------------- back
 
     def wait(self, timeout_s: float) -> list[ActorHandle]:
-        """Return the actors that have answered a call, waiting up to timeout_s for the first."""
+        """Return the actors that have answered a call, waiting up to timeout_s seconds for the first answer."""
         heads = {actor.calls[0][1]: actor for actor in self._waiting if actor.calls}
         direct = heads.pop(None, None) is not None
         ready = self._await_clients(0.0 if heads else timeout_s)
@@ -127,7 +130,10 @@ class Calls:
         return [*ready, *heard]
 
     def _await_clients(self, timeout_s: float) -> list[ActorHandle]:
-        """Return the actors with direct answers to read, or whose direct connection has ended."""
+        """Return the actors with direct answers to read, or whose direct connection has ended.
+
+        Waits up to timeout_s seconds for the first of them.
+        """
         if not self._clients.get_map():
             time.sleep(timeout_s)
             return []
@@ -144,8 +150,9 @@ class Calls:
     def take(self, actor: ActorHandle) -> tuple[str, Any]:
         """Return the kind and the answer of an actor's oldest call. Raises RayError if the call failed.
 
-        They are ("", None) if there is nothing for the caller: the answer is incomplete, belongs to a "listen" call, or
-        is missing because the direct connection has ended; the kind of the actor's only remaining call is then "serve".
+        Returns ("", None) if there is nothing for the caller, because the answer is incomplete, belongs to a "listen"
+        call, or is missing because the direct connection has ended. In the last case, the only call of the actor that
+        remains is "serve".
         """
         if not actor.calls or actor.calls[0][1] is None:
             return self._take_directly(actor)
@@ -170,7 +177,7 @@ class Calls:
     # ----------------------------------------------------------------------------------------------- ending
 
     def cut(self, actor: ActorHandle) -> None:
-        """Drop the direct connection to an actor and all its calls except ``serve``, whose end reveals the cause."""
+        """Drop the direct connection to an actor, and its calls except ``serve``, whose end reveals the cause."""
         if actor.client is not None:
             with suppress(KeyError, ValueError):  # Ctrl-C came before it was registered, or after it was unregistered
                 self._clients.unregister(actor.client)
@@ -179,7 +186,7 @@ class Calls:
             actor.calls = deque([("serve", actor.serving)])
 
     def discard(self, actor: ActorHandle) -> None:
-        """Discard the calls of an actor that has ended."""
+        """Drop the direct connection and all calls of an actor that has ended."""
         self.cut(actor)
         actor.calls.clear()
         actor.more, actor.begun_s = False, None

@@ -1,4 +1,4 @@
-"""Connect to a Ray cluster, reserve its resources for actors, and check that its head still answers."""
+"""The connection to a Ray cluster, the resources that actors reserve in it, and checks that its head still answers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ _ending = ExitStack()  # ends that connection
 
 
 class Connection:
-    """A use of this process's connection to Ray; a connection made here ends with its last use.
+    """A use of this process's connection to Ray. A connection that this class has made ends with its last use.
 
-    address: by default that in RAY_ADDRESS, else "local", which starts a Ray here. num_cpus: the least number of CPUs
-    of a Ray that is started here. log_to_driver: whether a connection made here prints reports of Ray and its workers.
-    is_local: whether this Ray was started here. head: host:port of the cluster's head, None with a ray:// address.
+    address: the cluster's address, by default that in RAY_ADDRESS, else "local", which starts a Ray here. num_cpus: the
+    least number of CPUs of a Ray that is started here. log_to_driver: whether a connection that is made here prints
+    reports of Ray and its workers. is_local: whether this Ray was started here. head: host:port of the cluster's head,
+    None with a ray:// address.
 
     Raises MissingExtra if Ray is not installed, PlatformError if no cluster answers at the address or Ray cannot be
     started here, PlanError if this process is already connected to another cluster.

@@ -1,8 +1,8 @@
 """A direct connection to an actor, for small calls and answers.
 
-A round trip through Ray takes a millisecond for any content; over a socket it takes a tenth of that. Ray places actors,
-reports their deaths, and carries large content through its object store. An actor that cannot be reached by a socket is
-called only through Ray.
+A round trip through Ray takes a millisecond even if the content is small; over a socket, a tenth of a millisecond. Ray
+places actors, reports their deaths, and carries large content through its object store. An actor that cannot be reached
+by a socket is called only through Ray.
 
 The actor's end is a ``SocketServer``: it accepts a client that has the key, which Ray has carried to the actor, and
 answers calls. The driver's end is a ``SocketClient``.
@@ -36,7 +36,7 @@ _CHUNK_NBYTES = 1 << 18
 
 
 class SocketClient:
-    """The driver's end of a direct connection. Once accepted, it never waits for the actor.
+    """The driver's end of a direct connection. After the constructor, no method waits for the actor.
 
     address, key: those of the actor's ``SocketServer``. Raises OSError as ``util.sockets.connect`` does.
     """
@@ -56,7 +56,7 @@ class SocketClient:
         return len(call) <= CALL_NBYTES and sum(self._unanswered) + len(call) <= UNANSWERED_NBYTES
 
     def send(self, call: bytes) -> None:
-        """Send a call that it ``takes``. Raises OSError if the other end is gone."""
+        """Send a call for which ``takes`` is True. Raises OSError if the other end is gone."""
         self._unanswered.append(len(call))
         send_frame(self._socket, call)
 

@@ -1,6 +1,6 @@
-"""Supervise Ray actors: reserve their resources, start them, count their deaths, replace them and end them.
+"""Supervisor: reserves the resources of Ray actors, starts them, counts their deaths, replaces them and ends them.
 
-The users of a ``Supervisor`` make the calls to their actors, and decide when one is replaced.
+The users of a ``Supervisor`` make the calls to their actors, and decide when an actor is replaced.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ MOST_DEATHS = 3  # in a row, of an actor and its replacements
 
 @dataclass(eq=False)
 class RemoteActor:
-    """A record of an actor and of those that replace it.
+    """A record of an actor and of the actors that replace it.
 
-    handle: Ray's handle of the actor, None while there is none. generation: how many actors have been requested.
-    deaths: how many have died in a row. location: where the actor is, as text that follows its name, if that is known.
+    handle: Ray's handle of the actor, None while there is no actor. generation: how many actors have been requested.
+    deaths: how many actors have died in a row. location: where the actor is, as text that follows its name; "" if that
+    is not known.
     """
 
     index: int
@@ -44,7 +45,7 @@ Answers = tuple[list[tuple[Actor, Any]], list[Actor]]
 
 
 class Supervisor(Generic[Actor]):
-    """The actors of one class that one user has in a cluster.
+    """The actors of one class that the user of this object runs in a cluster.
 
     connection: a use of the cluster; ``close`` releases it, and so does this constructor if it raises. actors: the
     records of the actors, which ``start`` starts. resources, placement: see ``Placement``, whose errors are raised.
@@ -72,7 +73,7 @@ class Supervisor(Generic[Actor]):
     def start(self, actor: Actor, *arguments: Any) -> None:
         """Start an actor, after killing the one that it replaces. Raises PlatformError if the connection has ended.
 
-        arguments: those of the actor's class.
+        arguments: the arguments with which the actor's class is called.
         """
         self.connection.require()
         self.kill(actor)
@@ -81,15 +82,16 @@ class Supervisor(Generic[Actor]):
         actor.generation += 1
 
     def kill(self, actor: Actor) -> None:
-        """Kill an actor, if there is one and the connection has not ended."""
+        """Kill an actor, if it was started and the connection has not ended; drop its handle in any case."""
         handle, actor.handle = actor.handle, None
         if handle is not None and self.connection.alive():  # otherwise this call would start a new Ray
             self.ray.kill(handle)
 
     def count_death(self, actor: Actor, when: str, reason: str) -> None:
-        """Count a death. Raises WorkerError for the last of MOST_DEATHS; the user resets ``deaths`` after progress.
+        """Count a death of an actor. Raises WorkerError if this is the MOST_DEATHS-th death in a row.
 
-        when: text that says what the actor had not reached.
+        ``deaths`` is then 0 again; the user also sets it to 0 after progress. when: text for the error that says what
+        the actor had not reached. reason: the cause of this death, for the error.
         """
         actor.deaths += 1
         if actor.deaths == MOST_DEATHS:
@@ -101,7 +103,7 @@ class Supervisor(Generic[Actor]):
         """Return (actor, answer) for calls that end within timeout_s, and the actors of those that do not end.
 
         calls: the actors by Ray's references to their calls. Calls that fail are left out; if the connection has ended,
-        all are.
+        all calls are left out.
         """
         if not calls or not self.connection.alive():
             return [], []
@@ -113,7 +115,7 @@ class Supervisor(Generic[Actor]):
         return answers, [calls[call] for call in late]
 
     def ask_to_close(self, actors: Iterable[Actor], timeout_s: float, *arguments: Any) -> Answers[Actor]:
-        """Call ``close(*arguments)`` of actors that exist, and return the ``answers``."""
+        """Call ``close(*arguments)`` of those actors that exist, and return the answers as ``answers`` does."""
         asked = [actor for actor in actors if actor.handle is not None and self.connection.alive()]
         return self.answers({actor.handle.close.remote(*arguments): actor for actor in asked}, timeout_s)
 

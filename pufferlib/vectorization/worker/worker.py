@@ -68,10 +68,10 @@ class Worker:
     """The environments of one worker's share.
 
     emit: the function to which every answer is passed, as a message; it returns False if it had to report a failure
-    instead of a part of the message. env_spec: for a worker that replaces a dead one, the EnvSpec of the others; each
-    environment is then made by its first reset. refuses_late: whether a step or reset that took longer than the task's
-    limits counts as a failure once it returns, because no watchdog runs. make_hook: called after an environment has
-    been made.
+    instead of a part of the message. env_spec: the EnvSpec of the VecEnv's environments if it is known, as for a worker
+    that replaces a dead one; each environment is then made by its first reset. refuses_late: whether a step or reset
+    that took longer than the task's limits counts as a failure once it returns, because no watchdog runs. make_hook:
+    called after an environment has been made.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Worker:
         self._make_hook()
 
     def _unmake(self, env_id: int) -> None:
-        """Close and remove an environment if it exists."""
+        """Close and remove an environment if it exists. An error that its ``close`` raises becomes a warning."""
         self._claims.release(env_id)
         env = self.envs.pop(env_id, None)
         if env is not None:
@@ -271,8 +271,8 @@ class Worker:
     def finish_restart(self, env_id: int, slot: int, result: object, last: Info, observation: object) -> bool:
         """Finish a same-step reset whose raw ``reset`` returned ``result``.
 
-        Return whether the next step may take the fast path. The outcome of the episode's last step is already in its
-        row. last, observation: that step's info and observation.
+        Return whether the next step may take the fast path. The row already holds the outcome of the episode's last
+        step. last, observation: the info and the observation of that step.
         """
         observations = np.asarray(observation)[np.newaxis]
         return self.finish_restart_of_several(env_id, slot, result, [(0, last)], observations)
@@ -398,7 +398,10 @@ class Worker:
                 adopt(self.step_loop, self._slab, env_id, self.envs[env_id])
 
     def call(self, request: Call) -> None:
-        """Call a method, or get or set an attribute, of environments; emit a Reply."""
+        """Call a method, or get or set an attribute, of environments; emit a Reply with the results.
+
+        If an environment raises, the Reply holds that failure, and the environments after it are left out.
+        """
         results: list[object] = []
         failed = None
         for index, env_id in enumerate(request.env_ids):
