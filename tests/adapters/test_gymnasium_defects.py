@@ -348,7 +348,7 @@ def test_after_an_error_a_reset_brings_all_back(vectorizer: Any) -> None:
     (dict(max_concurrency=2.5), ValueError, "`max_concurrency` must be an integer or None, got 2.5"),
     (dict(max_concurrency=0), ValueError, "`max_concurrency` must be a positive or None, got 0"),
     (dict(observation_mode="alike"), ValueError, "Invalid `observation_mode`, expected: 'same' or 'different'"),
-    (dict(observation_mode=(1, 2)), TypeError, "no pair of spaces"),
+    (dict(observation_mode=(1, 2)), TypeError, "not a pair of spaces"),
     (dict(autoreset_mode="Never"), ValueError, "Never"),
     (dict(context="thread"), ValueError, "context='thread' is not one of"),
 ])  # fmt: skip

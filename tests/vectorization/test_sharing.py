@@ -260,7 +260,7 @@ def test_closing_does_not_wait_for_ever_for_another_threads_step(tmp_path: Path)
     vec.reset()
     actor = Actor(lambda: vec.step(ones(1)))
     await_entry(vec, actor)
-    with pytest.warns(RuntimeWarning, match="another thread is in a step .* not closed") as caught:
+    with pytest.warns(RuntimeWarning, match="another thread is still in a step .* not closed") as caught:
         vec.close(grace_s=0)
     assert caught[0].filename == __file__
     assert not vec._finalizer.atexit  # the end of the process does not wait for it either
