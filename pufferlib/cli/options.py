@@ -361,9 +361,9 @@ class Envs:
 
 
 def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
-    """Format command-line arguments: the environment, ``more``, and the options for wrapping and making it.
+    """Return a part of a command line: the environment, ``more``, and the flags for wrapping and making it.
 
-    without: the flags of ``Wrap`` to leave out.
+    The flags are those that ``options`` sets, quoted for a shell. without: the flags of ``Wrap`` to leave out.
     """
     arguments = [options.env, *more]
     for name, value in options.wrap.changed().items():

@@ -44,8 +44,8 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
         single leaves, {"path.to.leaf": {"max_length": 5}}.
     max_agents: the maximum number of agents alive at once; ``emulate`` needs it for an environment that has neither
         possible_agents nor PettingZoo's max_num_agents.
-    observation_space, action_space: spaces as large as any agent's, for the rows of an environment whose agents' spaces
-        are not all known at the start.
+    observation_space, action_space: spaces at least as large as those of every agent, for the rows of an environment
+        whose agents' spaces are not all known at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation". The leaf is
         int8, with one element per option of the discrete actions. By default PettingZoo environments are reset once to
         look for a mask, and other environments have none.
@@ -56,8 +56,8 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
         name without a trailing "_" and number, or the str that agent_type, if it is a function, returns for the agent;
         types are numbered by first appearance in possible_agents. The leaves "state" and "agent_type" lie next to
         "action_mask" if an observation has it at the top, else next to "observation".
-    check: "first" fully checks the first reset and the first step, then only shapes and dtypes; "always" fully checks
-        all.
+    check: "first" fully checks the first reset and the first step, and only shapes and dtypes after that; "always"
+        fully checks every reset and step.
 
     Raises SpaceError if env is not an environment or its spaces cannot be flattened; PlanError for arguments that do
     not apply to env; RegistryError for an unknown name; MissingExtra if a required package is not installed.
@@ -113,7 +113,7 @@ def emulate(env: Any, **kwargs: Unpack[WrapParameters]) -> RowEnv:
 
 
 def _explicit_arguments(arguments: WrapParameters) -> dict[str, Any]:
-    """Return the arguments that are neither None nor their defaults."""
+    """Return the arguments that are not None and differ from their defaults."""
     return {
         name: value for name, value in arguments.items() if value is not None and (name, value) not in _DEFAULTS.items()
     }

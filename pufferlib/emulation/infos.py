@@ -15,8 +15,8 @@ _UNCHANGING = frozenset({float, int, bool, str, bytes, type(None), np.float64, n
 def copy_value(value: Any) -> Any:
     """Copy the dicts, arrays, plain lists and plain tuples in a value, at any depth; other objects are shared.
 
-    Backends in this process pass infos to the user directly, and others pickle them later. In either case, what an
-    environment then writes to its buffers must not change them.
+    Backends in this process pass infos to the user directly, and other backends pickle infos later. In either case, an
+    environment that writes to its own arrays again must not change infos that it has returned.
     """
     if isinstance(value, np.ndarray):
         return value.copy()

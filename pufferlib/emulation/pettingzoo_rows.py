@@ -90,8 +90,8 @@ class PettingZooRows(HeldRows):
 
     max_agents: the maximum number of agents alive at once, for environments without ``possible_agents``; by default
         PettingZoo's ``max_num_agents``.
-    observation_space, action_space: spaces as large as any agent's, which determine the spaces of the rows; for
-        environments whose later agents' spaces are unknown at the start.
+    observation_space, action_space: spaces at least as large as those of every agent, for environments in which the
+        spaces of later agents are unknown at the start; they determine the spaces of the rows.
     action_mask: whether info["action_mask"] becomes a leaf of the observation; None inspects the infos of one reset.
     state, agent_type, check and the bounds: see ``wrap``.
 
