@@ -58,10 +58,9 @@ class PufferEnv:
     ``reset`` and ``step`` return infos: None, one dict (the environment's; with one agent, that agent's), or a sequence
     of ``num_agents`` dicts.
 
-    ``pufferlib.wrap(env)`` returns a PufferEnv as a Gymnasium environment or, if it has several agents, a PettingZoo
-    one.
-    Without ``wrap``, ``step`` raises CallError unless the actions' shape is (num_agents, …), and ``reset`` returns an
-    empty dict in place of None, which raises CallError when it is unpacked.
+    ``pufferlib.wrap(env)`` returns a PufferEnv as a Gymnasium environment or, if it has several agents, as a PettingZoo
+    environment. Without ``wrap``, ``step`` raises CallError unless the actions' shape is (num_agents, …), and ``reset``
+    returns an empty dict in place of None. Unpacking this dict raises CallError.
     """
 
     single_observation_space: gymnasium.Space[Any]  # of one agent
@@ -85,7 +84,7 @@ class PufferEnv:
         return env
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the state for ``copy`` and ``pickle``, without the guards, which are bound to this environment."""
+        """Return the reduced form for copies and pickles, without the guards, which are bound to this environment."""
         reduced = super().__reduce_ex__(protocol)
         if not isinstance(reduced, tuple) or len(reduced) < 3:
             return reduced

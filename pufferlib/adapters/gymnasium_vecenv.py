@@ -292,14 +292,18 @@ class GymnasiumVecEnv(_VectorEnv):
     def _override_actions(self, actions: list[tuple[Any, ...]]) -> None:
         """Make the next step play these actions in place of its rows, without waiting for the workers' answers.
 
-        actions: one tuple per environment: (action,), or () to play the action in the row after all.
+        actions: one tuple per environment: (action,), or () to play the action in the environment's row after all.
         """
         self._open_vec()._ask("set", EXTRAS_KEY, None, actions, {})
 
     # ---------------------------------------------------------------------------------------------------- control
 
     def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
-        """Call method ``name`` of each environment and return the results; if it is an attribute, return its values."""
+        """Call method ``name`` of each environment and return the results.
+
+        If the attribute ``name`` is not callable, its values are returned. Raises ValueError for a name in
+        ``uncallable``.
+        """
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
@@ -428,9 +432,7 @@ class GymnasiumVecEnv(_VectorEnv):
         return mask
 
     def _fail(self, error: WorkerError) -> NoReturn:
-        """Raise an environment's exception. If several environments raised, log all and raise the last.
-
-        This is what Gymnasium does.
+        """Raise an environment's exception. If several environments raised, log all and raise the last, like Gymnasium.
 
         error: the first error. Waits at most _GATHER_S seconds for further errors of the same call. A single error is
         logged only if ``logs_errors`` is set. Raises the WorkerError itself if a process died or if the exception is a

@@ -146,11 +146,11 @@ def make_vec(
 ) -> VectorEnv:
     """Return a vector environment of copies of an environment, like ``gymnasium.make_vec``.
 
-    By default, it is an AsyncVectorEnv.
+    By default, the result is an AsyncVectorEnv.
 
         make_vec("MountainCar-v0", 64, max_episode_steps=500, vector_kwargs={"max_concurrency": 8})
 
-    It can serve as a ``vector_entry_point``:
+    The function can serve as a ``vector_entry_point``:
 
         gymnasium.register("Mine-v0", Mine, vector_entry_point=functools.partial(make_vec, Mine))
         gymnasium.register("Squared-v0", vector_entry_point="pufferlib.adapters.gymnasium_vector:make_vec",
@@ -161,8 +161,8 @@ def make_vec(
         an alias of env, as in Gymnasium.
     vectorization_mode: "async" (the default) or "sync", or Gymnasium's enum; "vector_entry_point" (before 1.0 "custom")
         returns, through ``gymnasium.make_vec``, the vector environment that is registered for env.
-    vector_kwargs: further arguments of the vector environment's class. wrappers: applied to each environment, in this
-        order.
+    vector_kwargs: further arguments of the vector environment's class. wrappers: applied to each environment, in the
+        given order.
     vectorizer, vectorizer_kwargs: aliases of vectorization_mode and vector_kwargs, because ``gymnasium.make_vec``
         passes the aliases, but not the originals, to a ``vector_entry_point``; vectorizer may also be the class of the
         vector environment.

@@ -4,7 +4,7 @@
     vec = pufferlib.make(make_env)
 
 JAX steps all copies in one compiled call. Environments with gymnax's interface from before 1.0, such as Craftax, are
-supported as well. docs/adapters.md lists the differences.
+supported as well. For details, see docs/adapters.md.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ class Copies:
         due: jax.Array,
         firsts: jax.Array,
     ) -> tuple[Any, Any]:
-        """Play one step in all copies, and start new episodes where it ends some; return the states and the results.
+        """Play one step in all copies, and start the next episode where one ends; return (states, results).
 
-        due: (num_envs,) bool, the copies whose episodes ended in the step before. They ignore their actions, keep their
-        states, which are already those of the new episodes, and return the observations in firsts.
+        due: (num_envs,) bool, the copies whose episodes ended in the step before. These copies ignore their actions,
+        keep their states, which are already those of the new episodes, and return their observations in ``firsts``.
 
-        The results are (observations, firsts, finals, rewards, terminations, truncations). observations: those after
-        the step, (num_envs, …). firsts: the first observation of the next episode, where this step ended one.
+        The results are (observations, firsts, finals, rewards, terminations, truncations), each (num_envs, …). Where an
+        episode ends, observations and finals are its last observation, and firsts is the first of the next episode.
         """
         keys = jax.vmap(jax.random.split)(keys)
         step = jax.vmap(self.env.step_env, (0, 0, 0, None))

@@ -3,7 +3,7 @@
     config = pufferlib.adapters.rllib.environment(PPOConfig(), "ocean/squared", num_envs=64, backend="multiprocessing")
     algorithm = config.build_algo()
 
-docs/adapters.md lists the differences.
+For details, see docs/adapters.md.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class DummyVecEnv(SB3VecEnv):
 
 
 class SubprocVecEnv(SB3VecEnv):
-    """A replacement for Stable-Baselines3's SubprocVecEnv, whose worker processes may hold several environments each.
+    """A replacement for Stable-Baselines3's SubprocVecEnv. A worker process may hold several environments.
 
     start_method: "fork", "spawn" or "forkserver"; by default fork if that is safe.
     num_workers: the number of processes, by default one per available CPU; Stable-Baselines3 starts one per

@@ -3,7 +3,7 @@
     env = pufferlib.adapters.skrl.make("ocean/squared", num_envs=64, backend="multiprocessing")
     SequentialTrainer(env=env, agents=agent).train()
 
-docs/adapters.md lists the differences.
+For details, see docs/adapters.md.
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ class TianshouVecEnv(BaseVectorEnv):
     vec: a VecEnv with ``batch_size=1``, one agent per environment, and ``autoreset_mode="disabled"``. wait_num: the
     number of environments that a step waits for, by default all. timeout: seconds after which a step returns the
     results of the environments that have finished, at least one. A later step returns the results of the environments
-    that have not. Observations of Dict and Tuple spaces are object arrays with one element per environment. Each info
-    has ``env_id`` and, at an episode's end, ``episode`` ({"r", "l", "t"}). The caller resets ended episodes, as
-    Tianshou's collectors do.
+    that are still stepping. Observations of Dict and Tuple spaces are object arrays with one element per environment.
+    Each info has ``env_id`` and, at an episode's end, ``episode`` ({"r", "l", "t"}). The caller resets ended episodes,
+    as Tianshou's collectors do.
 
     Raises PlanError for another batch size or autoreset mode or an impossible wait_num or timeout; SpaceError if vec
     has several agents per environment or mixed discrete and continuous actions.
@@ -115,10 +115,11 @@ class TianshouVecEnv(BaseVectorEnv):
     def step(self, action: object, id: Ids = None) -> Step:
         """Play one step and return (observations, rewards, terminations, truncations, infos).
 
+        With ``wait_num`` or ``timeout``, the results are those of the environments that finish first.
+
         action: one for each environment in id, in that order; with ``wait_num`` or ``timeout``, None waits for steps in
         progress without starting any. id: an environment's number, a list of numbers, or None for all environments.
-        With ``wait_num`` or ``timeout``, the results are those of the environments that finish first. Raises CallError
-        if a step of an environment in id is in progress.
+        Raises CallError if a step of an environment in id is in progress.
         """
         if not self.is_async:
             ids = self._ids(id)
@@ -220,7 +221,7 @@ class TianshouVecEnv(BaseVectorEnv):
     def _first_to_finish(self) -> list[int]:
         """Wait until ``wait_num`` environments have finished their steps; mark them as ready and return their numbers.
 
-        There are fewer if fewer are stepping, or if the timeout passes after the first.
+        Returns fewer numbers if fewer environments are stepping, or if the timeout passes after the first has finished.
         """
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         ids: list[int] = []
@@ -238,7 +239,7 @@ class TianshouVecEnv(BaseVectorEnv):
         return ids
 
     def _await(self, awaited: set[int]) -> None:
-        """Receive rows until all awaited environments have answered; note in ``_arrived`` which others have answered.
+        """Receive rows until all awaited environments have answered; add any other that answers to ``_arrived``.
 
         awaited: the environments' numbers; the set is emptied.
         """
@@ -292,7 +293,7 @@ class DummyVectorEnv(TianshouVecEnv):
 
 
 class SubprocVectorEnv(TianshouVecEnv):
-    """A replacement for Tianshou's SubprocVectorEnv, whose worker processes may hold several environments each.
+    """A replacement for Tianshou's SubprocVectorEnv. A worker process may hold several environments.
 
     wait_num, timeout: see TianshouVecEnv. share_memory: ignored, because rows always go through shared memory. context:
     "fork" or "spawn", by default fork if that is safe. num_workers: the number of processes, by default one per

@@ -3,7 +3,7 @@
     env = pufferlib.adapters.torchrl.make("ocean/squared", num_envs=64, backend="multiprocessing")
     Collector(env, policy, frames_per_batch=4096)
 
-docs/adapters.md lists the differences.
+For details, see docs/adapters.md.
 """
 
 from __future__ import annotations

@@ -492,8 +492,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 def _entries(text_filter: str) -> list[registry.Entry]:
     """Return the registry's entries whose name, extra or package contains a text, given in lower case.
 
-    If the text is empty, a family is one entry. Otherwise its environments are entries of their own, for which the
-    installed families are imported.
+    If the text is empty, each family is one entry. Otherwise, the environments of a family are separate entries; to
+    find them, the packages of the installed families are imported.
     """
     for entry in registry.names() if text_filter else ():
         if not entry.target and registry.installed(entry):

@@ -361,7 +361,7 @@ class Envs:
 
 
 def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
-    """Return a part of a command line: the environment, ``more``, and the flags for wrapping and making it.
+    """Return a part of a command line: an environment, ``more``, and the flags that wrap and make the environment.
 
     The flags are those that ``options`` sets, quoted for a shell. without: the flags of ``Wrap`` to leave out.
     """

@@ -143,7 +143,7 @@ def _fit(versions: Mapping[str, str], remote: Mapping[str, str]) -> Finding:
 def _costs(ray: Any, probe: Any) -> tuple[list[float], list[float], list[float]]:
     """Measure calls to a probe, and transfers of NUM_BYTES to it and back; return (calls, forth, back), in seconds.
 
-    Each is a list with one element per call or transfer. The transfers go through the object store.
+    Each of the three is a list with one element per call or transfer. The transfers go through the object store.
     """
     array = np.ones(NUM_BYTES, np.uint8)
     for _ in range(NUM_CALLS // 10):

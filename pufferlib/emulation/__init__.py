@@ -1,6 +1,7 @@
 """Emulation: flat spaces, a fixed number of rows and unambiguous ends of episodes for any environment.
 
-``wrap`` returns an environment of the same kind with flat spaces; ``emulate`` returns a RowEnv, which workers step.
+``wrap`` returns a Gymnasium environment or a PettingZoo parallel environment with flat spaces. ``emulate`` returns a
+RowEnv, which workers step.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
     env: a Gymnasium environment (or one of old gym, or any object with the same interface), a PettingZoo parallel or
         AEC environment, or a PufferEnv, which becomes a Gymnasium environment if it has one agent, else a parallel
         one. A wrapped environment is returned unchanged. env may also be a name, as in ``pufferlib.make``: the
-        environment is then created without arguments, a Gymnasium id by ``gymnasium.make``. Rewards that are a list
-        (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
+        environment is then created without arguments; for a Gymnasium id, by ``gymnasium.make``. Rewards that are a
+        list (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
     max_length, max_nodes, max_edges: bounds for spaces of variable size (Text, Sequence, Graph). bounds: the same for
         single leaves, {"path.to.leaf": {"max_length": 5}}.
     max_agents: the maximum number of agents alive at once; ``emulate`` needs it for an environment that has neither

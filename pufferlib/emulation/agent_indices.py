@@ -85,9 +85,9 @@ class AgentIndices:
     def advance(
         self, listed: Sequence[AgentId], ended: Sequence[AgentId], stillborn: Sequence[AgentId]
     ) -> list[AgentId]:
-        """Remove the agents that ended in a step, assign indices to new agents in ``listed``, and return the new ones.
+        """Remove the agents that ended in a step, assign indices to new agents in ``listed``, and return these.
 
-        listed: the environment's agents after the step. ended: the living agents that ended in it. stillborn: the
+        listed: the environment's agents after the step. ended: the living agents that ended in the step. stillborn: the
         agents in ``listed`` that ended in the step in which they appeared; they never act and get no index. Raises
         PopulationError if there are more agents than indices, if indices are fixed and a new agent is not in
         ``possible_agents``, or if an agent is listed again after it ended and left.

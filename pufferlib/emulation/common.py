@@ -66,8 +66,8 @@ def observation_writer(
 def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: int) -> Callable[[Any, Array], None]:
     """Return the pure-Python equivalent of the function that ``observation_writer`` returns.
 
-    The caller of that function should pass the same few row objects again and again: the views of their leaves are
-    cached, because making a view costs more than writing through it.
+    The caller of that function should pass the same few row objects each time: the views of their leaves are cached,
+    because making a view costs more than writing through it.
     """
     flat, pack_into, shape, dtype = layout.flat_space, layout.pack_into, layout.shape, layout.dtype
     if flat is row_space or (shape == row_space.shape and flat.dtype == row_space.dtype):
@@ -101,7 +101,7 @@ def _cached(
 ) -> Callable[[Any, Array], None]:
     """Return a function ``write(observation, row)`` that caches views of each row by the row's id.
 
-    views: a function that makes them: the views of the row's leaves, and a view of the padding, which is zeroed. The
+    views: a function that makes the views of a row: those of its leaves, and one of the padding, which is zeroed. The
     cache holds up to 16 rows per agent.
     """
     cache: dict[int, tuple[Array, Any, Array]] = {}
@@ -165,9 +165,10 @@ def _parts(flat: gymnasium.Space[Any]) -> _Parts:
 def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]:
     """Return the space of rows that can hold any of these agents' flat actions.
 
-    If the flat spaces are equal, the result is that space. Otherwise, it has as many discrete actions as the agent with
-    the most discrete actions, and as many continuous ones as the agent with the most of these. Each action has the
-    widest range of any agent. The result is a Discrete, a MultiDiscrete, a 1-D Box, or a Tuple(MultiDiscrete, Box).
+    If the flat spaces are equal, the result is that space. Otherwise, the result has as many discrete actions as the
+    agent with the most discrete actions, and as many continuous actions as the agent with the most continuous actions.
+    Each action has the widest range of any agent. Such a result is a Discrete, a MultiDiscrete, a 1-D Box, or a
+    Tuple(MultiDiscrete, Box).
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):

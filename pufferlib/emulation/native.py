@@ -154,7 +154,7 @@ class _Native(RowEnv):
 class NativeRow(_Native):
     """A single-agent PufferEnv as one row.
 
-    It computes with scalars, because each operation on arrays of length one would cost 0.4 us.
+    A NativeRow computes with scalars, because each operation on arrays of length one would cost 0.4 us.
     """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:

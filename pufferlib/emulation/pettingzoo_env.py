@@ -208,9 +208,12 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PufferEnv as a PettingZoo parallel environment; its rows are the agents "agent_0", "agent_1", … in order.
 
-    ``agents`` lists the living agents; ``env`` is the PufferEnv; the caller owns returned values. Raises SpaceError for
-    spaces without a fixed shape, a buffer replaced by another kind of array, infos in a wrong form, and an action of
-    the wrong shape or kind; ActionError for an action outside its space; CallError for a step before the first reset.
+    ``agents`` lists the living agents; ``env`` is the PufferEnv; the caller owns returned values. An info about the
+    environment as a whole is infos["common"].
+
+    Raises SpaceError for spaces without a fixed shape, a buffer replaced by another kind of array, infos in a wrong
+    form, and an action of the wrong shape or kind; ActionError for an action outside its space; CallError for a step
+    before the first reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:

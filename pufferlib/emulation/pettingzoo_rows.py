@@ -282,7 +282,10 @@ class PettingZooRows(HeldRows):
         self._sum, self._length, self._start_s = totals
 
     def seating(self) -> Seating:
-        """Return the living agents, for code that steps the environment directly; valid until ``changes`` increases."""
+        """Return the living agents, for code that steps the environment directly.
+
+        The result is valid until ``changes`` increases.
+        """
         indices = self._indices
         seats = [self._seat(name, agent_index) for name, agent_index in indices.living.items()]
         return Seating(seats, self._listed, indices.last, indices.ended, indices.lingering)

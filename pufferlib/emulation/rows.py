@@ -51,9 +51,9 @@ class FastStep(NamedTuple):
 class FastAgents(NamedTuple):
     """The data that the compiled loop needs to step a parallel environment without its RowEnv.
 
-    The RowEnv must have checked the agents. The loop gets them from ``seating()`` whenever ``changes`` has increased,
-    and returns them with ``take_seating``; these are attributes of the RowEnv. The loop and the RowEnv share the
-    arrays, which have one value per agent index.
+    The RowEnv must have checked the agents. Whenever its ``changes`` has increased, the loop gets the agents from its
+    ``seating()``; the loop hands the agents back with ``take_seating``. The loop and the RowEnv share the arrays, which
+    have one value per agent index.
     """
 
     env: object  # the parallel environment
@@ -83,7 +83,7 @@ class Seat(NamedTuple):
 
 
 class Seating(NamedTuple):
-    """The agents of a parallel environment, for code that steps it without its RowEnv."""
+    """The agents of a parallel environment, for code that steps the environment without its RowEnv."""
 
     seats: list[Seat]  # of the living agents, in the environment's order
     listed: list[AgentId]  # its ``agents`` after the last call

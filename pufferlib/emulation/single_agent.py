@@ -69,7 +69,7 @@ class Caller:
         return self._reset(seed, options)
 
     def regular_reset(self, result: object) -> tuple[Any, dict[str, Any]]:
-        """Check the result of the environment's reset; return the observation, as ``reset`` does, and the info."""
+        """Check the result of the environment's reset; return its observation and info in the form of ``reset``."""
         observation, info = self._split(result)
         observation = self.observed(observation, info, self._check_reset)
         self._check_reset = self._always
@@ -120,7 +120,7 @@ class Caller:
     def observed(self, observation: object, info: dict[str, Any], check: bool = False) -> object:
         """Return an observation in the structure of ``observation_layout``, with its mask if ``action_mask`` is set.
 
-        check: whether to check it fully.
+        check: whether to check the observation fully.
         """
         if self.action_mask:
             mask = pack_mask(self.raw_action_space, info.get(ACTION_MASK))
@@ -150,7 +150,7 @@ def _is_observation(pair: tuple[Any, Any], space: spaces.Space[Any]) -> bool:
 
     Suppose that the second space is a Dict. If the pair is (observation, info), then its first item is an observation,
     and so itself a pair that ends in a mapping. If the first item is no such pair, ``pair`` is therefore an
-    observation. In all other cases, ``pair in space`` decides. This is the second test because it is False for values
+    observation. In all other cases, ``pair in space`` decides. That test comes second because it is False for values
     that need a cast, such as float64 to float32.
     """
     if not isinstance(space, spaces.Tuple) or len(space.spaces) != 2:
@@ -170,8 +170,8 @@ def _ends_in_mapping(value: Any) -> bool:
 class Resetter:
     """A callable that resets an environment with the seed and options that its ``reset`` accepts.
 
-    If ``reset`` takes no seed but the environment has a ``seed`` method, that method is called instead. Otherwise a
-    value that is not accepted is dropped, with one warning per argument.
+    If ``reset`` takes no seed but the environment has a method ``seed``, that method is called with the seed before
+    ``reset``. Any other value that ``reset`` does not accept is dropped, with one warning per argument.
     """
 
     def __init__(self, env: Any, name: str) -> None:
