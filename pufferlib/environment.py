@@ -126,7 +126,7 @@ class PufferEnv:
         return np.random.default_rng()
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Infos:
-        """Start an episode. A subclass calls this method first; it seeds ``np_random`` unless seed is None.
+        """Start an episode. A subclass's ``reset`` calls this one first, which seeds ``np_random`` unless seed is None.
 
         options: the caller's, for subclasses; this method ignores them.
         """

@@ -65,7 +65,7 @@ class TorchRLVecEnv(EnvBase):
     nothing is bootstrapped from it.
 
     again: a function that makes an equal VecEnv, for a reset after ``close``. TorchRL's collectors call ``close`` with
-    their last batch, after which TorchRL's own environments still work.
+    their last batch, and users may reset the environment after that, as they may reset TorchRL's own environments.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment, mixed discrete and continuous actions, or an observation key that TorchRL reserves.

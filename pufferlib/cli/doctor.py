@@ -63,7 +63,7 @@ def diagnose() -> Iterator[Finding]:
 def _installed() -> str:
     """Describe how pufferlib is installed.
 
-    The report includes it because, in an editable installation, compiled files may be older than their sources.
+    The report includes this because, in an editable installation, compiled files may be older than their sources.
     """
     try:
         url = metadata.distribution("pufferlib").read_text("direct_url.json")

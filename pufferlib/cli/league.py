@@ -169,8 +169,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {"run": run, "show": show, "pl
 def opened(folder: str, trust: bool) -> League:
     """Open the league in a folder for reading.
 
-    Raises PlanError if there is none, CallError if it has no results yet, CheckpointError if it is damaged. trust:
-    whether to accept policies that name code outside the current folder.
+    Raises PlanError if the folder has no league, CallError if the league has no results yet, CheckpointError if it is
+    damaged. trust: whether to accept policies that name code outside the current folder.
     """
     from pufferlib.population import League
 

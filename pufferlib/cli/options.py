@@ -64,7 +64,7 @@ class Wrap:
         return arguments
 
     def changed(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, unconverted."""
+        """Return the options that differ from their defaults, by name; bounds stay a JSON text."""
         values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {field.name: value for field, value in values if value != field.default}
 

@@ -59,9 +59,10 @@ def train(arguments: list[str]) -> int:
 
 
 def _algorithm(arguments: Sequence[str]) -> str:
-    """Return the algorithm that the arguments or their --config file select; if it is unknown, the first of ALGORITHMS.
+    """Return the algorithm that the arguments or their --config file select, by default the first of ALGORITHMS.
 
-    The algorithm is found before the arguments are parsed, because it determines which flags there are.
+    An unknown algorithm counts as none. The algorithm is found before the arguments are parsed, because it determines
+    which flags there are.
     """
     values: dict[str, str] = {}
     for argument, next_argument in zip(arguments, [*arguments[1:], ""], strict=True):

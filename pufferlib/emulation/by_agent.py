@@ -26,7 +26,7 @@ def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any,
 
 
 def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[AgentId] = ()) -> Any:
-    """Return the five mappings that a parallel environment's step returned, with {} in place of infos that are None.
+    """Check and return the five mappings of a parallel environment's step, with {} in place of infos that are None.
 
     If rewards or flags are a defaultdict, or another mapping with ``__missing__``, entries are added for the agents in
     ``acted`` that are still in ``parallel.agents`` or ended in this step. Raises SpaceError unless result is a tuple or

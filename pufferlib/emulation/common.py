@@ -24,8 +24,9 @@ def common_observation_space(layouts: Sequence[Layout]) -> gymnasium.Space[Any]:
     """Return the space of rows that can hold any of these agents' flat observations.
 
     If the flat spaces are equal, the result is that space. If they share a dtype, the result is a 1-D Box of that dtype
-    with the largest size; observations are raveled, and smaller ones are padded with zeros at the end. Otherwise, the
-    result is a uint8 Box for the bytes of the largest observation; smaller ones are padded in the same way.
+    with the size of the largest observation; observations are raveled, and smaller ones are padded with zeros at the
+    end. Otherwise, the result is a uint8 Box for the bytes of the largest observation; smaller ones are padded in the
+    same way.
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):
@@ -64,10 +65,10 @@ def observation_writer(
 
 
 def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: int) -> Callable[[Any, Array], None]:
-    """Return the pure-Python equivalent of the function that ``observation_writer`` returns.
+    """Return a function like that of ``observation_writer``, in pure Python. Raises the same SpaceError.
 
-    The caller of that function should pass the same few row objects each time: the views of their leaves are cached,
-    because making a view costs more than writing through it.
+    The function's caller should pass the same few row objects each time: the views of their leaves are cached, because
+    making a view costs more than writing through it.
     """
     flat, pack_into, shape, dtype = layout.flat_space, layout.pack_into, layout.shape, layout.dtype
     if flat is row_space or (shape == row_space.shape and flat.dtype == row_space.dtype):

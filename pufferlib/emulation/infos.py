@@ -33,8 +33,8 @@ def copy_value(value: Any) -> Any:
 def add_episode(info: dict[str, Any], episode_return: float, length: int, start_s: float) -> None:
     """Add an episode's statistics to an info as "episode", unless it already has that key.
 
-    They are {"r": the return, "l": the number of steps, "t": the seconds since start_s}. start_s: the value of
-    perf_counter() at the episode's first row.
+    The statistics are {"r": the return, "l": the number of steps, "t": the seconds since start_s}. start_s: the value
+    of perf_counter() at the episode's first row.
     """
     if "episode" not in info:
         info["episode"] = {"r": float(episode_return), "l": int(length), "t": float(perf_counter() - start_s)}

@@ -193,10 +193,11 @@ class VectorRows(HeldRows):
         self._starts_s[copies] = perf_counter()
 
     def _started(self, due: Array, infos: Infos) -> Array:
-        """Reset the statistics of ``due``, and return which copies started a new episode in this step, bool (num_envs,).
+        """Reset the statistics of ``due``, and return which copies started a new episode in this step.
 
-        due: (num_envs,) bool, the copies that ended in the last step. All of these copies have started new episodes,
-        except with ALE's ``life_loss_info``, which flags the loss of a life although the game continues.
+        due: the copies that ended in the last step. All of these copies have started new episodes, except with ALE's
+        ``life_loss_info``, which flags the loss of a life although the game continues. due and the result are masks,
+        bool (num_envs,).
         """
         self._due = None
         self._begin(due)

@@ -117,7 +117,7 @@ def from_gymnasium(family: Family, name: str, **kwargs: Any) -> GymnasiumEnv:
 
 
 def from_module(family: Family, name: str, attribute: str = "parallel_env", **kwargs: Any) -> Any:
-    """Return an environment made by calling a function of a module in the family's folder, with kwargs.
+    """Call a function of a module in the family's folder with kwargs, and return the environment that it makes.
 
     name: "family/module". attribute: the name of the function. Raises RegistryError if there is no such module.
     """

@@ -61,7 +61,7 @@ def is_picture(space: object) -> bool:
 
 
 def gray_space(size: int = SIZE) -> spaces.Box:
-    """Return the space of the images that ``small_gray`` returns. Raises ImportError if OpenCV is missing."""
+    """Return the space of the images that ``small_gray`` makes. Raises ImportError if OpenCV is missing."""
     importlib.import_module("cv2")  # fails before the first step if OpenCV is missing
     return spaces.Box(0, 255, (size, size), np.uint8)
 
