@@ -37,10 +37,10 @@ def make(
     backend: "serial" (this process), "multiprocessing" (worker processes), "pool" (worker processes; batches hold the
         first environments to finish), "ray" (like "pool", but with Ray actors on the machines of a cluster), "cuda"
         (one GPU kernel steps all environments; only for environments that have a kernel).
-    num_envs: the number of environments, 1 unless ``env`` is a list. num_workers: the number of workers, by default one
-        for each available CPU, but at most num_envs.
-    batch_size: the number of environments in each batch that ``recv`` returns, by default all. The counts need not
-        divide each other.
+    num_envs: the number of environments, by default 1, or the length of ``env`` if that is a list. num_workers: the
+        number of workers, by default one for each available CPU, but at most num_envs.
+    batch_size: the number of environments in each batch that ``recv`` returns, by default all. num_envs, num_workers
+        and batch_size need not be multiples of one another.
     seed: the seed for the first reset of all environments; None draws one at random.
     env_args, env_kwargs: arguments for the callable; env_kwargs may be a list of dicts, one per environment.
     wrap_kwargs: arguments for ``pufferlib.wrap``, such as bounds of variable-length spaces and ``max_agents``.

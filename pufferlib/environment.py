@@ -43,8 +43,8 @@ class PufferEnv:
     pufferlib then zeroes the rows of absent agents.
 
     An environment may step many copies of a game with a few NumPy calls, one row per copy. A copy that ended in one
-    step restarts in the next; its action, reward and flags in that step are ignored. ``reset`` starts all copies; it is
-    called automatically if all of them ended in the same step:
+    step restarts in the next; its action, reward and flags in the step that restarts it are ignored. ``reset`` starts
+    all copies; it is called automatically if all copies ended in the same step:
 
             def step(self, actions):
                 fresh = ~self.alive
@@ -58,9 +58,9 @@ class PufferEnv:
     ``reset`` and ``step`` return infos: None, one dict (the environment's; with one agent, that agent's), or a sequence
     of ``num_agents`` dicts.
 
-    ``pufferlib.wrap(env)`` converts it to a Gymnasium environment or, if it has several agents, to a PettingZoo one.
-    Without ``wrap``, ``step`` raises CallError unless the actions' shape is (num_agents, …), and ``reset`` returns an
-    empty dict in place of None, which raises CallError when it is unpacked.
+    ``pufferlib.wrap(env)`` returns a PufferEnv as a Gymnasium environment or, if it has several agents, as a PettingZoo
+    environment. Without ``wrap``, ``step`` raises CallError unless the actions' shape is (num_agents, …), and ``reset``
+    returns an empty dict in place of None. Unpacking this dict raises CallError.
     """
 
     single_observation_space: gymnasium.Space[Any]  # of one agent
@@ -71,11 +71,11 @@ class PufferEnv:
     spec: Any = None  # Gymnasium's EnvSpec, if the environment is registered
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PufferEnv:
-        """Create an environment with guards on ``reset`` and ``step``, whose errors guide callers of Gymnasium's API.
+        """Create an environment with guards: methods around ``reset`` and ``step`` for callers of Gymnasium's API.
 
-        The guards are attributes of the instance. ``hold`` deletes them, so that they cost nothing in environments that
-        pufferlib steps. Classes that define how they are copied get no guards: a copy might hold methods bound to the
-        original.
+        The errors that the guards raise say how to use a PufferEnv. The guards are attributes of the instance. ``hold``
+        deletes them, so that they cost nothing in environments that pufferlib steps. Classes that define how their
+        instances are copied get no guards: a copy might hold methods bound to the original.
         """
         env = super().__new__(cls)
         if not any(hasattr(cls, name) for name in ("__setstate__", "__copy__", "__deepcopy__")):
@@ -84,7 +84,7 @@ class PufferEnv:
         return env
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Reduce the environment for copies and pickles, without the guards, which are bound to this environment."""
+        """Return the reduced form for copies and pickles, without the guards, which are bound to this environment."""
         reduced = super().__reduce_ex__(protocol)
         if not isinstance(reduced, tuple) or len(reduced) < 3:
             return reduced
@@ -126,7 +126,7 @@ class PufferEnv:
         return np.random.default_rng()
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Infos:
-        """Start an episode. A subclass calls this method first; it seeds ``np_random`` unless seed is None.
+        """Start an episode. A subclass's ``reset`` calls this one first, which seeds ``np_random`` unless seed is None.
 
         options: the caller's, for subclasses; this method ignores them.
         """
@@ -187,8 +187,8 @@ class _NoObservation(dict[str, Any]):
 def hold(env: PufferEnv) -> None:
     """Remove the guards on ``reset`` and ``step``, for code that steps the environment as PufferEnv documents.
 
-    If there were guards, also removes those of every PufferEnv that is one of the environment's attributes, or is in a
-    list, tuple or dict that is one of them.
+    If there were guards, also removes the guards of other PufferEnvs: those that are attributes of the environment, and
+    those in an attribute that is a list, a tuple or a dict.
     """
     was_guarded = False
     for name in ("reset", "step"):

@@ -1,7 +1,7 @@
 """GymnasiumVecEnv, the base class of pufferlib's SyncVectorEnv and AsyncVectorEnv.
 
-It converts Gymnasium's calls to those of a WorkerVecEnv, and that VecEnv's rows and infos to Gymnasium's form. The
-VecEnv steps, resets and seeds the environments and raises their errors.
+GymnasiumVecEnv converts Gymnasium's calls to those of a WorkerVecEnv, and the WorkerVecEnv's rows, infos and errors to
+Gymnasium's form. The WorkerVecEnv steps, resets and seeds the environments.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ else:
     except ImportError:  # before 1.1
 
         class AutoresetMode(Enum):
-            """A replacement for Gymnasium 1.1's enumeration of the times at which environments start new episodes."""
+            """A replacement for Gymnasium 1.1's AutoresetMode: when an environment starts the next episode."""
 
             NEXT_STEP = "NextStep"
             SAME_STEP = "SameStep"
@@ -59,16 +59,20 @@ DEFAULT_MODE = AutoresetMode.SAME_STEP if _BEFORE_1 else AutoresetMode.NEXT_STEP
 
 
 def _mode(mode: object) -> AutoresetMode:
-    """Return the AutoresetMode for a member, its value ("NextStep") or pufferlib's name for it ("next_step").
+    """Convert an autoreset mode to an AutoresetMode.
 
-    Raises PlanError for any other mode.
+    mode: a member, a member's value ("NextStep") or pufferlib's name for it ("next_step"). Raises PlanError for any
+    other mode.
     """
     modes = {member.value: member for member in AutoresetMode}
     return modes[mode] if isinstance(mode, str) and mode in modes else AutoresetMode[checked_mode(mode).upper()]
 
 
 class WaitTimeout(RecvTimeout, multiprocessing.TimeoutError):
-    """An error raised when a wait times out. Nothing is lost: the same wait may be called again."""
+    """An error raised when ``reset_wait``, ``step_wait`` or ``call_wait`` times out.
+
+    Nothing is lost: the same method may be called again.
+    """
 
 
 class GymnasiumVecEnv(_VectorEnv):
@@ -163,15 +167,15 @@ class GymnasiumVecEnv(_VectorEnv):
         return self.reset_wait()
 
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
-        """Start new episodes.
+        """Start new episodes, without waiting for the first observations, which ``reset_wait`` returns.
 
         seed: an integer gives environment i seed + i; a list has an integer or None per environment; by default, every
             environment keeps its random generator.
         options: a dict for all environments. The key "reset_mask", a bool array (num_envs,), restricts the reset to the
             environments for which it is True. The caller's dict is not modified.
 
-        Raises TypeError or ValueError for a wrong mask, CallError for a mask that leaves environments out of the first
-        reset.
+        Raises TypeError or ValueError for a wrong mask; PlanError for an invalid seed or a wrong number of seeds;
+        CallError for a mask that leaves environments out of the first reset.
         """
         vec = self._open_vec()
         seeds: Any = self._seeds(seed)
@@ -196,8 +200,8 @@ class GymnasiumVecEnv(_VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset and return its (observations, infos).
 
-        timeout: seconds, after which WaitTimeout is raised; the wait may be called again. seed, options: ignored, but
-        accepted because 0.29's wrappers pass them to both methods.
+        timeout: seconds, after which WaitTimeout is raised; this method may then be called again. seed, options:
+        ignored, but accepted because the wrappers of Gymnasium 0.29 pass them to ``reset_async`` and to this method.
         """
         _, observations, infos = self._receive(AsyncState.WAITING_RESET, timeout)
         return observations, infos
@@ -208,9 +212,11 @@ class GymnasiumVecEnv(_VectorEnv):
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Start one step.
+        """Start one step, without waiting for its results, which ``step_wait`` returns.
 
         actions: a batch in the form of ``action_space``, or in another form that Gymnasium's ``iterate`` accepts.
+        Raises ActionError for a wrong number of actions. If ``reset`` has not been called, the environments are stepped
+        in the states in which env_fns returned them.
         """
         vec = self._open_vec()
         self._require_idle("step_async")
@@ -238,10 +244,11 @@ class GymnasiumVecEnv(_VectorEnv):
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for the step and return its (observations, rewards, terminations, truncations, infos).
 
-        Results are copies, arrays (num_envs, …); rewards are float64, flags bool. With ``copy=False``, observations are
-        valid until the second wait after this one. timeout: see ``reset_wait``. An environment's exception is raised
-        unchanged, caused by a WorkerError with the environment's id. The WorkerError itself is raised if a process died
-        or the exception is a PufferError.
+        Rewards, float64 (num_envs,), and flags, bool (num_envs,), are copies. Observations have the form of
+        ``observation_space``; they are copies too, unless ``copy=False``: then they are valid until the second wait
+        after this one. timeout: see ``reset_wait``. An environment's exception is raised unchanged, caused by a
+        WorkerError with the environment's id. The WorkerError itself is raised if a process died or the exception is a
+        PufferError.
         """
         batch, observations, infos = self._receive(AsyncState.WAITING_STEP, timeout)
         return observations, batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy(), infos
@@ -265,7 +272,7 @@ class GymnasiumVecEnv(_VectorEnv):
         return batch, self._observation_rows.batch(rows, self._objects, copied=self.copy), infos
 
     def _infos(self, batch_infos: Infos) -> dict[str, Any]:
-        """Convert infos to Gymnasium's form, and store the parts of observations that they carry."""
+        """Convert infos to Gymnasium's form, and store the parts of observations that the infos carry."""
         columns = columns_of(self, batch_infos, OURS, EXTRAS_KEY, "final_obs")
         if columns is not None:
             return columns
@@ -283,13 +290,20 @@ class GymnasiumVecEnv(_VectorEnv):
         return infos
 
     def _override_actions(self, actions: list[tuple[Any, ...]]) -> None:
-        """Replace the rows of the next step with these actions, without waiting for the workers' answers."""
+        """Make the next step play these actions in place of its rows, without waiting for the workers' answers.
+
+        actions: one tuple per environment: (action,), or () to play the action in the environment's row after all.
+        """
         self._open_vec()._ask("set", EXTRAS_KEY, None, actions, {})
 
     # ---------------------------------------------------------------------------------------------------- control
 
     def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
-        """Call method ``name`` of each environment, or read the attribute if it is not callable; return the results."""
+        """Call method ``name`` of each environment and return the results.
+
+        If the attribute ``name`` is not callable, its values are returned. Raises ValueError for a name in
+        ``uncallable``.
+        """
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
@@ -318,11 +332,14 @@ class GymnasiumVecEnv(_VectorEnv):
         return results
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return attribute ``name`` of each environment."""
+        """Return attribute ``name`` of each environment; if it is a method, call it and return its result."""
         return self.call(name)
 
     def set_attr(self, name: str, values: object) -> None:
-        """Set attribute ``name``. values: a list or tuple with one value per environment, or one value for all."""
+        """Set attribute ``name`` of each environment.
+
+        values: a list or tuple with one value per environment, or one value for all.
+        """
         vec = self._open_vec()
         self._require_idle("set_attr")
         try:
@@ -347,8 +364,8 @@ class GymnasiumVecEnv(_VectorEnv):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the environments and end their processes.
 
-        timeout: seconds to wait for a pending call before the processes are killed. terminate: kill them without
-        waiting.
+        timeout: seconds to wait for a pending call; then the processes are killed. By default, the wait has no limit.
+        terminate: whether to kill the processes without waiting.
         """
         vec = self._vec
         if vec is None:
@@ -415,7 +432,12 @@ class GymnasiumVecEnv(_VectorEnv):
         return mask
 
     def _fail(self, error: WorkerError) -> NoReturn:
-        """Raise an environment's exception. If several raised, log all and raise the last, as Gymnasium does."""
+        """Raise an environment's exception. If several environments raised, log all and raise the last, like Gymnasium.
+
+        error: the first error. Waits at most _GATHER_S seconds for further errors of the same call. A single error is
+        logged only if ``logs_errors`` is set. Raises the WorkerError itself if a process died or if the exception is a
+        PufferError.
+        """
         errors = [error, *self._further_errors()]
         if self.logs_errors or len(errors) > 1:
             for failure in errors:
@@ -462,8 +484,9 @@ def columns_of(vector_env: _VectorEnv, infos: Infos, left_out: Collection[str], 
     """Convert infos to Gymnasium's form column by column, leaving out the keys in ``left_out``.
 
     Returns None if that is impossible: if the infos contain a key of ``nested``, whose values need separate conversion;
-    if they contain both a key and the name of its mask; if values are objects other than str; or if the class of
-    ``vector_env`` or the installed Gymnasium chooses dtypes differently. Every row must be an environment.
+    if they contain both a key and the name of its mask, "_" and the key; if values are objects other than str; or if
+    the class of ``vector_env`` or the installed Gymnasium chooses other dtypes or shapes. The batch must have one row
+    per environment.
     """
     if not infos:
         return {}

@@ -37,12 +37,13 @@ class SyncVectorEnv(GymnasiumVecEnv):
     """A replacement for Gymnasium's SyncVectorEnv, which steps all environments in this process, one after another.
 
     ``envs`` lists the environments. env_fns: callables that make one environment each. copy: whether observations are
-    copies; if not, they are valid until the second step or reset after their own. observation_mode: "same", "different"
-    or a pair of spaces, as in Gymnasium. autoreset_mode: an AutoresetMode or its name in ``make``; by default, the
-    installed Gymnasium's default.
+    copies; if not, they are valid until the second step or reset after the one that returned them. observation_mode:
+    "same", "different" or a pair of spaces, as in Gymnasium. autoreset_mode: an AutoresetMode or its name in ``make``;
+    by default, the installed Gymnasium's default.
 
-    Raises the same errors as Gymnasium's: RuntimeError if spaces differ, TypeError or ValueError for an impossible
-    observation_mode, and the exceptions of env_fns.
+    Raises the same errors as Gymnasium's class: RuntimeError if the environments' action spaces differ, or if their
+    observation spaces differ more than observation_mode allows; TypeError or ValueError for an impossible
+    observation_mode; and the exceptions of env_fns.
     """
 
     def __init__(
@@ -57,14 +58,16 @@ class SyncVectorEnv(GymnasiumVecEnv):
 
 
 class AsyncVectorEnv(GymnasiumVecEnv):
-    """A replacement for Gymnasium's AsyncVectorEnv, with a process per environment or ``max_concurrency`` in total.
+    """A replacement for Gymnasium's AsyncVectorEnv, which steps the environments in worker processes.
 
     env_fns, copy, observation_mode, autoreset_mode: see SyncVectorEnv.
     context: the processes' start method; by default fork if that is safe, else spawn.
     shared_memory: ignored, because arrays always go through shared memory and objects never do.
-    daemon: ignored, because processes always end with this one and their environments may start processes.
+    daemon: ignored, because the worker processes always end with this process, and the environments in them may start
+        processes of their own.
     worker: not supported, because only pufferlib's workers step the environments; PlanError is raised unless it is
         None.
+    max_concurrency: the largest number of processes; by default one per environment.
 
     Raises the errors of SyncVectorEnv, and WorkerError if a process dies.
     """
@@ -141,11 +144,13 @@ def make_vec(
     agents: str | None = None,
     **env_kwargs: object,
 ) -> VectorEnv:
-    """Return a SyncVectorEnv or AsyncVectorEnv of copies of an environment, like ``gymnasium.make_vec``.
+    """Return a vector environment of copies of an environment, like ``gymnasium.make_vec``.
+
+    By default, the result is an AsyncVectorEnv.
 
         make_vec("MountainCar-v0", 64, max_episode_steps=500, vector_kwargs={"max_concurrency": 8})
 
-    It can serve as a ``vector_entry_point``:
+    The function can serve as a ``vector_entry_point``:
 
         gymnasium.register("Mine-v0", Mine, vector_entry_point=functools.partial(make_vec, Mine))
         gymnasium.register("Squared-v0", vector_entry_point="pufferlib.adapters.gymnasium_vector:make_vec",
@@ -156,17 +161,19 @@ def make_vec(
         an alias of env, as in Gymnasium.
     vectorization_mode: "async" (the default) or "sync", or Gymnasium's enum; "vector_entry_point" (before 1.0 "custom")
         returns, through ``gymnasium.make_vec``, the vector environment that is registered for env.
-    vector_kwargs: further arguments of the vector environment's class. wrappers: applied to each environment, in this
-        order.
+    vector_kwargs: further arguments of the vector environment's class. wrappers: applied to each environment, in the
+        given order.
     vectorizer, vectorizer_kwargs: aliases of vectorization_mode and vector_kwargs, because ``gymnasium.make_vec``
-        passes the aliases, but not the originals, to a ``vector_entry_point``; vectorizer may also be a class.
+        passes the aliases, but not the originals, to a ``vector_entry_point``; vectorizer may also be the class of the
+        vector environment.
     max_episode_steps: truncates episodes after this many steps, in place of the environment's limit; -1: no limit.
     env_kwargs: arguments of the environment.
     agents: "rows" returns ``make(…, agents="rows")``, with backend "multiprocessing" for "async" and "serial" for
-        "sync"; vector_kwargs are then further arguments of ``make``.
+        "sync"; vector_kwargs are then further arguments of ``make``. Wrappers and max_episode_steps must be left out.
 
-    If env is a Gymnasium id or specification, ``make_vec(envs.spec)`` makes a vector environment equal to the result
-    ``envs``. Raises PlanError for unknown or contradictory arguments, and the errors of the registry and the classes.
+    If env is a Gymnasium id or specification, the result has a ``spec``, and ``make_vec(spec)`` makes an equal vector
+    environment. Raises PlanError for unknown or contradictory arguments, and the errors of the registry and of the
+    vector environment's class.
     """
     env = _same("env", env, "id", id)
     mode = _same("vectorization_mode", vectorization_mode, "vectorizer", vectorizer)
@@ -237,7 +244,10 @@ def _maker(spec: Any) -> Callable[..., Any]:
 
 
 def _spec_of(env: object) -> EnvSpec | None:
-    """Return a copy of an environment's Gymnasium specification, or None if it has none."""
+    """Return a copy of the Gymnasium specification that ``env`` is or names; None for any other environment.
+
+    For an id with a module, such as "my_module:Mine-v0", imports the module first, which registers the id.
+    """
     if isinstance(env, str) and ":" in env and env not in gymnasium.registry:
         creator(env)  # imports the module, which registers the id after the colon
         env = env.partition(":")[2]
@@ -269,7 +279,7 @@ def _make_env(
 
 
 def _limited(env: GymnasiumEnv, max_episode_steps: int) -> GymnasiumEnv:
-    """Set an environment's step limit, or add one if it has none; return the environment."""
+    """Set the limit of an environment's TimeLimit wrapper, or add such a wrapper; return the limited environment."""
     layer = env
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):

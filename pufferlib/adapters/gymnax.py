@@ -1,10 +1,10 @@
-"""gymnax environments in a VecEnv: each is a vector of copies, which counts as one environment with a row per copy.
+"""gymnax environments for a VecEnv, which treats a vector of copies as one environment with one row per copy.
 
     make_env = functools.partial(pufferlib.adapters.gymnax.Copies, "CartPole-v1", num_envs=256)
     vec = pufferlib.make(make_env)
 
 JAX steps all copies in one compiled call. Environments with gymnax's interface from before 1.0, such as Craftax, are
-supported as well. docs/adapters.md lists the differences.
+supported as well. For details, see docs/adapters.md.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Copies:
     """A vector of copies of a gymnax environment, with the interface of Gymnasium's vector environments.
 
     name: a gymnax id, or an environment object with gymnax's interface, such as Craftax's. params: the environment's
-    parameters, by default its default_params. autoreset_mode: "next_step" or "same_step"; the latter, gymnax's own
-    mode, adds ``final_obs`` and its mask to the infos. env_kwargs: further arguments of ``gymnax.make``. If no
-    ``reset`` has received a seed, a random one is used. Raises PlanError for another mode, SpaceError for spaces that
-    are neither Box nor Discrete.
+    parameters, by default its default_params. autoreset_mode: "next_step" or "same_step", gymnax's own mode. In mode
+    "same_step", the infos of steps that end episodes have ``final_obs`` and its mask. env_kwargs: further arguments of
+    ``gymnax.make``, if name is an id. If no ``reset`` has received a seed, a random one is used. Raises PlanError for
+    another mode, SpaceError for spaces that are neither Box nor Discrete.
     """
 
     render_mode: str | None = None
@@ -109,9 +109,13 @@ class Copies:
         due: jax.Array,
         firsts: jax.Array,
     ) -> tuple[Any, Any]:
-        """Step all copies, except those that start an episode in this step.
+        """Play one step in all copies, and start the next episode where one ends; return (states, results).
 
-        These keep their states, which are already those of the new episodes, and return their first observations.
+        due: (num_envs,) bool, the copies whose episodes ended in the step before. These copies ignore their actions,
+        keep their states, which are already those of the new episodes, and return their observations in ``firsts``.
+
+        The results are (observations, firsts, finals, rewards, terminations, truncations), each (num_envs, …). Where an
+        episode ends, observations and finals are its last observation, and firsts is the first of the next episode.
         """
         keys = jax.vmap(jax.random.split)(keys)
         step = jax.vmap(self.env.step_env, (0, 0, 0, None))
@@ -129,7 +133,7 @@ class Copies:
         return states, (observations, firsts, finals, rewards * ~due, terminated, truncated)
 
     def _new(self, keys: jax.Array, params: object, old: object) -> Any:
-        """Start new episodes in all copies; return their observations and states in the dtypes of ``old``."""
+        """Start new episodes in all copies; return (observations, states), with the dtypes of the pair ``old``."""
         fresh = jax.vmap(self.env.reset_env, (0, None))(keys, params)
         return jax.tree.map(lambda new, old: new if new.dtype == old.dtype else new.astype(old.dtype), fresh, old)
 

@@ -1,9 +1,9 @@
-"""Environments for RLlib on pufferlib's workers: a ``vector_entry_point``, and a MultiAgentEnv for several agents.
+"""Environments for RLlib: a ``vector_entry_point`` on pufferlib's workers, and a MultiAgentEnv for several agents.
 
     config = pufferlib.adapters.rllib.environment(PPOConfig(), "ocean/squared", num_envs=64, backend="multiprocessing")
     algorithm = config.build_algo()
 
-docs/adapters.md lists the differences.
+For details, see docs/adapters.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class RLlibVecEnv(GymnasiumRowsVecEnv):
     vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="next_step"``. Observations, rewards
     and infos are the same as in GymnasiumRowsVecEnv, except that infos at an episode's end also have "env" and
     "episode". ``reset`` passes its seed to ``vec``, which derives the environments' seeds. If ``step`` raises
-    WorkerError, RLlib recreates all environments; with ``on_error="restart"``, only the failed one is replaced.
+    WorkerError, RLlib recreates all environments. A vec with ``on_error="restart"`` replaces only what failed, and
+    ``step`` raises only after ``max_restarts`` restarts.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.
@@ -96,7 +97,7 @@ class Agents(MultiAgentEnv):
     def step(self, actions: Mapping[Any, Any]) -> tuple[dict[Any, Any], ...]:
         """Play one step and return (observations, rewards, terminations, truncations, infos).
 
-        Each is a dict with one entry per agent; terminations and truncations also have the key "__all__".
+        All five are dicts with one entry per agent; terminations and truncations also have the key "__all__".
         """
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         self.agents = list(observations)  # RLlib includes agents that end in this step
@@ -135,9 +136,11 @@ def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: A
     """Set the environment of an RLlib config and return the config.
 
     num_envs: the number of environments per env runner; each runner is a separate process. env, kwargs: the arguments
-    of ``make`` or, after ``config.multi_agent(policies=…)``, of ``Agents``, in which case RLlib steps the environments
-    one after another. Raises PlanError if env is an environment rather than a name or a creator; if ``seed`` is given,
-    because all runners would share it; and for arguments that ``Agents`` does not take.
+    of ``make``. After ``config.multi_agent(policies=…)``, they are the arguments of ``Agents``, and RLlib steps the
+    environments one after another.
+
+    Raises PlanError if env is an environment rather than a name or a creator; if ``seed`` is given, because all runners
+    would share it; and, for several agents, if kwargs has arguments that ``Agents`` does not take.
     """
     name = f"pufferlib-{next(_NUMBERS)}"
     if not (isinstance(env, str) or callable(env)):

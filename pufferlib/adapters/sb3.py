@@ -83,7 +83,7 @@ class SB3VecEnv(Base):
         return self._observations(observations)
 
     def step_async(self, actions: Array) -> None:
-        """Start one step. actions: (num_envs, …), from ``action_space``."""
+        """Start one step. actions: (num_envs, …), one element of ``action_space`` per environment."""
         self.vec.send(actions_for(self.action_space, actions))
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
@@ -151,7 +151,7 @@ class SB3VecEnv(Base):
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         """Return whether each selected environment is wrapped in ``wrapper_class``.
 
-        All are False if this module did not make the environments.
+        Returns False for every environment if this module did not make them.
         """
         ids, name = self._ids(indices), _name(wrapper_class)
         try:
@@ -178,7 +178,7 @@ class DummyVecEnv(SB3VecEnv):
 
 
 class SubprocVecEnv(SB3VecEnv):
-    """A replacement for Stable-Baselines3's SubprocVecEnv, with worker processes that share the environments.
+    """A replacement for Stable-Baselines3's SubprocVecEnv. A worker process may hold several environments.
 
     start_method: "fork", "spawn" or "forkserver"; by default fork if that is safe.
     num_workers: the number of processes, by default one per available CPU; Stable-Baselines3 starts one per
@@ -210,9 +210,11 @@ def make(env: EnvSource, **kwargs: Unpack[AdapterParameters]) -> SB3VecEnv:
 
 
 def _with_layers(env_fn: Function, envs: list[Any] | None = None) -> Function:
-    """Return an env_fn that makes the same environments and sets their attribute LAYERS.
+    """Return a function that makes the same environments as ``env_fn`` and notes their wrappers for ``env_is_wrapped``.
 
-    If ``envs`` is given, each environment is also appended to it.
+    The environment's attribute named by LAYERS becomes the set of the names of its class, of the classes of all
+    environments inside it, and of the bases of these classes. envs: a list to which each environment is appended, or
+    None.
     """
 
     @functools.wraps(env_fn)

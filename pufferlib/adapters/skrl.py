@@ -3,7 +3,7 @@
     env = pufferlib.adapters.skrl.make("ocean/squared", num_envs=64, backend="multiprocessing")
     SequentialTrainer(env=env, agents=agent).train()
 
-docs/adapters.md lists the differences.
+For details, see docs/adapters.md.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class SkrlVecEnv(Wrapper):
     (num_envs, values), flattened by skrl; rewards (float32) and flags are (num_envs, 1). All are copies on skrl's
     device. If episodes ended in a step, its infos are {"episode": {"return": …, "length": …}}, with the means over
     these episodes as tensors, which skrl's trainers log; otherwise they are {}. ``reset`` starts episodes the first
-    time and after ``seed``; otherwise it returns the current observations, because environments reset themselves. An
-    episode that ends in a crash is terminated, not truncated, so that nothing is bootstrapped from it.
+    time and after ``seed``; otherwise it returns the current observations, because the environments reset themselves.
+    An episode that ends in a crash is reported as terminated, not truncated, so that nothing is bootstrapped from it.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.
@@ -87,9 +87,9 @@ class SkrlVecEnv(Wrapper):
         self._seed, self._observations = seed, None
 
     def reset(self) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return (observations, infos).
+        """Start new episodes if this is the first reset, or the first after ``seed``; return (observations, {}).
 
-        Starts new episodes the first time and after ``seed``; otherwise the current observations are returned.
+        Any other reset starts nothing and returns the current observations, because the environments reset themselves.
         """
         if self._observations is None:
             self._observations = self._tensors(reset_arrays(self.vec, self._seed)[0])
@@ -121,7 +121,7 @@ class SkrlVecEnv(Wrapper):
         )
 
     def state(self) -> None:
-        """Return None, always: critics receive the policy's observations."""
+        """Return None, because there is no separate state: critics receive the policy's observations."""
         return None
 
     def render(self, *args: object, **kwargs: Any) -> list[Any]:

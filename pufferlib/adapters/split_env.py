@@ -1,8 +1,8 @@
 """SplitEnv, which splits an environment's values into rows of fixed size and objects that infos carry.
 
 Gymnasium's vector environments transfer any value: text of any length, graphs, samples of custom spaces, actions that
-fit no space. A VecEnv transfers rows. Its workers therefore step SplitEnvs, whose spaces have rows; all other values
-are transferred unchanged as objects.
+fit no space. A VecEnv transfers rows of fixed size. The workers of a GymnasiumVecEnv therefore step SplitEnvs. The
+spaces of a SplitEnv have only the values that fit into rows; all other values are transferred unchanged, as objects.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ RESERVED = frozenset((*OURS, EXTRAS_KEY))
 
 
 def info_parts(info: dict[str, Any]) -> InfoExtras:
-    """Return the InfoExtras in a SplitEnv's info, or new InfoExtras that hold the info without the keys in OURS."""
+    """Return the InfoExtras that a SplitEnv's info carries; if there are none, the info itself in new InfoExtras.
+
+    The new InfoExtras hold the info without the keys in OURS, and no objects.
+    """
     if EXTRAS_KEY in info:
         extras: InfoExtras = info[EXTRAS_KEY]
         return extras
@@ -61,9 +64,13 @@ class SplitEnv:
 
     Its observations are the parts of the environment's observations that rows can hold. Its infos are the
     environment's, or {EXTRAS_KEY: InfoExtras} if there are objects to transfer or if the environment uses a reserved
-    key. Explicit resets have options {EXTRAS_KEY: (seed, options)}; with {EXTRAS_KEY: ()}, the environment is not
-    reset, because its creator may have reset it. Setting the attribute EXTRAS_KEY to (action,) makes the next step play
-    that action instead of the one in its row.
+    key.
+
+    A reset without options is automatic. The options of all other resets are {EXTRAS_KEY: (seed, options)}, with the
+    seed and the options that the environment receives. With {EXTRAS_KEY: ()}, the environment is not reset, because its
+    creator may have reset it, and the row is zeros. Setting the attribute EXTRAS_KEY to (action,) makes the next step
+    play that action instead of the one in its row.
+
     keep_finals: whether an automatic reset's info carries the last observation of the ended episode.
     """
 
@@ -208,8 +215,8 @@ class ObservationRows:
 class ActionRows:
     """An encoder that converts a space's actions to rows where that is possible.
 
-    space: the space of a row. It is the original space for a leaf, else a Box of the bytes of all leaves, so that
-    nothing is rounded, or a placeholder if actions cannot be converted.
+    space: the space of a row. It is the original space if that is one leaf; else a Box that holds all leaves, as bytes
+    if their dtypes differ, so that nothing is rounded; or a placeholder if actions cannot be converted.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -242,7 +249,7 @@ class ActionRows:
         return rows
 
     def decoder(self) -> Callable[[Any], Any]:
-        """Return a function that converts a row to an action, of the types that Gymnasium's ``iterate`` yields."""
+        """Return a function that converts a row to an action, with the types that Gymnasium's ``iterate`` yields."""
         if self._layout is not None and self._layout.is_leaf and self._layout.shape == ():
             number: type[Any] = self._layout.dtype.type
             if isinstance(self.space, spaces.Discrete) and self.space.n <= _MOST_NUMBERS:
@@ -258,7 +265,10 @@ class ActionRows:
 
 
 class _Numbers(dict[int, Any]):
-    """A cache of NumPy numbers for a Discrete space's actions: making one takes as long as a trivial step."""
+    """A dict from a Discrete space's actions to NumPy numbers of its dtype.
+
+    Making a NumPy number takes as long as a step of a trivial environment. Other actions are converted, but not kept.
+    """
 
     def __init__(self, number: type[Any], space: spaces.Discrete) -> None:
         super().__init__((action, number(action)) for action in range(int(space.start), int(space.start + space.n)))

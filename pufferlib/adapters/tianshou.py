@@ -52,9 +52,10 @@ class TianshouVecEnv(BaseVectorEnv):
 
     vec: a VecEnv with ``batch_size=1``, one agent per environment, and ``autoreset_mode="disabled"``. wait_num: the
     number of environments that a step waits for, by default all. timeout: seconds after which a step returns the
-    environments that have finished, at least one. The others continue and are returned by a later step. Observations of
-    Dict and Tuple spaces are object arrays with one element per environment. Each info has ``env_id`` and, at an
-    episode's end, ``episode`` ({"r", "l", "t"}). The caller resets ended episodes, as Tianshou's collectors do.
+    results of the environments that have finished, at least one. A later step returns the results of the environments
+    that are still stepping. Observations of Dict and Tuple spaces are object arrays with one element per environment.
+    Each info has ``env_id`` and, at an episode's end, ``episode`` ({"r", "l", "t"}). The caller resets ended episodes,
+    as Tianshou's collectors do.
 
     Raises PlanError for another batch size or autoreset mode or an impossible wait_num or timeout; SpaceError if vec
     has several agents per environment or mixed discrete and continuous actions.
@@ -88,8 +89,9 @@ class TianshouVecEnv(BaseVectorEnv):
     def reset(self, env_id: Ids = None, **kwargs: Any) -> tuple[Array, Array]:
         """Start new episodes and return (observations, infos).
 
-        env_id: a number, several, or None for all, which also abandons steps in progress. seed: an integer gives
-        environment i seed + i; a list has one seed per environment, or one for each in env_id. options: a dict for all
+        env_id: an environment's number, a list of numbers, or None for all environments; None also abandons steps in
+        progress. seed: an integer gives environment i seed + i; a list has one seed per environment in env_id, or one
+        per environment; by default, the seeds that the method ``seed`` has set are used. options: a dict for all
         environments. Raises CallError if a step of an environment in env_id is in progress; PlanError for other
         keywords or a wrong number of seeds.
         """
@@ -113,9 +115,11 @@ class TianshouVecEnv(BaseVectorEnv):
     def step(self, action: object, id: Ids = None) -> Step:
         """Play one step and return (observations, rewards, terminations, truncations, infos).
 
+        With ``wait_num`` or ``timeout``, the results are those of the environments that finish first.
+
         action: one for each environment in id, in that order; with ``wait_num`` or ``timeout``, None waits for steps in
-        progress without starting one. id: a number, several, or None for all. Raises CallError if a step of an
-        environment in id is in progress.
+        progress without starting any. id: an environment's number, a list of numbers, or None for all environments.
+        Raises CallError if a step of an environment in id is in progress.
         """
         if not self.is_async:
             ids = self._ids(id)
@@ -215,7 +219,10 @@ class TianshouVecEnv(BaseVectorEnv):
         return seeds
 
     def _first_to_finish(self) -> list[int]:
-        """Wait for the first environments to finish their steps; mark them as ready and return their numbers."""
+        """Wait until ``wait_num`` environments have finished their steps; mark them as ready and return their numbers.
+
+        Returns fewer numbers if fewer environments are stepping, or if the timeout passes after the first has finished.
+        """
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         ids: list[int] = []
         while len(ids) < min(self.wait_num, len(self.waiting_id)):
@@ -232,7 +239,10 @@ class TianshouVecEnv(BaseVectorEnv):
         return ids
 
     def _await(self, awaited: set[int]) -> None:
-        """Receive rows until all awaited environments have answered; add other environments to ``_arrived``."""
+        """Receive rows until all awaited environments have answered; add any other that answers to ``_arrived``.
+
+        awaited: the environments' numbers; the set is emptied.
+        """
         while awaited:
             env_id = self._receive(None)
             if env_id in awaited:
@@ -283,7 +293,7 @@ class DummyVectorEnv(TianshouVecEnv):
 
 
 class SubprocVectorEnv(TianshouVecEnv):
-    """A replacement for Tianshou's SubprocVectorEnv, with a pool of worker processes that share the environments.
+    """A replacement for Tianshou's SubprocVectorEnv. A worker process may hold several environments.
 
     wait_num, timeout: see TianshouVecEnv. share_memory: ignored, because rows always go through shared memory. context:
     "fork" or "spawn", by default fork if that is safe. num_workers: the number of processes, by default one per

@@ -3,7 +3,7 @@
     env = pufferlib.adapters.torchrl.make("ocean/squared", num_envs=64, backend="multiprocessing")
     Collector(env, policy, frames_per_batch=4096)
 
-docs/adapters.md lists the differences.
+For details, see docs/adapters.md.
 """
 
 from __future__ import annotations
@@ -59,12 +59,13 @@ class TorchRLVecEnv(EnvBase):
     or on the device to which ``to`` has moved the environment. Infos are in ``vec.batch.infos``. ``set_seed`` seeds the
     next reset of all environments.
 
-    TorchRL resets ended episodes with "_reset". If it does not, as after a rollout that stopped when they ended, the
-    next step starts new episodes and plays its actions in them; "_step" may leave these environments out. An episode
-    that ends in a crash is "terminated", so that nothing is bootstrapped from it.
+    TorchRL resets environments whose episodes have ended, with "_reset". If TorchRL has not done so, as after a rollout
+    that stopped at these ends, the next step first starts new episodes in these environments and then plays its
+    actions. "_step" may leave such environments out of a step. An episode that ends in a crash is "terminated", so that
+    nothing is bootstrapped from it.
 
     again: a function that makes an equal VecEnv, for a reset after ``close``. TorchRL's collectors call ``close`` with
-    their last batch, after which TorchRL's own environments still work.
+    their last batch, and users may reset the environment after that, as they may reset TorchRL's own environments.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment, mixed discrete and continuous actions, or an observation key that TorchRL reserves.
@@ -147,9 +148,10 @@ class TorchRLVecEnv(EnvBase):
         return result
 
     def _send_some(self, actions: Array, left_out: Array) -> None:
-        """Start new episodes in the environments for which ``left_out`` is True, and send actions to all others.
+        """Start new episodes in the environments for which ``left_out`` is True, and send actions to the others.
 
-        Raises CallError if the episode of an environment that is left out has not ended.
+        actions, left_out: one element per environment. Raises CallError if ``left_out`` is True for an environment
+        whose episode has not ended.
         """
         if (self._overs < left_out).any():
             raise CallError("_step leaves out environments whose episodes go on; leave out only those that are done")
@@ -182,7 +184,7 @@ class TorchRLVecEnv(EnvBase):
         return observations
 
     def _batched(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor of rows in the shape of ``batch_size``: for a single environment, its only row."""
+        """Return a tensor of rows in the shape of ``batch_size``: if that is (), the only row, else all rows."""
         return tensor if self.batch_size else tensor[0]
 
 
@@ -233,7 +235,7 @@ def _action_spec(space: Any, one_hot: bool) -> TensorSpec:
 
 
 def _box_spec(low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TensorSpec:
-    """Return a spec with these bounds or, like GymEnv, an Unbounded one if they cover the dtype's range."""
+    """Return a Bounded spec with these bounds or, as in GymEnv, an Unbounded one if they cover the dtype's range."""
     low, high = (np.broadcast_to(np.asarray(bound, dtype), shape).copy() for bound in (low, high))
     info: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
     if np.all(low <= info.min) and np.all(high >= info.max):

@@ -1,4 +1,4 @@
-"""The command `puffer`: list, check, measure, tune, train, evaluate, record and replay environments.
+"""The command `puffer`: list, check, measure, record and replay environments, and train and evaluate policies.
 
 tyro parses the arguments and rich formats the output; both come with the extra "train" and are imported when used.
 """
@@ -68,7 +68,10 @@ STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, 1 if it failed, 2 for wrong arguments, 130 after Ctrl-C."""
+    """Run one command and return its exit status: 0 for success, 1 for failure, 2 for wrong arguments, 130 for Ctrl-C.
+
+    arguments: the command's name and arguments, by default those of this process.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -129,10 +132,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _explain(error: Exception) -> None:
-    """Print an error's message.
+    """Print an error's message on stderr.
 
-    For pufferlib's own errors, also print the flags that set the size limits named in the message; for other errors,
-    the line that raised the error.
+    For pufferlib's own errors, also print the flags that set the size limits named in the message. For other errors,
+    also print the file and line that raised the error.
     """
     if isinstance(error, WorkerError) and isinstance(error.__cause__, PufferError):
         error = error.__cause__  # pufferlib's error in a worker: its message is complete
@@ -244,9 +247,9 @@ def check(arguments: list[str]) -> int:
 
 
 def _check_kernel(options: Check, console: Any) -> int:
-    """Run ``puffer check ENV --backend cuda``: compare a kernel with its reference, or report its resources.
+    """Run ``puffer check ENV --backend cuda``: compare a kernel with its reference; return the exit status.
 
-    Raises PlanError without --backend cuda.
+    With --report, instead print the resources that the kernel needs. Raises PlanError without --backend cuda.
     """
     from pufferlib.testing import check_kernel
 
@@ -489,7 +492,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 def _entries(text_filter: str) -> list[registry.Entry]:
     """Return the registry's entries whose name, extra or package contains a text, given in lower case.
 
-    Families' members are included unless the text is empty.
+    If the text is empty, each family is one entry. Otherwise, the environments of a family are separate entries; to
+    find them, the packages of the installed families are imported.
     """
     for entry in registry.names() if text_filter else ():
         if not entry.target and registry.installed(entry):

@@ -63,7 +63,7 @@ def diagnose() -> Iterator[Finding]:
 def _installed() -> str:
     """Describe how pufferlib is installed.
 
-    The report includes it because, in an editable installation, compiled files may be older than their sources.
+    The report includes this because, in an editable installation, compiled files may be older than their sources.
     """
     try:
         url = metadata.distribution("pufferlib").read_text("direct_url.json")
@@ -98,7 +98,7 @@ def _memory() -> str:
 
 
 def _shm() -> str:
-    """Describe the space left in /dev/shm, which is small in containers."""
+    """Describe the space left in /dev/shm, which is small in containers; return "" if there is no /dev/shm."""
     with suppress(OSError, AttributeError):
         usage = os.statvfs("/dev/shm")
         note = " (not needed: batches are in a memfd)" if hasattr(os, "memfd_create") else ""

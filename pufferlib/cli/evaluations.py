@@ -22,7 +22,8 @@ SNAPSHOT_STEPS = (0, 50, 150, 300)
 def evaluated(options: Eval, console: Console, after: Callable[[int, int], None] | None) -> Evaluation:
     """Run the evaluation that the options describe, and return its result.
 
-    after: called with the numbers of finished episodes and steps.
+    after: None, or a function that is called during the evaluation with the number of finished episodes and the number
+    of steps played.
     """
     subject = Subject.of(
         options.target,

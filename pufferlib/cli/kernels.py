@@ -14,7 +14,7 @@ __all__ = ["kernel_report"]
 
 
 def kernel_report(options: Check, console: Console) -> int:
-    """Compile the kernel for each kind of launch and each GPU architecture; print a table of the resources it needs.
+    """Compile the kernel for each kind of launch and each GPU architecture; print a table of the resources needed.
 
     The architectures are those of ``cuda_ext.occupancy`` that the installed NVRTC supports. Returns the exit status,
     always 0.

@@ -43,7 +43,7 @@ PICTURES = ("payoffs.png", "nash_conv.png", "mixture.png")
 
 
 def league(arguments: list[str]) -> int:
-    """Run ``puffer league run``, ``show`` or ``play``: grow, show or play a population."""
+    """Run ``puffer league run``, ``show`` or ``play``: grow a population, show it, or play its policies."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0 if arguments else 2
@@ -99,7 +99,7 @@ def run(arguments: list[str]) -> int:
 
 
 def show(arguments: list[str]) -> int:
-    """Run ``puffer league show FOLDER``: show a league's table, and draw pictures of it."""
+    """Run ``puffer league show FOLDER``: show a league's table, and draw pictures of its results."""
     from pufferlib.population.pictures import draw_mixtures, draw_nash_conv, draw_payoffs
 
     options: LeagueShow = parse(LeagueShow, "league show", arguments, "FOLDER", "a league's folder", "folder")
@@ -169,8 +169,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {"run": run, "show": show, "pl
 def opened(folder: str, trust: bool) -> League:
     """Open the league in a folder for reading.
 
-    Raises PlanError if there is none, CallError if it has no results yet, CheckpointError if it is damaged. trust:
-    whether to accept policies that name code outside the current folder.
+    Raises PlanError if the folder has no league, CallError if the league has no results yet, CheckpointError if it is
+    damaged. trust: whether to accept policies that name code outside the current folder.
     """
     from pufferlib.population import League
 
@@ -236,10 +236,11 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
 
 
 def _asked(current: League, arguments: Sequence[str]) -> tuple[Mixture, list[str]]:
-    """Return the mixture of the policies that the arguments name, one per seat, and these names.
+    """Return (mixture, names): the mixture of what the seats play, and for each seat the name of what it plays.
 
-    Without arguments, every seat plays its mixture. Raises PlanError if the number of policies is not that of the
-    seats, or if a policy is not in its seat's population.
+    arguments: for each seat, a policy's id, "first", "last" or "mixture", the league's current mixture for the seat. If
+    empty, every seat plays "mixture". Raises PlanError if the number of arguments is not that of the seats, or if an
+    argument names no policy in its seat's population.
     """
     from pufferlib.population import product
 

@@ -73,14 +73,14 @@ def require_numbers(seeds: int, seed: int, jobs: int | None, timeout_s: float) -
 
 
 def num_jobs(jobs: int | None) -> int:
-    """Return the number of concurrent trainings: ``jobs`` or, by default, one per core, but at most two."""
+    """Return the number of concurrent trainings: ``jobs`` or, if that is None, 2, or 1 on a single core."""
     return min(MOST_JOBS, available_cpus()) if jobs is None else jobs
 
 
 def _watched(tasks: list[Any], train: Any, console: Any) -> int:
     """Train in this process, and show the learnt behaviour; return the exit status.
 
-    Raises PlanError if the console is not a terminal.
+    The status is 1 if the learner fails an environment, else 0. Raises PlanError if the console is not a terminal.
     """
     if not console.is_terminal:
         raise PlanError("--watch needs a terminal")
@@ -99,5 +99,5 @@ def _watched(tasks: list[Any], train: Any, console: Any) -> int:
 
 
 def _suite(name: str) -> Any:
-    """Import a module of the suite by name, because it is in a higher layer."""
+    """Import and return a module of ocean.suite, by name because ocean is in a higher layer than this file."""
     return importlib.import_module(f"ocean.suite.{name}")

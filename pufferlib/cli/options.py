@@ -64,7 +64,7 @@ class Wrap:
         return arguments
 
     def changed(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, unconverted."""
+        """Return the options that differ from their defaults, by name; bounds stay a JSON text."""
         values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {field.name: value for field, value in values if value != field.default}
 
@@ -361,9 +361,9 @@ class Envs:
 
 
 def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
-    """Format command-line arguments: the environment, ``more``, and the options for wrapping and making it.
+    """Return a part of a command line: an environment, ``more``, and the flags that wrap and make the environment.
 
-    without: the flags of ``Wrap`` to leave out.
+    The flags are those that ``options`` sets, quoted for a shell. without: the flags of ``Wrap`` to leave out.
     """
     arguments = [options.env, *more]
     for name, value in options.wrap.changed().items():

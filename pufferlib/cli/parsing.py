@@ -36,9 +36,9 @@ def parse(
 ) -> Any:
     """Parse arguments into an instance of kind, a dataclass whose field ``name`` is positional.
 
-    command: the command's name, for messages. name: None if all fields are flags. metavar, text: the positional
-    argument's name and help. shape: its type. defaults: the defaults of all fields, in place of kind's. Exits with
-    status 2 for wrong arguments. Raises MissingExtra if tyro or rich is not installed.
+    command: the command's name, for messages. name: None if all fields are flags. metavar, text, shape: the name, help
+    and type of the positional argument. defaults: the defaults of all fields, in place of kind's; ignored if name is
+    None. Exits with status 2 for wrong arguments. Raises MissingExtra if tyro or rich is not installed.
     """
     require("tyro", "rich")
     import tyro

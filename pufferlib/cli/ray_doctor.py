@@ -89,7 +89,7 @@ def _on(ray: Any, node_id: str) -> Any:
 def _probe_of(ray: Any) -> Any:
     """Return an actor class that examines a node.
 
-    It is defined in the function so that it is pickled by value, because nodes may lack pufferlib.
+    The class is defined inside this function so that Ray pickles it by value, because nodes may lack pufferlib.
     """
 
     class Probe:
@@ -141,9 +141,9 @@ def _fit(versions: Mapping[str, str], remote: Mapping[str, str]) -> Finding:
 
 
 def _costs(ray: Any, probe: Any) -> tuple[list[float], list[float], list[float]]:
-    """Return (calls, forth, back): the seconds of calls to a probe, and of transfers of NUM_BYTES to it and back.
+    """Measure calls to a probe, and transfers of NUM_BYTES to it and back; return (calls, forth, back), in seconds.
 
-    The transfers go through the object store.
+    Each of the three is a list with one element per call or transfer. The transfers go through the object store.
     """
     array = np.ones(NUM_BYTES, np.uint8)
     for _ in range(NUM_CALLS // 10):
@@ -174,7 +174,10 @@ def _rate(seconds: list[float]) -> str:
 
 
 def _advice(costs: list[tuple[list[float], list[float], list[float]]], step_s: float) -> str:
-    """Return advice on the number of environments per actor, based on the slowest node's costs."""
+    """Return advice on the number of environments per actor, based on the costs of the slowest node.
+
+    costs: per node, the result of ``_costs``. step_s: the seconds that an environment's step takes.
+    """
     call_s = max(median(calls) for calls, _, _ in costs)
     byte_s = max(median(back) for _, _, back in costs) / NUM_BYTES
     num = math.ceil(call_s * (1 - SHARE) / (SHARE * step_s))

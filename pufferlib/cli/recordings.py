@@ -1,4 +1,4 @@
-"""`puffer record` and `puffer replay`: run them, and return the lines to print."""
+"""Functions that run `puffer record` and `puffer replay`, and return the lines to print."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ After = Callable[[int, int], None]
 def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
     """Make the recording that the options describe; return the exit status and the lines to print.
 
-    name: the file's name if the options have none. after: called with the numbers of finished and of all steps. Raises
-    RecordingError if the file exists and --overwrite is not set.
+    The status is 1 if an error cut the recording short, else 0. name: the file's name if the options have none. after:
+    called with the number of finished steps and the number of all steps. Raises RecordingError if the file exists and
+    --overwrite is not set.
     """
     path = Path(options.save or name)
     if path.exists() and not options.overwrite:
@@ -50,7 +51,11 @@ def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
 
 
 def replayed(options: Replay, after: After) -> tuple[int, list[str]]:
-    """Replay a recording as the options describe; return the exit status and the lines to print."""
+    """Replay a recording as the options describe; return the exit status and the lines to print.
+
+    The status is 0 if the replay equals the recording, else 1. after: called with the number of finished steps and the
+    number of all steps.
+    """
     recording = Recording.load(options.file)
     report = replay(
         recording,

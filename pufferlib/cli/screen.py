@@ -29,7 +29,7 @@ def new_console() -> Console:
 def passing(console: Console, text: str) -> None:
     """Show a line until the next output replaces it, if the console is a terminal.
 
-    It is drawn without a thread, because a process with threads cannot fork workers safely.
+    The line is drawn without a thread, because a process with threads cannot fork workers safely.
     """
     if console.is_terminal:
         console.file.write(f"\r\x1b[K{text}")

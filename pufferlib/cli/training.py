@@ -59,9 +59,10 @@ def train(arguments: list[str]) -> int:
 
 
 def _algorithm(arguments: Sequence[str]) -> str:
-    """Return the algorithm that the arguments or their --config file select, or the first of ALGORITHMS.
+    """Return the algorithm that the arguments or their --config file select, by default the first of ALGORITHMS.
 
-    This precedes the parsing of the arguments, because the algorithm determines which flags there are.
+    An unknown algorithm counts as none. The algorithm is found before the arguments are parsed, because it determines
+    which flags there are.
     """
     values: dict[str, str] = {}
     for argument, next_argument in zip(arguments, [*arguments[1:], ""], strict=True):
@@ -76,7 +77,7 @@ def _algorithm(arguments: Sequence[str]) -> str:
 
 
 def _resumed(arguments: list[str]) -> int:
-    """Resume a run; return the exit status."""
+    """Run ``puffer train --resume FOLDER``: continue a run, and print its results; return the exit status, always 0."""
     text = "the run's environment, as module:function, if it has no name"
     options: Resume = parse(Resume, "train", arguments, "ENV", text)
     from pufferlib.training import results, session  # after parsing, because torch takes seconds
@@ -129,5 +130,5 @@ def plot(arguments: list[str]) -> int:
 
 
 def _trainer(algorithm: str) -> Any:
-    """Import a trainer by name, because it is in a higher layer."""
+    """Import and return a trainer's module, by name because cleanrl_demo is in a higher layer than this file."""
     return importlib.import_module(f"cleanrl_demo.{algorithm}")

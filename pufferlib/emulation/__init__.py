@@ -1,6 +1,7 @@
 """Emulation: flat spaces, a fixed number of rows and unambiguous ends of episodes for any environment.
 
-``wrap`` returns an environment of the same kind with flat spaces; ``emulate`` returns a RowEnv, which workers step.
+``wrap`` returns a Gymnasium environment or a PettingZoo parallel environment with flat spaces. ``emulate`` returns a
+RowEnv, which workers step.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
     env: a Gymnasium environment (or one of old gym, or any object with the same interface), a PettingZoo parallel or
         AEC environment, or a PufferEnv, which becomes a Gymnasium environment if it has one agent, else a parallel
         one. A wrapped environment is returned unchanged. env may also be a name, as in ``pufferlib.make``: the
-        environment is then created without arguments, a Gymnasium id by ``gymnasium.make``. Rewards that are a list
-        (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
+        environment is then created without arguments; for a Gymnasium id, by ``gymnasium.make``. Rewards that are a
+        list (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
     max_length, max_nodes, max_edges: bounds for spaces of variable size (Text, Sequence, Graph). bounds: the same for
         single leaves, {"path.to.leaf": {"max_length": 5}}.
     max_agents: the maximum number of agents alive at once; ``emulate`` needs it for an environment that has neither
         possible_agents nor PettingZoo's max_num_agents.
-    observation_space, action_space: spaces as large as any agent's, for the rows of an environment whose agents' spaces
-        are not all known at the start.
+    observation_space, action_space: spaces at least as large as those of every agent, for the rows of an environment
+        whose agents' spaces are not all known at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation". The leaf is
         int8, with one element per option of the discrete actions. By default PettingZoo environments are reset once to
         look for a mask, and other environments have none.
@@ -56,8 +57,8 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
         name without a trailing "_" and number, or the str that agent_type, if it is a function, returns for the agent;
         types are numbered by first appearance in possible_agents. The leaves "state" and "agent_type" lie next to
         "action_mask" if an observation has it at the top, else next to "observation".
-    check: "first" fully checks the first reset and the first step, then only shapes and dtypes; "always" fully checks
-        all.
+    check: "first" fully checks the first reset and the first step, and only shapes and dtypes after that; "always"
+        fully checks every reset and step.
 
     Raises SpaceError if env is not an environment or its spaces cannot be flattened; PlanError for arguments that do
     not apply to env; RegistryError for an unknown name; MissingExtra if a required package is not installed.
@@ -113,7 +114,7 @@ def emulate(env: Any, **kwargs: Unpack[WrapParameters]) -> RowEnv:
 
 
 def _explicit_arguments(arguments: WrapParameters) -> dict[str, Any]:
-    """Return the arguments that are neither None nor their defaults."""
+    """Return the arguments that are not None and differ from their defaults."""
     return {
         name: value for name, value in arguments.items() if value is not None and (name, value) not in _DEFAULTS.items()
     }

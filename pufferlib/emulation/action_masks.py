@@ -1,4 +1,4 @@
-"""Action masks, which move from info["action_mask"] to a leaf of the observation, the only input of policies."""
+"""Action masks, which move from info["action_mask"] to a leaf of the observation, because policies see no infos."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def has_mask(space: object) -> bool:
 def mask_size(action_space: gymnasium.Space[Any]) -> int | None:
     """Return the number of elements in a mask of action_space, one per logit; None if nothing can be masked.
 
-    A Discrete has n, a MultiDiscrete the sum of nvec, a MultiBinary two per element, a Box none. A space with a part of
-    any other kind cannot be masked.
+    A Discrete's mask has n elements, a MultiDiscrete's the sum of nvec, a MultiBinary's two per element of the space. A
+    Box adds none. The mask of a Dict or Tuple has the elements of all its parts. A space with a part of any other kind
+    cannot be masked.
     """
     sizes = _sizes(action_space)
     return None if sizes is None or sizes == 0 else sizes

@@ -16,7 +16,8 @@ class AgentIndices:
 
     With ``possible_agents``, and no ``max_agents`` below their number, agent i of the list always has index i.
     Otherwise an agent takes the lowest free index when it appears, and the index of an agent that ends is free from the
-    next step on. Raises PlanError if both are None, or for a ``max_agents`` below 1.
+    next step on. Raises PlanError if ``possible_agents`` and ``max_agents`` are both None, or if ``max_agents`` is
+    below 1.
     """
 
     def __init__(self, name: str, possible_agents: Sequence[AgentId] | None, max_agents: int | None) -> None:
@@ -49,7 +50,7 @@ class AgentIndices:
         return self._fixed is not None
 
     def knows(self, agent: AgentId) -> bool:
-        """Return whether a name belongs to a possible agent, or to an agent that has lived in this episode."""
+        """Return whether ``agent`` is a possible agent, or an agent that has lived in this episode."""
         return agent in self.last or agent in self._possible or agent in self.ended
 
     def restart(self, agents: Sequence[AgentId]) -> None:
@@ -69,7 +70,11 @@ class AgentIndices:
     def take(
         self, living: Sequence[AgentId], last: dict[AgentId, int], ended: set[AgentId], lingering: set[AgentId]
     ) -> None:
-        """Adopt an assignment that other code made by the same rules, and take ownership of the arguments."""
+        """Adopt an assignment that other code made by the rules of this class, and take ownership of the arguments.
+
+        living: the living agents, in the environment's order. last, ended, lingering: the new values of the attributes
+        of these names.
+        """
         self.living = {agent: last[agent] for agent in living}
         self.last, self.ended, self.lingering = last, ended, lingering
         self._last_agents = [None] * self.count
@@ -80,9 +85,9 @@ class AgentIndices:
     def advance(
         self, listed: Sequence[AgentId], ended: Sequence[AgentId], stillborn: Sequence[AgentId]
     ) -> list[AgentId]:
-        """Remove the agents that ended in a step, assign indices to new agents in ``listed``, and return the new ones.
+        """Remove the agents that ended in a step, assign indices to new agents in ``listed``, and return these.
 
-        listed: the environment's agents after the step. ended: the living agents that ended in it. stillborn: the
+        listed: the environment's agents after the step. ended: the living agents that ended in the step. stillborn: the
         agents in ``listed`` that ended in the step in which they appeared; they never act and get no index. Raises
         PopulationError if there are more agents than indices, if indices are fixed and a new agent is not in
         ``possible_agents``, or if an agent is listed again after it ended and left.

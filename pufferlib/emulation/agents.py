@@ -35,9 +35,9 @@ class Agent:
         """Store an agent's layouts and spaces.
 
         raw_action_space: the action space before flattening. masked: whether info["action_mask"] is added to
-        observations. check: see ``wrap``. spaces: the environment's own observation and action space. checked: the ids
-        of the layouts whose observations need no further full checks, shared among agents; None if each agent is
-        checked separately.
+        observations. check: see ``wrap``. spaces: the environment's own observation and action space. checked: a set,
+        shared by all agents, of the ids of the layouts whose observations need no further full checks; None if each
+        agent is checked separately.
         """
         self.spaces = spaces
         self.raw_action_space = raw_action_space
@@ -57,7 +57,7 @@ class Agent:
         return self.settled and not (self.masked or self._extra_leaves)
 
     def observed(self, name: AgentId, observation: object, info: object) -> object:
-        """Return an observation with its extra leaves, in the structure of ``observation_layout``.
+        """Return an observation with its action mask and extra leaves, in the structure of ``observation_layout``.
 
         Raises SpaceError for a mask of the wrong size; for an observation that is not a dict, if leaves must be merged
         into it; and, while full checks are due, for an observation that does not fit its space.
@@ -86,10 +86,10 @@ class Agent:
 
 
 class Agents:
-    """The Agents of one parallel environment, keyed by name; each is made on first access.
+    """The Agent objects of one parallel environment, by name; an Agent is made when its name is first looked up.
 
     bounds, action_mask, check: as for ``wrap``. keeps_spaces: whether agents have the same spaces in all episodes. If
-    not, ``new_episode`` must be called at each reset, and a space is fully checked for one agent only.
+    not, ``new_episode`` must be called at each reset; agents that share a space then also share its full checks.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Agents:
         self._checked: set[int] | None = None if keeps_spaces else set()
 
     def new_episode(self) -> None:
-        """Discard the Agents, because agents may have other spaces in the new episode."""
+        """Discard the Agent objects, because agents may have other spaces in the new episode."""
         self._by_name = {}
         self._older, self._layouts = self._layouts, {}
         if self._checked is not None:
@@ -143,9 +143,9 @@ class Agents:
         )
 
     def _layout(self, space: object, size: int | None) -> Any:
-        """Return the layout of a space.
+        """Return the layout of a space; for an observation space, with the extra leaves and the action mask added.
 
-        size: the size of the mask to add to an observation space, or None to add none; -1 for an action space.
+        size: the size of the mask to add to an observation space, or None to add no mask; -1 for an action space.
         """
         key = (id(space), size)
         entry = self._layouts.get(key) or self._older.get(key)

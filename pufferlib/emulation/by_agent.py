@@ -26,7 +26,7 @@ def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any,
 
 
 def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[AgentId] = ()) -> Any:
-    """Return the five mappings that a parallel environment's step returned, with {} in place of infos that are None.
+    """Check and return the five mappings of a parallel environment's step, with {} in place of infos that are None.
 
     If rewards or flags are a defaultdict, or another mapping with ``__missing__``, entries are added for the agents in
     ``acted`` that are still in ``parallel.agents`` or ended in this step. Raises SpaceError unless result is a tuple or
@@ -86,9 +86,10 @@ def lacking(name: str, what: str, agent: AgentId, values: Mapping[Any, Any]) -> 
 def require_known(call: str, knows: Callable[[AgentId], bool], **dicts: Mapping[Any, Any]) -> None:
     """Raise SpaceError if rewards, flags or infos have a key that is not an agent's name.
 
-    PettingZoo allows other keys in infos if their value is neither a mapping nor None. A mapping or None, which looks
-    like an agent's info, must have an agent's name or a key in COMMON. call: the call that returned the dicts, for the
-    error. knows: a function that returns whether a key is an agent's name. dicts: the dicts, under their names.
+    Infos may also have the keys in COMMON and, as PettingZoo allows, other keys whose value is neither a mapping nor
+    None; a mapping or None under another key looks like the info of an unknown agent. call: the call that returned the
+    dicts, for the error. knows: a function that returns whether a key is an agent's name. dicts: any of rewards,
+    terminations, truncations and infos, as keyword arguments.
     """
     for what, values in dicts.items():
         foreign = [agent for agent in values if not knows(agent)]

@@ -1,6 +1,6 @@
 """A common row format for agents with different spaces, with a writer and a reader for each agent.
 
-Rows are as large as the largest agent's.
+Every row is as large as the largest agent's observation or action.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ __all__ = ["Clip", "action_reader", "clip_of", "common_action_space", "common_ob
 def common_observation_space(layouts: Sequence[Layout]) -> gymnasium.Space[Any]:
     """Return the space of rows that can hold any of these agents' flat observations.
 
-    If the flat spaces are equal, it is that space. If they share a dtype, it is a 1-D Box of that dtype with the
-    largest size; observations are raveled, and smaller ones are padded with zeros at the end. Otherwise it is a uint8
-    Box for the bytes of the largest observation, padded in the same way.
+    If the flat spaces are equal, the result is that space. If they share a dtype, the result is a 1-D Box of that dtype
+    with the size of the largest observation; observations are raveled, and smaller ones are padded with zeros at the
+    end. Otherwise, the result is a uint8 Box for the bytes of the largest observation; smaller ones are padded in the
+    same way.
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):
@@ -47,8 +48,8 @@ def observation_writer(
 ) -> Callable[[Any, Array], None]:
     """Return a function ``write(observation, row)`` that copies observations of this layout into rows.
 
-    row: a view of one row of row_space. num_agents: the number of agents in an environment, which limits the cached
-    views. Raises SpaceError if the layout's flat observations do not fit row_space.
+    row: a view of one row of row_space. num_agents: the number of agents in an environment, which limits how many views
+    of rows the function caches. Raises SpaceError if the layout's flat observations do not fit row_space.
     """
     write_by_views = _view_writer(layout, row_space, num_agents)
     if layout.packer is None:
@@ -64,10 +65,10 @@ def observation_writer(
 
 
 def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: int) -> Callable[[Any, Array], None]:
-    """Return the pure-Python equivalent of the function that ``observation_writer`` returns.
+    """Return a function like that of ``observation_writer``, in pure Python. Raises the same SpaceError.
 
-    Callers should reuse the same few rows: the views of their leaves are cached, because making a view costs more than
-    writing through it.
+    The function's caller should pass the same few row objects each time: the views of their leaves are cached, because
+    making a view costs more than writing through it.
     """
     flat, pack_into, shape, dtype = layout.flat_space, layout.pack_into, layout.shape, layout.dtype
     if flat is row_space or (shape == row_space.shape and flat.dtype == row_space.dtype):
@@ -99,7 +100,11 @@ def _too_small(what: str, flat: gymnasium.Space[Any], row_space: gymnasium.Space
 def _cached(
     views: Callable[[Array], tuple[Any, Array]], pack_into: Callable[[Any, Any], None], num_agents: int
 ) -> Callable[[Any, Array], None]:
-    """Return a writer that caches, by each row's id, views of the row's leaves and of the padding after them."""
+    """Return a function ``write(observation, row)`` that caches views of each row by the row's id.
+
+    views: a function that makes the views of a row: those of its leaves, and one of the padding, which is zeroed. The
+    cache holds up to 16 rows per agent.
+    """
     cache: dict[int, tuple[Array, Any, Array]] = {}
 
     def write(observation: object, row: Array) -> None:
@@ -161,9 +166,10 @@ def _parts(flat: gymnasium.Space[Any]) -> _Parts:
 def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]:
     """Return the space of rows that can hold any of these agents' flat actions.
 
-    If the flat spaces are equal, it is that space. Otherwise it has the largest number of discrete and of continuous
-    actions of any agent, each with the widest range: a Discrete, a MultiDiscrete, a 1-D Box, or a Tuple(MultiDiscrete,
-    Box).
+    If the flat spaces are equal, the result is that space. Otherwise, the result has as many discrete actions as the
+    agent with the most discrete actions, and as many continuous actions as the agent with the most continuous actions.
+    Each action has the widest range of any agent. Such a result is a Discrete, a MultiDiscrete, a 1-D Box, or a
+    Tuple(MultiDiscrete, Box).
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):
@@ -213,7 +219,7 @@ def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Call
     row: an array, or a pair of arrays if row_space is a Tuple. If the row is larger than the agent needs, its first
     elements are read. A discrete action above the agent's range becomes the last of the range. Values for an integer
     Box are clipped to its bounds and rounded; values for a float Box may lie beyond its bounds. Raises SpaceError if
-    row_space has fewer discrete or continuous actions than the agent, or fewer options in one of them.
+    row_space has fewer discrete or continuous actions than the agent, or fewer options for a discrete action.
     """
     flat, unpack = layout.flat_space, layout.unpack
     if flat is row_space or flat == row_space:

@@ -66,9 +66,9 @@ class ExtraLeaves:
         self._is_held = False
 
     def look(self) -> None:
-        """Read the state if it was requested; call this after each reset and step.
+        """Read the environment's state, if it was requested and ``hold`` has not just stored it.
 
-        Raises SpaceError if state() is not implemented.
+        Must be called after each reset and step. Raises SpaceError if state() is not implemented.
         """
         if self._is_held:
             self._is_held = False
@@ -102,8 +102,8 @@ class ExtraLeaves:
     def take_from_info(self, info: object) -> bool:
         """Take the state from an agent's info, where a caller that plays a raw environment may put it.
 
-        Returns False if the state was requested but is not in the info. It is then a random sample, which the caller
-        must zero in the row. Otherwise returns True.
+        Returns False if the state was requested but is not in the info. The state is then a random sample, and the
+        caller must zero the bytes of its leaf in the row. Otherwise returns True.
         """
         if STATE not in self.spaces:
             return True

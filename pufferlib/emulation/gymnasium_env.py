@@ -24,9 +24,9 @@ __all__ = ["EmulatedEnv", "GymnasiumRows"]
 class GymnasiumRows(RowEnv):
     """A single-agent environment as one row.
 
-    Between ``step`` and ``write_observations`` it holds the environment's own observation, so that the only copy is the
-    one into the row. With ``action_mask``, the mask moves from the infos to the observation. check, bounds: as for
-    ``wrap``.
+    Between ``step`` and ``write_observations``, a GymnasiumRows holds the environment's own observation object, which
+    is thus copied only once, into the row. action_mask: whether the mask moves from the infos to the observation.
+    check, bounds: as for ``wrap``.
     """
 
     def __init__(self, env: Any, *, action_mask: bool = False, check: str = "first", **bounds: Any) -> None:

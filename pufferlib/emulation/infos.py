@@ -15,8 +15,8 @@ _UNCHANGING = frozenset({float, int, bool, str, bytes, type(None), np.float64, n
 def copy_value(value: Any) -> Any:
     """Copy the dicts, arrays, plain lists and plain tuples in a value, at any depth; other objects are shared.
 
-    Backends in this process pass infos to the user directly, and others pickle them later. In either case, what an
-    environment then writes to its buffers must not change them.
+    Backends in this process pass infos to the user directly, and other backends pickle infos later. In either case, an
+    environment that writes to its own arrays again must not change infos that it has returned.
     """
     if isinstance(value, np.ndarray):
         return value.copy()
@@ -33,8 +33,8 @@ def copy_value(value: Any) -> Any:
 def add_episode(info: dict[str, Any], episode_return: float, length: int, start_s: float) -> None:
     """Add an episode's statistics to an info as "episode", unless it already has that key.
 
-    They are {"r": the return, "l": the number of steps, "t": the seconds since start_s}. start_s: the value of
-    perf_counter() at the episode's first row.
+    The statistics are {"r": the return, "l": the number of steps, "t": the seconds since start_s}. start_s: the value
+    of perf_counter() at the episode's first row.
     """
     if "episode" not in info:
         info["episode"] = {"r": float(episode_return), "l": int(length), "t": float(perf_counter() - start_s)}

@@ -154,7 +154,7 @@ class _Native(RowEnv):
 class NativeRow(_Native):
     """A single-agent PufferEnv as one row.
 
-    It computes with scalars, because each operation on arrays of length one would cost 0.4 us.
+    A NativeRow computes with scalars, because each operation on arrays of length one would cost 0.4 us.
     """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
@@ -236,8 +236,8 @@ class NativeRow(_Native):
 class NativeRows(_Native, HeldRows):
     """A multi-agent PufferEnv as rows, some of which may have no agent for a time.
 
-    In most steps, all agents are alive and none appears or ends. A few counts detect such a step. It then takes about a
-    dozen NumPy calls, whatever the number of agents, and holds the environment's own array of rewards.
+    In most steps, all agents are alive and none appears or ends. ``take`` detects such steps by a few counts. It
+    handles them with about a dozen NumPy calls, whatever the number of agents, and does not copy the rewards.
     """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:

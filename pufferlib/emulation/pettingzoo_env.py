@@ -35,12 +35,13 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     Agents come and go as in the raw environment, in dicts keyed by agent. Each agent has its own spaces, and its own
     ``observation_layout(agent)`` and ``action_layout(agent)``. ``possible_agents`` exists if the raw environment has
-    it. ``env`` is the raw environment; attributes that are not defined here are looked up in it. The caller owns
-    returned observations and infos. An agent's info has its "action_mask" if the environment returns one, in the info
-    or the observation.
+    it. ``env`` is the raw environment. Attributes that are not defined here are looked up in the parallel environment:
+    ``env`` or, if that is an AEC environment, its conversion. The caller owns returned observations and infos. An
+    agent's info has its "action_mask" if the environment returns one, in the info or the observation.
 
-    Raises SpaceError for spaces that cannot be flattened, for observations that do not fit them and for an action of
-    the wrong shape or kind; ActionError for an action outside its space; CallError for a step before the first reset.
+    Raises SpaceError for spaces that cannot be flattened, for observations that do not fit them, for returned dicts in
+    which an agent is missing or unknown, and for an action of the wrong shape or kind; ActionError for an action
+    outside its space; CallError for a step before the first reset.
     """
 
     @says_what_was_meant(parameters=WrapParameters)
@@ -138,7 +139,11 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         terminations: Mapping[Any, Any],
         truncations: Mapping[Any, Any],
     ) -> tuple[dict[Any, float], dict[Any, bool], dict[Any, bool]]:
-        """Return rewards as floats and flags as bools. Raises SpaceError for a missing or unknown agent."""
+        """Return rewards as floats and flags as bools, and note which agents have ended.
+
+        acted: the agents that were alive before the step. Raises SpaceError for a missing or unknown agent, and for a
+        reward or flag that cannot be converted.
+        """
         name = self._name
         require_known(f"{name}.step", self._knows, rewards=rewards, terminations=terminations, truncations=truncations)
         terminated = {agent: checked_flag(flag, "termination", name) for agent, flag in terminations.items()}
@@ -203,9 +208,12 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PufferEnv as a PettingZoo parallel environment; its rows are the agents "agent_0", "agent_1", … in order.
 
-    ``agents`` lists the living agents; ``env`` is the PufferEnv; the caller owns returned values. Raises SpaceError for
-    spaces without a fixed shape, a buffer replaced by another kind of array, infos in a wrong form, and an action of
-    the wrong shape or kind; ActionError for an action outside its space; CallError for a step before the first reset.
+    ``agents`` lists the living agents; ``env`` is the PufferEnv; the caller owns returned values. An info about the
+    environment as a whole is infos["common"].
+
+    Raises SpaceError for spaces without a fixed shape, a buffer replaced by another kind of array, infos in a wrong
+    form, and an action of the wrong shape or kind; ActionError for an action outside its space; CallError for a step
+    before the first reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:

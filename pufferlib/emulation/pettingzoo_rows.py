@@ -90,8 +90,8 @@ class PettingZooRows(HeldRows):
 
     max_agents: the maximum number of agents alive at once, for environments without ``possible_agents``; by default
         PettingZoo's ``max_num_agents``.
-    observation_space, action_space: spaces as large as any agent's, which determine the spaces of the rows; for
-        environments whose later agents' spaces are unknown at the start.
+    observation_space, action_space: spaces at least as large as those of every agent, for environments in which the
+        spaces of later agents are unknown at the start; they determine the spaces of the rows.
     action_mask: whether info["action_mask"] becomes a leaf of the observation; None inspects the infos of one reset.
     state, agent_type, check and the bounds: see ``wrap``.
 
@@ -282,7 +282,10 @@ class PettingZooRows(HeldRows):
         self._sum, self._length, self._start_s = totals
 
     def seating(self) -> Seating:
-        """Return the living agents, for code that steps the environment directly; valid until ``changes`` increases."""
+        """Return the living agents, for code that steps the environment directly.
+
+        The result is valid until ``changes`` increases.
+        """
         indices = self._indices
         seats = [self._seat(name, agent_index) for name, agent_index in indices.living.items()]
         return Seating(seats, self._listed, indices.last, indices.ended, indices.lingering)

@@ -17,7 +17,10 @@ __all__: list[str] = []
 
 
 def __getattr__(name: str) -> Callable[..., gymnasium.Env[Any, Any]]:
-    """Return the entry point of ``ocean/<name>``, which takes the arguments of the environment's class."""
+    """Return the entry point of ``ocean/<name>``, which takes the arguments of the environment's class.
+
+    Raises AttributeError for a name that begins with "_".
+    """
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return partial(_single_agent_env, f"ocean/{name}")

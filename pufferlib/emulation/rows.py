@@ -49,10 +49,11 @@ class FastStep(NamedTuple):
 
 
 class FastAgents(NamedTuple):
-    """The data that the compiled loop needs to step a parallel environment whose agents its RowEnv has checked.
+    """The data that the compiled loop needs to step a parallel environment without its RowEnv.
 
-    The loop gets the agents from the RowEnv's ``seating()`` whenever ``changes`` has changed, and hands them back with
-    ``take_seating``. The loop and the RowEnv share the arrays, which have one value per agent index.
+    The RowEnv must have checked the agents. Whenever its ``changes`` has increased, the loop gets the agents from its
+    ``seating()``; the loop hands the agents back with ``take_seating``. The loop and the RowEnv share the arrays, which
+    have one value per agent index.
     """
 
     env: object  # the parallel environment
@@ -82,7 +83,7 @@ class Seat(NamedTuple):
 
 
 class Seating(NamedTuple):
-    """The agents of a parallel environment, for code that steps it without its RowEnv."""
+    """The agents of a parallel environment, for code that steps the environment without its RowEnv."""
 
     seats: list[Seat]  # of the living agents, in the environment's order
     listed: list[AgentId]  # its ``agents`` after the last call
@@ -92,7 +93,10 @@ class Seating(NamedTuple):
 
 
 class FastRows(NamedTuple):
-    """The data that the compiled loop needs to step a multi-agent PufferEnv. It shares the arrays with the RowEnv."""
+    """The data that the compiled loop needs to step a multi-agent PufferEnv without its RowEnv.
+
+    The loop and the RowEnv share the arrays, which have one value per agent.
+    """
 
     env: object
     returns: Array  # float64
@@ -104,8 +108,8 @@ class RowEnv(ABC):
     """An environment as ``num_agents`` rows: step it, then write the rows that it holds.
 
     ``step`` and ``reset`` advance the environment and hold the outcome; ``write_observations`` and ``write_outcome``
-    copy it into rows. They are separate because a pool assigns the slot only after the step, and because a same-step
-    autoreset writes the last observation and the first one of the next episode to different arrays.
+    copy it into rows. Holding and copying are separate for two reasons: a pool assigns the slot only after the step,
+    and a same-step autoreset writes the last observation of an episode and the first of the next to different arrays.
     """
 
     env: object  # the target of render, call, get_attr and set_attr

@@ -59,13 +59,17 @@ class Caller:
         return self.regular_reset(self.raw_reset(seed, options))
 
     def raw_reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        """Reset the environment and return its result unchanged."""
+        """Reset the environment and return its result unchanged.
+
+        If a seed is given and the Gymnasium environment had no ``np_random`` yet, also seeds one for it, because its
+        ``reset`` may omit ``super().reset(seed=seed)``.
+        """
         if seed is not None and self._unseeded is not None:
             self._unseeded._np_random, _ = seeding.np_random(seed)
         return self._reset(seed, options)
 
     def regular_reset(self, result: object) -> tuple[Any, dict[str, Any]]:
-        """Check the result of the environment's reset; return the observation and the info."""
+        """Check the result of the environment's reset; return its observation and info in the form of ``reset``."""
         observation, info = self._split(result)
         observation = self.observed(observation, info, self._check_reset)
         self._check_reset = self._always
@@ -76,7 +80,7 @@ class Caller:
         return self.regular_step(self.raw_step(action))
 
     def regular_step(self, result: tuple[Any, ...]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Check the result of the environment's step; return Gymnasium's five values."""
+        """Check the result of the environment's step, convert it to Gymnasium's five values and return these."""
         if len(result) == 5:
             observation, reward, terminated, truncated, info = result
             if not (type(reward) is float and type(terminated) is bool and type(truncated) is bool):
@@ -116,7 +120,7 @@ class Caller:
     def observed(self, observation: object, info: dict[str, Any], check: bool = False) -> object:
         """Return an observation in the structure of ``observation_layout``, with its mask if ``action_mask`` is set.
 
-        check: whether to check it fully.
+        check: whether to check the observation fully.
         """
         if self.action_mask:
             mask = pack_mask(self.raw_action_space, info.get(ACTION_MASK))
@@ -144,9 +148,10 @@ class Caller:
 def _is_observation(pair: tuple[Any, Any], space: spaces.Space[Any]) -> bool:
     """Return whether a pair that looks like (observation, info) is itself an observation, of a Tuple of two spaces.
 
-    If the second space is a Dict, the observation in (observation, info) would itself be a pair that ends in a mapping.
-    If the pair's first item is not, the pair is an observation. Otherwise ``pair in space`` decides; it comes second
-    because it is False for values that need a cast, such as float64 to float32.
+    Suppose that the second space is a Dict. If the pair is (observation, info), then its first item is an observation,
+    and so itself a pair that ends in a mapping. If the first item is no such pair, ``pair`` is therefore an
+    observation. In all other cases, ``pair in space`` decides. That test comes second because it is False for values
+    that need a cast, such as float64 to float32.
     """
     if not isinstance(space, spaces.Tuple) or len(space.spaces) != 2:
         return False
@@ -165,8 +170,8 @@ def _ends_in_mapping(value: Any) -> bool:
 class Resetter:
     """A callable that resets an environment with the seed and options that its ``reset`` accepts.
 
-    If ``reset`` takes no seed but the environment has a ``seed`` method, that method is called instead. Otherwise a
-    value that is not accepted is dropped, with one warning per argument.
+    If ``reset`` takes no seed but the environment has a method ``seed``, that method is called with the seed before
+    ``reset``. Any other value that ``reset`` does not accept is dropped, with one warning per argument.
     """
 
     def __init__(self, env: Any, name: str) -> None:
@@ -232,7 +237,7 @@ def checked_flag(value: object, what: str, name: str) -> bool:
 
 
 def _accepted_arguments(env: Any) -> set[str]:
-    """Return those of "seed" and "options" that the ``reset`` of the environment and of all its wrappers accept."""
+    """Return which of "seed" and "options" the ``reset`` methods of an environment and all its wrappers accept."""
     accepted = {"seed", "options"}
     while True:
         try:
@@ -249,8 +254,8 @@ def _accepted_arguments(env: Any) -> set[str]:
 def own_attribute(env: object, name: str) -> Any:
     """Return an environment's attribute without running code of its class.
 
-    Returns None if the attribute is missing, or is a property or method. This does not read ``__dict__``, because that
-    would create a dict of the attributes, after which CPython 3.11 and 3.12 read them more slowly.
+    Returns None if the attribute is missing, or is a property or method. The function does not read ``__dict__``: that
+    would create a dict of the attributes, after which CPython 3.11 and 3.12 read the attributes more slowly.
     """
     of_class = inspect.getattr_static(type(env), name, None)
     if hasattr(type(of_class), "__get__") and not inspect.ismemberdescriptor(of_class):

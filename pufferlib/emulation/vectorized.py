@@ -52,8 +52,8 @@ class VectorRows(HeldRows):
     """A vector environment as one environment with ``num_envs`` rows, one per copy.
 
     A copy's next episode starts without a reset by the caller, so the environment as a whole is never over.
-    ``autoreset_mode`` determines how it starts. The mode is ``metadata["autoreset_mode"]`` or, if that is missing,
-    same_step before Gymnasium 1.0 and next_step otherwise (for EnvPool always next_step).
+    ``autoreset_mode`` determines how the next episode starts. The mode is ``metadata["autoreset_mode"]``. If that is
+    missing, the mode is next_step for EnvPool, and for others same_step before Gymnasium 1.0 and next_step since.
 
     - next_step: after the last row of an episode, the copy's next row is the first of its next episode, with mask
       False, reward 0 and no flags; the action is ignored.
@@ -193,10 +193,11 @@ class VectorRows(HeldRows):
         self._starts_s[copies] = perf_counter()
 
     def _started(self, due: Array, infos: Infos) -> Array:
-        """Return a mask (num_envs,), bool, of the copies that ended in the last step and started again in this one.
+        """Reset the statistics of ``due``, and return which copies started a new episode in this step.
 
-        Every copy that ended has started again, except with ALE's ``life_loss_info``, which flags the loss of a life
-        although the episode continues.
+        due: the copies that ended in the last step. All of these copies have started new episodes, except with ALE's
+        ``life_loss_info``, which flags the loss of a life although the game continues. due and the result are masks,
+        bool (num_envs,).
         """
         self._due = None
         self._begin(due)
@@ -209,9 +210,10 @@ class VectorRows(HeldRows):
         return started
 
     def _end(self, ended: Array, infos: Infos) -> None:
-        """Add the ends of episodes to the infos and, in mode disabled, reset the copies whose episodes ended.
+        """Store the infos of a step in which episodes ended, with their statistics, as the class describes.
 
-        ended: (num_envs,) bool, these copies.
+        In mode disabled, also resets the copies whose episodes ended and holds their first observations. ended:
+        (num_envs,) bool, the copies whose episodes ended.
         """
         common, by_copy = _split(infos)
         copies = np.flatnonzero(ended).tolist()
@@ -361,9 +363,10 @@ def _leaves(nested: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 
 
 def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
-    """Split a vector environment's infos into one for all copies and one per copy, by index.
+    """Split a vector environment's infos into (common, by_copy).
 
-    The results share no arrays with the infos.
+    common: the values without a mask. by_copy: one info per copy that has values, by the copy's index. The results
+    share no arrays with the infos.
     """
     common: Infos = {}
     by_copy: dict[int, Infos] = {}
@@ -386,7 +389,7 @@ def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
 
 
 def _picked(value: Any, index: int) -> Any:
-    """Extract one copy's part of a batched value; the two share no arrays."""
+    """Return a copy's part of a batched value; the part shares no arrays with the value."""
     if isinstance(value, dict):
         return {
             key: _picked(item, index)

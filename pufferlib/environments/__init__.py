@@ -1,9 +1,9 @@
-"""Families of environments: one Python file in this folder for each, and a TOML file of the same stem with settings.
+"""Families of environments: for each, a Python file in this folder and a TOML file of the same stem with settings.
 
 A Python file defines ``FAMILY``, the names and requirements of its environments, and ``env_creator(name, **kwargs)``,
-which makes one and imports other packages only then. The registry lists the files. The TOML files hold the settings
-that a trainer starts with, as ``pufferlib/training/defaults.toml`` does. ``make test-envs`` installs each family into
-its own virtual environment and plays it: see docs/environments.md.
+which makes one of them and imports other packages only then. The registry lists the files. The TOML files hold the
+settings that a trainer starts with, as ``pufferlib/training/defaults.toml`` does. ``make test-envs`` installs each
+family into a virtual environment of its own and plays the family's examples: see docs/environments.md.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ FOLDER = Path(__file__).parent
 class Example:
     """An environment of a family, and the arguments with which ``make test-envs`` plays it.
 
-    env_kwargs: arguments of the environment, usually chosen for short episodes, because some must end within 1,000
-    steps.
+    env_kwargs: arguments of the environment, usually chosen for short episodes, because some episodes must end within
+    1,000 steps.
     """
 
     name: str
@@ -54,14 +54,19 @@ class Example:
 class Family:
     """The names and requirements of the environments that a file in this folder makes.
 
-    names: shell patterns of the environments' names. package: the top-level module that they need. extra: ``pip install
-    "pufferlib[extra]"`` installs it. examples: the first is the default of ``env_creator``. folder: the dotted path of
-    a package with one module per environment, named like the part after the "/"; if None, the names are Gymnasium ids
-    or listed in ``members``. registers: the module that registers the ids, if it is not the package. aliases: a map
-    from prefixes of alternative names to the prefixes of the ids that they stand for. listed: a function that reads
-    names from the package's folder without importing the package; for other names the package is imported. needs:
-    further modules of the extra, without which some environments cannot be made. alone: whether a process can hold only
-    one of these environments, and none if it was forked from a process that had one.
+    names: shell patterns of the environments' names.
+    package: the top-level module that the environments need.
+    extra: the extra of pufferlib with which pip installs the package: ``pip install "pufferlib[extra]"``.
+    examples: environments that ``make test-envs`` plays; the first is the default of ``env_creator``.
+    folder: the dotted path of a package with one module per environment, named like the part of the environment's name
+        after the "/"; if None, the names are Gymnasium ids or listed in ``members``.
+    registers: the module that registers the ids with Gymnasium, if it is not the package.
+    aliases: a map from prefixes of alternative names to the prefixes of the ids that these names stand for.
+    listed: a function that reads names from the package's folder without importing the package; for names that it does
+        not find, the package is imported.
+    needs: further modules of the extra, without which some environments cannot be made.
+    alone: whether a process can hold only one of these environments, and none if it was forked from a process that had
+        one.
     """
 
     names: tuple[str, ...]
@@ -80,7 +85,7 @@ class Family:
 
 @functools.cache
 def families() -> dict[str, Family]:
-    """Return all families by the stem of their file, sorted by stem. Imports only these files."""
+    """Return all families by the stem of their file, sorted by stem. Imports these files, but not the packages."""
     stems = sorted(file.stem for file in FOLDER.glob("[a-z]*.py"))
     return {stem: module(stem).FAMILY for stem in stems}
 
@@ -105,16 +110,16 @@ def register(family: Family) -> None:
 
 
 def from_gymnasium(family: Family, name: str, **kwargs: Any) -> GymnasiumEnv:
-    """Register a family's ids with Gymnasium, and return one of its environments."""
+    """Register a family's ids with Gymnasium, and return the environment with the id ``name``, made with kwargs."""
     register(family)
     # Emulation checks every environment; the passive checker would check each step a second time.
     return gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
 
 
 def from_module(family: Family, name: str, attribute: str = "parallel_env", **kwargs: Any) -> Any:
-    """Return an environment made by calling a function of a module in the family's folder. name: "family/module".
+    """Call a function of a module in the family's folder with kwargs, and return the environment that it makes.
 
-    attribute: the name of the function. Raises RegistryError if there is no such module.
+    name: "family/module". attribute: the name of the function. Raises RegistryError if there is no such module.
     """
     path = f"{family.folder}.{name.rpartition('/')[2]}"
     try:

@@ -38,7 +38,7 @@ class Functions(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """The compiled form of ``Functions``: each also returns the next key, as its first value.
+    """The compiled form of ``Functions``: each function also returns the next key, before its other values.
 
     JAX compiles a function when it is first called.
     """
@@ -78,7 +78,8 @@ def shared(parts: Callable[..., Any]) -> Callable[..., Any]:
 def compiled(functions: Functions) -> Compiled:
     """Return the compiled form of an environment's functions.
 
-    Environments with the same functions should share it, because compilation takes longer than thousands of steps.
+    Environments with the same functions should share the result, because compilation takes longer than thousands of
+    steps.
     """
     jax = load("jax")
 
@@ -100,9 +101,9 @@ class Functional(gymnasium.Env[Any, Any]):
     randomness, including that of later episodes, derives from the seed of ``reset``. A deep copy is independent and
     cheap, because it shares the compiled functions.
 
-    functions: reset and step. params: the last argument of both. last_infos: whether infos are returned only at an
-    episode's end. picture: a function that returns the image of a state, uint8, for the render mode "rgb_array"; None
-    if states cannot be drawn. Raises PlanError for a render mode that is not supported.
+    functions: the compiled reset and step. params: the last argument of both functions. last_infos: whether infos are
+    returned only at an episode's end. picture: a function that returns the image of a state, uint8, for the render mode
+    "rgb_array"; None if states cannot be drawn. Raises PlanError for a render mode that is not supported.
     """
 
     def __init__(
@@ -207,10 +208,10 @@ def functions_of(env: Any) -> Compiled:
 def ends(env: Any, state: object, done: Any, params: Any) -> tuple[Any, Any]:
     """Return (terminated, truncated) of a step.
 
-    done: whether the step terminated the episode, if the environment has the method ``is_truncated`` (since gymnax
-    1.0); otherwise, whether the episode ended for any reason. In the second case, an end is a truncation if the episode
-    would have continued without its time limit, the field of ``params`` named in ``LIMITS``; if there is no such field,
-    every end is a termination.
+    done: the flag that the step returned. If the environment has the method ``is_truncated`` (since gymnax 1.0), done
+    means that the step terminated the episode. Otherwise, done means that the episode ended for any reason. Such an end
+    is a truncation if the episode would have continued without its time limit, the field of ``params`` named in
+    ``LIMITS``; if there is no such field, every end is a termination.
     """
     if hasattr(env, "is_truncated"):
         return done, env.is_truncated(state, params) & ~done

@@ -21,9 +21,9 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper that converts RGB images, uint8 (height, width, 3), to grayscale, uint8 (size, size), and skips frames.
 
     An action is repeated for ``frame_skip`` frames or until the episode ends. The reward is the sum over these frames;
-    the image and the info are from the last frame. sticky: the probability that the first frame repeats the previous
-    action instead; the generator that ``reset(seed)`` seeds decides. If the observations are not RGB images, closes the
-    environment and raises SpaceError.
+    the image and the info are from the last frame. sticky: the probability that the first frame plays the previous
+    action instead, drawn with the generator that ``reset(seed)`` seeds. If the observations are not RGB images, closes
+    the environment and raises SpaceError.
     """
 
     def __init__(self, env: GymnasiumEnv, frame_skip: int = 4, size: int = SIZE, sticky: float = 0.0) -> None:
@@ -61,7 +61,7 @@ def is_picture(space: object) -> bool:
 
 
 def gray_space(size: int = SIZE) -> spaces.Box:
-    """Return the space of the images that ``small_gray`` returns. Raises ImportError if OpenCV is missing."""
+    """Return the space of the images that ``small_gray`` makes. Raises ImportError if OpenCV is missing."""
     importlib.import_module("cv2")  # fails before the first step if OpenCV is missing
     return spaces.Box(0, 255, (size, size), np.uint8)
 

@@ -12,10 +12,10 @@ __all__ = ["Recreated", "recreated_parallel"]
 
 
 class _Recreated:
-    """A wrapper that recreates its environment with ``env_creator`` at each seeded reset after the first reset.
+    """A wrapper that recreates its environment with ``env_creator`` at each seeded reset except the very first reset.
 
-    draws: whether a reset without a seed passes on a seed drawn from the environment's ``np_random``. Such a reset does
-    not recreate the environment.
+    draws: whether a reset without a seed passes a seed to the environment, drawn from the environment's ``np_random``.
+    A reset without a seed never recreates the environment.
     """
 
     env: Any

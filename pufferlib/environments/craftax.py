@@ -45,7 +45,7 @@ def _picture(name: str) -> Function:
 
 
 def _game(name: str) -> str:
-    """Patch a game's package so that it writes its cache file atomically; return the package's name."""
+    """Patch the package of the named game so that it writes its cache file atomically; return the package's name."""
     package = f"craftax.craftax{'_classic' if 'Classic' in name else ''}"
     constants: Any = load(f"{package}.constants")
     constants.save_compressed_pickle = functools.partial(_keep, load("craftax.environment_base.util"))

@@ -1,4 +1,4 @@
-"""Level-based foraging: several agents in one Gymnasium environment, whose Tuple spaces have an element for each."""
+"""Level-based foraging: Gymnasium environments with several agents; their Tuple spaces have one element per agent."""
 
 from __future__ import annotations
 

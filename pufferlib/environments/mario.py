@@ -40,9 +40,9 @@ class Mario(gymnasium.Env[Any, Any]):
     """A Gymnasium environment for Super Mario Bros., with observations uint8 (240, 256, 3) and Discrete actions.
 
     movement: "right_only", "simple" or "complex", the package's lists of 5, 7 and 12 button combinations; None for all
-    256. A single stage ends when a life is lost or the flag is reached; the complete game ends when the third life is
-    lost. Nothing is random: the game depends only on the actions, not on the seed. Raises PlanError for an unknown
-    movement.
+    256. An episode of a single stage ends when a life is lost or the flag is reached; an episode of the complete game
+    ends when the third life is lost. Nothing is random: the game depends only on the actions, not on the seed. Raises
+    PlanError for an unknown movement.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 60}

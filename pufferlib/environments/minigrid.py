@@ -11,7 +11,10 @@ from pufferlib.util.annotations import GymnasiumEnv
 
 
 def _ids(folder: Path) -> list[str]:
-    """Return the ids that the package registers as literals; it composes a few more at run time."""
+    """Return the ids that are literals in the package's source; the package composes a few more at run time.
+
+    folder: the package's folder; if it has no ``__init__.py``, there are no ids.
+    """
     file = folder / "__init__.py"  # missing in an unrelated folder of that name
     return re.findall(r'id="([\w-]+)"', file.read_text(encoding="utf-8")) if file.is_file() else []
 

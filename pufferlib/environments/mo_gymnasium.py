@@ -31,8 +31,9 @@ FAMILY = Family(
 class Weighted(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper whose reward is the weighted sum of an environment's rewards, one for each objective.
 
-    ``infos["rewards"]`` has the rewards before weighting, float64 (num_objectives,). weights: one per objective, by
-    default 1 each. Raises SpaceError for another number of weights.
+    ``infos["rewards"]`` has the rewards before weighting, float64 (num_objectives,). A seeded reset also seeds
+    Minecart's ores, which the package draws from NumPy's global generator. weights: one per objective, by default 1
+    each. Raises SpaceError for another number of weights.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], weights: Sequence[float] | None = None) -> None:
