@@ -41,7 +41,7 @@ def table_text(result: Mapping[str, Any]) -> str:
     parts = [facts[1:-1]] if len(tables) < len(result) else []
     for key, value in tables.items():
         if isinstance(value, dict):
-            items, ends = [f"{json.dumps(name)}: {json.dumps(item)}" for name, item in value.items()], "{}"
+            items, ends = [json.dumps({name: item})[1:-1] for name, item in value.items()], "{}"
         else:
             items, ends = [json.dumps(item) for item in value], "[]"
         lines = ",\n".join(f" {item}" for item in items)

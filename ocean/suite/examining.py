@@ -161,8 +161,9 @@ def examined(
 
     If a learner raises, dies or takes longer than ``timeout_s`` seconds, its verdict has the reason instead of a score.
     began: called with each examination when it begins. meanwhile: called several times a second. When the generator
-    ends, for whatever reason, it ends all processes. If ``jobs`` is more than 1, the processes share the cores: in each
-    process, torch's initial number of threads is the number of cores divided by ``jobs``.
+    ends, for whatever reason, it ends all processes. Learners' output is read while the generator runs; a learner that
+    prints much waits while the caller holds a result. If ``jobs`` is more than 1, the processes share the cores: in
+    each process, torch's initial number of threads is the number of cores divided by ``jobs``.
     """
     import ocean.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 

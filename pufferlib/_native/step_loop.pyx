@@ -1020,11 +1020,12 @@ cdef class StepLoop:
     cdef void add(self, uint64_t env_id, int kind, double seconds, uint64_t weight):
         """Add a sample to the times of steps (0) or resets (1)."""
         cdef double weighted = weight * seconds
-        self.times[env_id, kind, 0] += weight
-        self.times[env_id, kind, 1] += weighted
-        self.times[env_id, kind, 2] += weighted * seconds
-        if seconds > self.times[env_id, kind, 3]:
-            self.times[env_id, kind, 3] = seconds
+        cdef uint64_t index = env_id - self.first_env
+        self.times[index, kind, 0] += weight
+        self.times[index, kind, 1] += weighted
+        self.times[index, kind, 2] += weighted * seconds
+        if seconds > self.times[index, kind, 3]:
+            self.times[index, kind, 3] = seconds
 
     cdef int note(self, Stepper stepper, uint64_t env_id, int64_t ns) except -1:
         """Record a step's duration and choose the next step to time (telemetry/timeline.py explains how)."""
@@ -1034,7 +1035,7 @@ cdef class StepLoop:
         self.add(env_id, 0, 1e-9 * ns, stepper.weight)
         octave = 63 - leading_zeros(<uint64_t>ns)
         bucket = 4 * octave + <int>((<uint64_t>ns << 2 >> octave) & 3)
-        self.histogram[env_id, min(bucket, NUM_BUCKETS - 1)] += stepper.weight
+        self.histogram[env_id - self.first_env, min(bucket, NUM_BUCKETS - 1)] += stepper.weight
         self.is_slow = ns >= SLOW_NS
         if ns >= HUNDRED_COSTS_NS:
             stepper.weight = 1

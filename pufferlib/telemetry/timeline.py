@@ -102,29 +102,29 @@ class Stopwatch:
         self._weights = [1] * len(times)  # of the next samples
         self._state = 1
 
-    def due(self, env_id: int) -> bool:
+    def due(self, index: int) -> bool:
         """Return whether to time an environment's next step; call it once per step, because it counts steps."""
-        if self.left_out[env_id]:
-            self.left_out[env_id] -= 1
+        if self.left_out[index]:
+            self.left_out[index] -= 1
             return False
         return True
 
-    def record(self, env_id: int, seconds: float) -> None:
+    def record(self, index: int, seconds: float) -> None:
         """Record the duration of a step that was due, and choose the next step to time."""
-        weight = self._weights[env_id]
-        self._add(8 * env_id, seconds, weight)
-        self._histogram[NUM_BUCKETS * env_id + bucket_of(int(seconds * 1e9))] += weight
+        weight = self._weights[index]
+        self._add(8 * index, seconds, weight)
+        self._histogram[NUM_BUCKETS * index + bucket_of(int(seconds * 1e9))] += weight
         if seconds >= self._hundred_costs_s:
-            self._weights[env_id] = 1
+            self._weights[index] = 1
             return
         most = 2 * min(MOST_LEFT_OUT, int(self._hundred_costs_s / max(seconds, 1e-9)))
         self._state = state = (self._state * 1664525 + 1013904223) & 0xFFFFFFFF
-        self.left_out[env_id] = left_out = (state >> 8) % (most + 1)
-        self._weights[env_id] = left_out + 1
+        self.left_out[index] = left_out = (state >> 8) % (most + 1)
+        self._weights[index] = left_out + 1
 
-    def record_reset(self, env_id: int, seconds: float) -> None:
+    def record_reset(self, index: int, seconds: float) -> None:
         """Record the duration of a reset; callers time every reset."""
-        self._add(8 * env_id + 4 * RESET, seconds, 1)
+        self._add(8 * index + 4 * RESET, seconds, 1)
 
     def _add(self, offset: int, seconds: float, weight: int) -> None:
         times = self._times

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pufferlib.testing.play import Player, Subject, Trace, replay
+from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
 from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
 
@@ -37,13 +38,14 @@ def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds:
     Each process also steps the environment once after an episode's end. hash_seeds: the processes' values of
     PYTHONHASHSEED. The processes run in parallel.
     """
+    task = transfer.dumps((subject, seed, num_steps))
     results = [ReplayResult("started", None, None, "") for _ in hash_seeds]
     with contextlib.ExitStack() as stack:
         sandboxes = []
         for hash_seed in hash_seeds:
             environ = {"PYTHONHASHSEED": str(hash_seed)}
             with deferred_signals():
-                sandbox = Sandbox(serve, subject, seed, num_steps, fresh=True, environ=environ)
+                sandbox = Sandbox(serve, task, fresh=True, environ=environ)
                 sandboxes.append(stack.enter_context(sandbox))
         deadline_s = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline_s and not all(sandbox.closed for sandbox in sandboxes):
@@ -63,10 +65,11 @@ def _explained(result: ReplayResult, sandbox: Sandbox) -> ReplayResult:
         return result
     if sandbox.exitcode is not None and sandbox.exitcode < 0:
         return result._replace(error=f"the process was killed by signal {-sandbox.exitcode}")
-    return result._replace(error=sandbox.lines(1) or f"the process ended with exit code {sandbox.exitcode}")
+    line = sandbox.lines(1)
+    return result._replace(error=f"the process ended with exit code {sandbox.exitcode}" + (f": {line}" if line else ""))
 
 
-def serve(channel: Channel, subject: Subject, seed: int, num_steps: int) -> None:
+def serve(channel: Channel, task: bytes) -> None:
     """Run a replay in the sandbox; send each stage through ``channel``."""
     warnings.simplefilter("ignore")
 
@@ -74,6 +77,9 @@ def serve(channel: Channel, subject: Subject, seed: int, num_steps: int) -> None
         channel.send(fields)
 
     try:
+        arguments = transfer.loads(task)  # here, so that errors are reported
+        assert isinstance(arguments, tuple), arguments
+        subject, seed, num_steps = arguments
         report(stage="loaded")
         player = Player(subject)
         report(stage="played", trace=replay(player, seed, num_steps))

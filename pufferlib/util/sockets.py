@@ -10,6 +10,7 @@ silent peer blocks all others, and before Python 3.12 it uses MD5.
 
 from __future__ import annotations
 
+import errno
 import hmac
 import os
 import selectors
@@ -31,6 +32,7 @@ __all__ = [
 
 CONNECT_S = 3.0
 HANDSHAKE_S = 10.0  # for each end, from its connection on
+RETRY_S = 0.05  # where no descriptor is free for a peer
 MOST_PEERS = 64  # in a handshake at a time; with more, the oldest is dropped
 NBYTES = 32  # of a key, a challenge and a digest
 
@@ -93,7 +95,12 @@ class Listener:
         """Begin the handshake of the next peer that has connected."""
         try:
             connected, _ = self._socket.accept()
-        except OSError:  # it has gone already, or no descriptor is free
+        except OSError as error:  # it has gone already, or no descriptor is free
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                if self._peers:
+                    self._drop(self._peers[0])
+                else:
+                    time.sleep(RETRY_S)
             return
         if len(self._peers) == MOST_PEERS:
             self._drop(self._peers[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -148,3 +149,34 @@ def test_waiting_for_a_peer_ends() -> None:
     with contextlib.closing(Listener("127.0.0.1", os.urandom(NBYTES))) as listener:
         with pytest.raises(TimeoutError, match="no peer with the key"):
             listener.accept(0.05)
+
+
+def test_without_a_free_descriptor_the_oldest_peer_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And without a peer to drop, the listener does not try without a pause."""
+    key = new_key()
+    with contextlib.closing(Listener("127.0.0.1", key)) as listener, ThreadPoolExecutor(1) as threads:
+        silent = socket.create_connection(listener.address)
+        with pytest.raises(TimeoutError):
+            listener.accept(0.2)
+        connecting = threads.submit(connect, listener.address, key)
+        accept, refused = listener._socket.accept, 0
+
+        class Full:
+            """A listening socket that finds no free descriptor ten times."""
+
+            def accept(self) -> object:
+                nonlocal refused
+                if refused < 10:
+                    refused += 1
+                    raise OSError(errno.EMFILE, "Too many open files")
+                return accept()
+
+            def close(self) -> None:
+                listening.close()
+
+        listening, listener._socket = listener._socket, Full()  # type: ignore[assignment]
+        start_s = time.monotonic()
+        with listener.accept(30), connecting.result(30):
+            assert ended(silent)
+            assert refused == 10 and time.monotonic() - start_s > 5 * sockets.RETRY_S
+        silent.close()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,3 +213,36 @@ def test_without_a_process_nothing_is_left(fresh: bool, monkeypatch: pytest.Monk
     ):
         Sandbox(echo, fresh=fresh)
     assert not before or len(os.listdir("/proc/self/fd")) == before
+
+
+def fail_with_blank_lines(channel: Channel) -> None:
+    print("reading the licence")
+    sys.exit("the licence server refused the key\n\n")
+
+
+def test_the_last_lines_are_those_with_text() -> None:
+    with Sandbox(fail_with_blank_lines) as sandbox:
+        until(lambda: sandbox.receive(object) == [] and sandbox.ended, sandbox)
+    assert sandbox.lines(1) == "the licence server refused the key"
+
+
+def test_a_new_python_that_starts_slowly_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent to it is more than a socket holds."""
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(5)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    start_s = time.monotonic()
+    with Sandbox(len, bytes(8_000_000), fresh=True):
+        assert time.monotonic() - start_s < 4
+
+
+def test_an_error_of_through_leaves_nothing_open() -> None:
+    def through(data: bytes) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    sandbox = Sandbox(fail_with_blank_lines, through=through)
+    while not sandbox.ended:
+        time.sleep(0.01)
+    with pytest.raises(BrokenPipeError):
+        sandbox.end()
+    assert sandbox.closed and sandbox.channel.closed
+    sandbox.end()

@@ -131,7 +131,7 @@ class SlabShape:
         arrays["episodes"] = ((num_compiled, self.block_size, 3), np.dtype(np.float64))
         for index, (shape, dtype) in enumerate(self.actions):
             arrays[f"actions{index}"] = ((self.num_ids * self.agents_per_env, *shape), np.dtype(dtype))
-        arrays.update(timeline.shared_arrays(self.num_ids, self.num_workers))
+        arrays.update(timeline.shared_arrays(self.num_envs, self.num_workers))
         arrays["doing"] = ((self.num_workers, _LINE_NBYTES // 8), np.dtype(np.int64))
         arrays["ring"] = ((self.ring_nbytes,), np.dtype(np.uint8))
         return arrays

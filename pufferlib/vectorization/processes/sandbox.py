@@ -12,6 +12,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,11 +40,10 @@ POLL_S = 0.05  # where no descriptor shows that a process has ended
 # The search path comes first, because objects pickled by reference must be importable in the new process.
 _PROGRAM = """
 import pickle, sys
-from multiprocessing.connection import Connection
-channel = Connection(int(sys.argv[1]))
-sys.path[:] = pickle.loads(channel.recv_bytes())
-from pufferlib.vectorization.processes.sandbox import serve
-serve(channel, *map(int, sys.argv[2:]))
+with open(int(sys.argv[1]), "rb") as task:
+    sys.path[:] = pickle.load(task)
+    from pufferlib.vectorization.processes.sandbox import serve
+    serve(task.read(), *map(int, sys.argv[2:]))
 """
 
 Message = TypeVar("Message")
@@ -81,7 +81,9 @@ class Sandbox:
         self.exitcode: int | None = None
         self.closed = False
         fresh = start_method(None) != "fork" if fresh is None else fresh
-        payload = transfer.dumps((function, arguments)) if fresh else b""
+        task = b""
+        if fresh:
+            task = pickle.dumps(list(sys.path)) + transfer.dumps((function, arguments))
         with ExitStack() as undo, ExitStack() as theirs, deferred_signals():
             try:
                 self.channel, channel = Pipe()
@@ -94,7 +96,10 @@ class Sandbox:
                 undo.callback(self._life.close)
                 self._process: subprocess.Popen[bytes] | BaseProcess
                 if fresh:
-                    fds = [channel.fileno(), self._life.reader.fileno(), output.fileno()]
+                    file = theirs.enter_context(tempfile.TemporaryFile())  # a pipe would wait until the process reads
+                    file.write(task)
+                    file.seek(0)
+                    fds = [file.fileno(), channel.fileno(), self._life.reader.fileno(), output.fileno()]
                     self._process = subprocess.Popen(
                         [sys.executable, "-c", _PROGRAM, *map(str, fds)],
                         pass_fds=fds,
@@ -118,10 +123,6 @@ class Sandbox:
         self.pid = self._process.pid
         self._death_fd = death_of(self.pid)
         _open.add(self)
-        if fresh:
-            with suppress(OSError):  # it has died already
-                self.channel.send_bytes(pickle.dumps(list(sys.path)))
-                self.channel.send_bytes(payload)
 
     # ----------------------------------------------------------------------------------------------- this process
 
@@ -179,7 +180,7 @@ class Sandbox:
 
     def lines(self, count: int) -> str:
         """Return the last ``count`` lines of the output, joined by newlines."""
-        return "\n".join(self.output.decode(errors="replace").splitlines()[-count:])
+        return "\n".join(self.output.decode(errors="replace").strip().splitlines()[-count:])
 
     def end(self, grace_s: float = 0.0) -> None:
         """Wait up to grace_s seconds for the process to end, kill its process group, and close this sandbox.
@@ -202,13 +203,15 @@ class Sandbox:
                 self.exitcode = end_group(self._process, self._death_fd, 0.0)
                 with suppress(ValueError):  # SIGCHLD is ignored, or other code has waited
                     self._process.close()
-            self._read()
-            self.closed = True
-            if self._death_fd is not None:
-                os.close(self._death_fd)
-            for resource in (self.channel, self._output, self._life):
-                resource.close()
-            _open.discard(self)
+            try:
+                self._read()
+            finally:  # ``through`` may raise
+                self.closed = True
+                if self._death_fd is not None:
+                    os.close(self._death_fd)
+                for resource in (self.channel, self._output, self._life):
+                    resource.close()
+                _open.discard(self)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -225,8 +228,9 @@ class Sandbox:
         self._life.leave()
         self.channel.close()
         self._output.close()
+        die_with_parent(self._life.reader)  # in a group of its own, which Ctrl-C does not reach, before signals do
         as_before()
-        _call(channel, self._life.reader, output.fileno(), function, arguments)
+        _call(channel, output.fileno(), function, arguments)
 
 
 def await_any(sandboxes: Iterable[Sandbox], timeout_s: float) -> None:
@@ -240,25 +244,17 @@ def await_any(sandboxes: Iterable[Sandbox], timeout_s: float) -> None:
     wait([handle for sandbox in sandboxes for handle in sandbox.handles], timeout_s)
 
 
-def serve(channel: Channel, life_fd: int, output_fd: int) -> None:
-    """Receive a function and its arguments through the channel, and call the function. A new Python runs this."""
-    payload = channel.recv_bytes()
+def serve(task: bytes, channel_fd: int, life_fd: int, output_fd: int) -> None:
+    """Load a function and its arguments, and call the function. A new Python runs this."""
     life: Channel = Connection(life_fd, writable=False)
     die_with_parent(life)  # before loading, which runs the user's code
-    task = transfer.loads(payload)
-    assert isinstance(task, tuple), task
-    _call(channel, None, output_fd, *task)
+    call = transfer.loads(task)
+    assert isinstance(call, tuple), call
+    _call(Connection(channel_fd), output_fd, *call)
 
 
-def _call(
-    channel: Channel, life: Channel | None, output_fd: int, function: Function, arguments: Sequence[object]
-) -> None:
-    """Call the function with stdout and stderr going to output_fd, line by line, so that a crash loses no lines.
-
-    life: the pipe for ``die_with_parent``; None if that has been called already.
-    """
-    if life is not None:
-        die_with_parent(life)
+def _call(channel: Channel, output_fd: int, function: Function, arguments: Sequence[object]) -> None:
+    """Call the function with stdout and stderr going to output_fd, line by line, so that a crash loses no lines."""
     for fd, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(output_fd, fd)
         setattr(sys, name, open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False))

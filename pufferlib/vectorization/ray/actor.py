@@ -519,8 +519,8 @@ class ActorService:
 
         The first axis of ``times`` and ``histogram`` runs over the actor's environments.
         """
-        slab, first_env = self._slab, self._plan.first_env
-        return slab.times[first_env:].copy(), slab.histogram[first_env:].copy(), slab.worker_times.copy()
+        slab = self._slab
+        return slab.times.copy(), slab.histogram.copy(), slab.worker_times.copy()
 
     def close(self, grace_s: float = CLOSE_S) -> bytes:
         """Close the environments and end the workers; return a frame for each environment that failed to close."""

@@ -161,7 +161,7 @@ class Worker:
         self._doing = slab.doing[self.task.worker].data
         self._num_ids = slab.shape.num_ids
         self._telemetry = slab.shape.telemetry
-        self._stopwatch = Stopwatch(slab.times, slab.histogram)
+        self._stopwatch, self._first_env = Stopwatch(slab.times, slab.histogram), slab.shape.first_env
         self._worker_times = slab.worker_times[self.task.worker].data
         self._clocked_s = perf_counter()
         self._rows: Callable[[int], Rows] = slab.rows
@@ -219,7 +219,7 @@ class Worker:
             except (Exception, SystemExit) as error:
                 self.failed(env_id, "reset", error)
             return self._is_plain(env_id)
-        timed = self._telemetry and stopwatch.due(env_id)
+        timed = self._telemetry and stopwatch.due(env_id - self._first_env)
         start_s = perf_counter() if timed or self.step_limit_s else 0.0
         try:
             over = env.step(self._actions[env_id])
@@ -230,7 +230,7 @@ class Worker:
             return False
         self._conclude(env_id, slot, env, over)
         if timed:
-            stopwatch.record(env_id, perf_counter() - start_s - self.reset_s)
+            stopwatch.record(env_id - self._first_env, perf_counter() - start_s - self.reset_s)
         return self._is_plain(env_id)
 
     def check_time(self, phase: str, seconds: float) -> None:
@@ -338,7 +338,7 @@ class Worker:
         start_s = perf_counter()
         env.reset(seed, options)
         self.reset_s = perf_counter() - start_s
-        self._stopwatch.record_reset(env_id, self.reset_s)
+        self._stopwatch.record_reset(env_id - self._first_env, self.reset_s)
         if self.reset_limit_s:
             self.check_time("reset", self.reset_s)
 
