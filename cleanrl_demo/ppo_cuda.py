@@ -622,7 +622,11 @@ def num_envs_that_fit(
 
 
 def show(session: Session, device_video: DeviceVideo, learner: Learner, tensors: Sequence[Tensor]) -> None:
-    """Draw the states that an iteration recorded, from the learner's current step on, if the session makes videos."""
+    """Draw recorded states and add them to the session's videos, if it makes any.
+
+    tensors: as for ``DeviceVideo.show``. Call it before the recorded steps are added to ``learner.num_steps``, which
+    dates the films.
+    """
     if session.videos is not None:
         device_video.show(session.videos, tensors, learner.num_steps)
 

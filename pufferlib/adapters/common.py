@@ -226,9 +226,10 @@ class LeafRows:
 
 
 def space_of(space: spaces.Space[Any] | None, leaf: Leaf) -> spaces.Space[Any]:
-    """Return a leaf's part of a layout's space.
+    """Return the part of a layout's space that corresponds to a leaf.
 
-    If that part has another shape or is not of a kind in LEAVES, return a Box of the leaf's dtype and shape instead.
+    If there is no such part, if its type is not in LEAVES, or if its shape differs from the leaf's, return a Box of the
+    leaf's dtype and shape instead.
     """
     for key in leaf.path:
         space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None

@@ -153,7 +153,10 @@ class RayBackend(Backend):
             self._ask_for_client(actor)
 
     def _ask_for_client(self, actor: ActorHandle) -> None:
-        """Request a direct connection to an actor, unless the actor itself steps or its answers may be large."""
+        """Request a direct connection to an actor.
+
+        Do nothing if the actor's worker runs in the actor's own process, or if answers may be large.
+        """
         rows = self._columns[0][: len(actor.env_ids)]
         if rows.nbytes <= SMALL_NBYTES and not self._in_place:  # in place all happens in the actor's main thread
             self._calls.ask_for_client(actor)
