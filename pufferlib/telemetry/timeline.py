@@ -84,14 +84,16 @@ class Stopwatch:
 
     ::
 
-        timed = stopwatch.due(env_id)
-        start_s = perf_counter()  # only if timed
-        …
+        timed = stopwatch.left_out[env_id] == 0
         if timed:
+            start_s = perf_counter()
+            …
             stopwatch.record(env_id, perf_counter() - start_s)
+        else:
+            stopwatch.left_out[env_id] -= 1
+            …
 
-    left_out: how many of each environment's next steps are not timed. ``due`` counts it down; a loop that cannot afford
-    the call may do so itself.
+    left_out: how many of each environment's next steps are not to be timed. The caller counts it down, without a call.
     """
 
     def __init__(self, times: Array, histogram: Array, cost_s: float = PORTABLE_COST_S) -> None:
@@ -102,15 +104,8 @@ class Stopwatch:
         self._weights = [1] * len(times)  # of the next samples
         self._state = 1
 
-    def due(self, index: int) -> bool:
-        """Return whether to time an environment's next step; call it once per step, because it counts steps."""
-        if self.left_out[index]:
-            self.left_out[index] -= 1
-            return False
-        return True
-
     def record(self, index: int, seconds: float) -> None:
-        """Record the duration of a step that was due, and choose the next step to time."""
+        """Record the duration of a step for which ``left_out`` was 0, and choose the next step to time."""
         weight = self._weights[index]
         self._add(8 * index, seconds, weight)
         self._histogram[NUM_BUCKETS * index + bucket_of(int(seconds * 1e9))] += weight

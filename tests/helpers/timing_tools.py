@@ -37,7 +37,9 @@ def timed(durations: Any, cost_s: float = PORTABLE_COST_S) -> tuple[dict[str, An
     stopwatch = Stopwatch(noted["times"], noted["histogram"], cost_s)
     for env_id, row in enumerate(durations.tolist()):
         for seconds in row:
-            if stopwatch.due(env_id):
+            if stopwatch.left_out[env_id]:
+                stopwatch.left_out[env_id] -= 1
+            else:
                 stopwatch.record(env_id, seconds)
                 samples += 1
     return noted, samples

@@ -6,52 +6,24 @@ path uses a compiled guard, so that the plain case of ``send`` and ``recv`` cost
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from pufferlib import _native
-from pufferlib.errors import CallError, PufferError
+from pufferlib.errors import CallError
 from pufferlib.util.annotations import Guard
-from pufferlib.vectorization.core.backend import Backend
 
-__all__ = ["LEAVE_S", "NOBODY", "CallGuard", "exclusive", "new_guard", "refuse", "shut"]
+__all__ = ["LEAVE_S", "NOBODY", "CallGuard", "new_guard", "refuse", "shut"]
 
 LEAVE_S = 1.0  # a thread that waits for rows leaves within a tenth of this
 NOBODY = 1  # ``owner`` once the VecEnv is closed, or in a forked process; no thread has this id
 
 
-class GuardedWorkers(Protocol):
-    """The parts of ``Workers`` that ``exclusive`` needs."""
-
-    title: str
-    call_guard: Guard
-
-    @property
-    def backend(self) -> Backend: ...
-
-
-class Guarded(Protocol):
-    """The parts of a WorkerVecEnv that ``exclusive`` needs."""
-
-    @property
-    def _workers(self) -> GuardedWorkers: ...
-
-    def _interrupted(self, error: BaseException, *, half_done: bool) -> None: ...
-
-
-Vec = TypeVar("Vec", bound=Guarded)
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
-
 class CallGuard:
     """A guard against concurrent calls of one VecEnv.
 
-    owner: the id of the thread inside a call, or 0; ``exclusive`` sets and clears it.
+    owner: the id of the thread inside a call, or 0. ``exclusive`` of worker_vecenv.py sets and clears it.
     """
 
     __slots__ = ("owner",)
@@ -63,38 +35,6 @@ class CallGuard:
 def new_guard() -> Guard:
     """Return a new guard: the compiled one if the compiled path is available, otherwise a CallGuard."""
     return _native.fast_path.CallGuard() if _native.available else CallGuard()
-
-
-def exclusive(
-    method: Callable[Concatenate[Vec, Parameters], Result],
-) -> Callable[Concatenate[Vec, Parameters], Result]:
-    """Make a WorkerVecEnv's method raise CallError while any thread is in a call of the same VecEnv.
-
-    An exception other than PufferError, such as KeyboardInterrupt, closes the VecEnv unless the backend was
-    ``interruptible``.
-    """
-
-    @functools.wraps(method)
-    def guarded(self: Vec, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        workers, me = self._workers, threading.get_ident()
-        backend, call_guard = workers.backend, workers.call_guard
-        if not call_guard.owner:
-            call_guard.owner = me  # no call since the comparison, so no other thread runs in between
-        else:
-            refuse(call_guard, workers.title)
-        try:
-            try:
-                backend.interruptible = False
-                return method(self, *args, **kwargs)
-            finally:
-                call_guard.owner = 0
-        except PufferError:
-            raise
-        except BaseException as error:  # Ctrl-C, or an exception from a signal handler
-            self._interrupted(error, half_done=not backend.interruptible)
-            raise
-
-    return guarded
 
 
 def refuse(call_guard: Guard, name: str) -> None:

@@ -55,6 +55,8 @@ class Dispatcher:
         deadline: the value of ``time.monotonic`` after which not to wait; None for no deadline. batch: whether rows end
             the wait only if they complete the next batch.
         """
+        if self._workers.closed:
+            self._workers.require_open()  # raises; another thread has called close
         backend = self._workers.backend
         was_interruptible, backend.interruptible = backend.interruptible, False
         self._take_unreadable_infos()

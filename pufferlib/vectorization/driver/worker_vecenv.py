@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from pufferlib.errors import CallError, ClosedError, RecvTimeout
+from pufferlib.errors import CallError, ClosedError, PufferError, RecvTimeout
 from pufferlib.layout.action_values import ActionValues, checked_actions
 from pufferlib.telemetry.timeline import Recording
 from pufferlib.util.annotations import Options, ResetSeed
@@ -37,6 +38,7 @@ from pufferlib.vectorization.core.messages import (
     Request,
     Reset,
     ResetOrder,
+    Step,
     failure_texts,
     summary_of,
 )
@@ -44,7 +46,7 @@ from pufferlib.vectorization.core.plan import Plan, available_cpus, reset_seeds
 from pufferlib.vectorization.core.sharing import Claims
 from pufferlib.vectorization.core.tensors import as_numpy
 from pufferlib.vectorization.core.vecenv import VecEnv
-from pufferlib.vectorization.driver.call_guard import exclusive
+from pufferlib.vectorization.driver.call_guard import refuse
 from pufferlib.vectorization.driver.control import Replies, each_value
 from pufferlib.vectorization.driver.dispatcher import Dispatcher
 from pufferlib.vectorization.driver.pending_infos import PendingInfos
@@ -56,7 +58,44 @@ if TYPE_CHECKING:
     from pufferlib.telemetry.stats import Stats
     from pufferlib.vectorization.core.tensors import Tensor
 
-__all__ = ["WorkerVecEnv"]
+__all__ = ["WorkerVecEnv", "steps_by_worker"]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def exclusive(
+    method: Callable[Concatenate[WorkerVecEnv, Parameters], Result],
+) -> Callable[Concatenate[WorkerVecEnv, Parameters], Result]:
+    """Make a WorkerVecEnv's method raise ClosedError once the VecEnv is closed, CallError while another call runs.
+
+    An exception other than PufferError, such as KeyboardInterrupt, closes the VecEnv unless the backend was
+    ``interruptible``.
+    """
+
+    @functools.wraps(method)
+    def guarded(self: WorkerVecEnv, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        workers, me = self._workers, threading.get_ident()
+        backend, call_guard = workers.backend, workers.call_guard
+        if workers.closed:
+            workers.require_open()  # raises
+        if not call_guard.owner:
+            call_guard.owner = me  # no call since the comparison, so no other thread runs in between
+        else:
+            refuse(call_guard, workers.title)
+        try:
+            try:
+                backend.interruptible = False
+                return method(self, *args, **kwargs)
+            finally:
+                call_guard.owner = 0
+        except PufferError:
+            raise
+        except BaseException as error:  # Ctrl-C, or an exception from a signal handler
+            self._interrupted(error, half_done=not backend.interruptible)
+            raise
+
+    return guarded
 
 
 class WorkerVecEnv(VecEnv):
@@ -147,7 +186,7 @@ class WorkerVecEnv(VecEnv):
         alone = scheduler.num_coming == 0
         self._only_resets = env_ids is not None and (alone or self._only_resets)
         scheduler.mark_sent(ids)
-        workers.backend.submit(resets)
+        self._submit(resets)
         scheduler.held = recovery.pending
         self._recording.note_send(start_s)
 
@@ -202,8 +241,15 @@ class WorkerVecEnv(VecEnv):
         if scheduler.held:  # some environments, perhaps others than these, have crashed
             self._step_or_restart(ids, scheduler.mark_sent(ids))
         else:
-            self._workers.step(ids, scheduler.mark_sent(ids))
+            self._submit(steps_by_worker(self._workers, ids, scheduler.mark_sent(ids)))
         self._recording.note_send(start_s)
+
+    def _submit(self, requests: Mapping[int, Request]) -> None:
+        """Submit one request to each of several workers. Raises ClosedError if the VecEnv has been closed meanwhile."""
+        workers = self._workers
+        if workers.closed:
+            workers.require_open()  # raises
+        workers.backend.submit(requests)
 
     def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
         """Step environments; any that have crashed get crash rows, or are made again and reset, instead."""
@@ -218,8 +264,8 @@ class WorkerVecEnv(VecEnv):
         recovery.begun(begun)
         steps = [env_id for env_id in ids if env_id not in {*crashed, *begun}]
         if steps:
-            workers.step(steps, [slot_of[env_id] for env_id in steps])
-        workers.backend.submit(resets)
+            self._submit(steps_by_worker(workers, steps, [slot_of[env_id] for env_id in steps]))
+        self._submit(resets)
         for env_id in crashed:
             self._dispatcher.answer_by_crash([env_id], recovery.crash_due[env_id])
         scheduler.held = recovery.pending
@@ -312,6 +358,7 @@ class WorkerVecEnv(VecEnv):
     def stats(self, *, reset: bool = False) -> Stats:
         from pufferlib.telemetry.stats import Stats  # with its model, a tenth of pufferlib's import time
 
+        self._workers.require_open()
         backend = self._workers.backend
         if not self._slab.shape.telemetry:
             raise CallError('no times were recorded: backend_kwargs has {"telemetry": False}; leave that out')
@@ -415,3 +462,15 @@ class WorkerVecEnv(VecEnv):
 def envs_in(scheduler: Scheduler, *states: int) -> list[int]:
     """Return the ids of the environments in any of these states."""
     return [env_id for env_id, state in enumerate(scheduler.states) if state in states]
+
+
+def steps_by_worker(workers: Workers, env_ids: Sequence[int], slots: Sequence[int]) -> dict[int, Step]:
+    """Return the Step to submit to each worker, so that environment ``env_ids[i]`` writes to slot ``slots[i]``."""
+    if len(workers.shares) == 1:
+        return {0: Step(env_ids, slots)}
+    by_worker: dict[int, tuple[list[int], list[int]]] = {}
+    for env_id, slot in zip(env_ids, slots, strict=True):
+        worker_ids, worker_slots = by_worker.setdefault(workers.worker_of[env_id], ([], []))
+        worker_ids.append(env_id)
+        worker_slots.append(slot)
+    return {worker: Step(*step) for worker, step in by_worker.items()}

@@ -7,7 +7,7 @@ import multiprocessing.util
 import os
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pufferlib.errors import PlanError
@@ -23,7 +23,6 @@ from pufferlib.vectorization.core.messages import (
     Ready,
     Request,
     Reset,
-    Step,
 )
 from pufferlib.vectorization.core.sharing import HeldEnv
 from pufferlib.vectorization.core.slab import Slab
@@ -39,18 +38,19 @@ __all__ = ["Workers"]
 class Workers:
     """The workers of one VecEnv, run by a backend.
 
-    title: the VecEnv's name in errors. shares: the environments of each worker. worker_of: the worker of each
-    environment. pids: each worker's process id, 0 if it is dead or has none on this machine. dead: the workers that
-    have died and have not been replaced. in_place: whether the workers execute a request while it is submitted, so that
-    no message comes later. call_guard: the guard that admits one thread at a time to the VecEnv's calls. closed:
-    whether ``close`` has been called. closed_because: the reason, as text that ClosedErrors include. left_open: whether
-    ``close`` gave up waiting for a thread in a step; another ``close`` tries again. held_envs: where creators
-    held environments that existed before the creators were called, keyed by env id; filled by ``start``. refusal: the
-    worker's message for which ``start`` raised WorkerError, or None.
+    backend: the backend; callers make sure that it is not closed, see ``closed``. title: the VecEnv's name in errors.
+    shares: the environments of each worker. worker_of: the worker of each environment. pids: each worker's process id,
+    0 if it is dead or has none on this machine. dead: the workers that have died and have not been replaced. in_place:
+    whether the workers execute a request while it is submitted, so that no message comes later. call_guard: the guard
+    that admits one thread at a time to the VecEnv's calls. closed: whether ``close`` has been called. closed_because:
+    the reason, as text that ClosedErrors include. left_open: whether ``close`` gave up waiting for a thread in a step;
+    another ``close`` tries again. held_envs: where creators held environments that existed before the creators were
+    called, keyed by env id; filled by ``start``. refusal: the worker's message for which ``start`` raised WorkerError,
+    or None.
     """
 
     def __init__(self, backend: Backend, title: str) -> None:
-        self._backend, self.title = backend, title
+        self.backend, self.title = backend, title
         self.shares = backend.shares
         self.worker_of = {env_id: worker for worker, share in enumerate(self.shares) for env_id in share}
         self.pids = [0] * len(self.shares)
@@ -68,12 +68,10 @@ class Workers:
             open_workers.add(self)
             _close_before_joining()
 
-    @property
-    def backend(self) -> Backend:
-        """The backend. Raises ClosedError once ``close`` has been called, by this or another thread."""
+    def require_open(self) -> None:
+        """Raise ClosedError once ``close`` has been called, by this or another thread."""
         if self.closed:
             raise closed_error(self.title, self.closed_because)
-        return self._backend
 
     # ------------------------------------------------------------------------------------------- beginning
 
@@ -86,10 +84,9 @@ class Workers:
         Raises WorkerError if an environment cannot be made or a worker dies, SpaceError if environments differ, and the
         errors of ``Backend.start``; the workers are then closed.
         """
-        backend = self.backend
         try:
             for worker in range(len(self.shares)):
-                self.pids[worker] = backend.start(worker, env_spec)
+                self.pids[worker] = self.backend.start(worker, env_spec)
             self._env_spec = self._await_ready() if env_spec is None else env_spec
         except BaseException:
             self.close()
@@ -119,21 +116,6 @@ class Workers:
         self._attach = Attach(slab, ring)
         self.backend.submit(dict.fromkeys(range(len(self.shares)), self._attach))
 
-    # -------------------------------------------------------------------------------------------- requests
-
-    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        """Start a step of these environments; each writes its rows to its slot."""
-        backend = self.backend if self.closed else self._backend  # no call on the way of a step
-        if len(self.shares) == 1:
-            backend.submit({0: Step(env_ids, slots)})
-            return
-        by_worker: dict[int, tuple[list[int], list[int]]] = {}
-        for env_id, slot in zip(env_ids, slots, strict=True):
-            ids, worker_slots = by_worker.setdefault(self.worker_of[env_id], ([], []))
-            ids.append(env_id)
-            worker_slots.append(slot)
-        backend.submit({worker: Step(*step) for worker, step in by_worker.items()})
-
     def seal(self, requests: Mapping[int, Reset | Call]) -> Mapping[int, Request]:
         """Serialize requests for ``submit``, if the backend does so. Raises CallError if one cannot be serialized."""
         if self._seal is None:
@@ -153,6 +135,7 @@ class Workers:
         Raises the errors of ``Backend.start``; the worker then stays dead.
         """
         assert self._attach is not None
+        self.require_open()
         self.pids[worker] = self.backend.start(worker, self._env_spec)
         self.backend.submit({worker: self._attach})
         self.dead.discard(worker)
@@ -179,7 +162,7 @@ class Workers:
         if not shut(self.call_guard, max(grace_s, LEAVE_S)):  # a thread is stuck in user code
             self._abandon(grace_s)
             return []
-        messages = self._backend.close(grace_s)
+        messages = self.backend.close(grace_s)
         if self._attach is not None:
             self._attach.slab.close()
         self._ended = True
@@ -190,7 +173,7 @@ class Workers:
         """Kill the workers, or warn and leave them as they are if the backend cannot kill them."""
         try:
             for worker in set(range(len(self.shares))) - self.dead:
-                self._backend.kill(worker, "it was closed")
+                self.backend.kill(worker, "it was closed")
         except PlanError:
             self.left_open = True
             warnings.warn(

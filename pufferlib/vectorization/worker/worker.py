@@ -219,7 +219,10 @@ class Worker:
             except (Exception, SystemExit) as error:
                 self.failed(env_id, "reset", error)
             return self._is_plain(env_id)
-        timed = self._telemetry and stopwatch.due(env_id - self._first_env)
+        timed, index = False, env_id - self._first_env
+        if self._telemetry:
+            timed = stopwatch.left_out[index] == 0
+            stopwatch.left_out[index] -= not timed
         start_s = perf_counter() if timed or self.step_limit_s else 0.0
         try:
             over = env.step(self._actions[env_id])
@@ -230,7 +233,7 @@ class Worker:
             return False
         self._conclude(env_id, slot, env, over)
         if timed:
-            stopwatch.record(env_id - self._first_env, perf_counter() - start_s - self.reset_s)
+            stopwatch.record(index, perf_counter() - start_s - self.reset_s)
         return self._is_plain(env_id)
 
     def check_time(self, phase: str, seconds: float) -> None:
