@@ -44,8 +44,8 @@ class Data:
 
     parameters: the values of the schema's parameters, keyed by name.
     arrays: torch tensors, keyed by field name. Const fields hold the reference's value, or no elements if it is None.
-        The others are zero at first, and kernels write to them: (num_envs,) for fields "per env", (num_envs,
-        num_agents) for fields "per agent", with another axis for a field with a ``size``.
+        All other fields are zero at first, and kernels write to them. Their shape is (num_envs,) if the field is
+        per="env", and (num_envs, num_agents) if it is per="agent"; a field with a ``size`` has another axis.
     host_to_device_nbytes, device_to_host_nbytes: bytes copied so far to and from the device. A kernel's step copies
         none.
 
@@ -81,7 +81,7 @@ class Data:
         self.addresses = {name: array.data_ptr() for name, array in self.arrays.items()}
 
     def _shape(self, field: Field) -> tuple[int, ...]:
-        """Return the shape of a field's array; () for a const field, whose value determines the shape."""
+        """Return the shape of a field's array; for a const field, whose array has the shape of its value, return ()."""
         if field.role == "const":
             return ()
         shape = (self.num_envs, self.num_agents) if field.per == "agent" else (self.num_envs,)

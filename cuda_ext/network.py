@@ -65,7 +65,7 @@ class Network:
 
 
 def sizes(widths: Sequence[int]) -> tuple[int, int]:
-    """Return a network's padded width (see ``Network``), and the number of its weights, which includes the biases.
+    """Return a network's padded width (see ``Network``), and the number of its weights, including biases and padding.
 
     widths: the number of inputs, then the number of each layer's outputs.
     """
@@ -74,7 +74,7 @@ def sizes(widths: Sequence[int]) -> tuple[int, int]:
 
 
 def _parts(policy: Any) -> tuple[list[Any], list[int]]:
-    """Return a policy's linear layers, and the number of the activation after each layer.
+    """Return a policy's linear layers, and the number of the activation after each layer, 0 for none.
 
     Raises KernelError if kernels do not support the policy.
     """

@@ -122,9 +122,10 @@ def version() -> tuple[int, int]:
 
 
 def _options(architecture: str) -> list[str]:
-    """Return the compiler's options, including the folder of CUDA's headers, if any, for users' kernels that need them.
+    """Return NVRTC's options for an architecture.
 
-    The options also disable the cache of NVRTC 13 and later, because the log of a cached result lacks the number of
+    If CUDA's headers are installed, the options include their folder, for users' kernels that need these headers. The
+    options also disable the cache of NVRTC 13 and later, because the log of a cached result lacks the number of
     registers.
     """
     headers = next((folder for folder in _folders("include") if (folder / "cuda_runtime_api.h").exists()), None)

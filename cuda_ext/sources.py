@@ -100,7 +100,7 @@ def _program(kernel: KernelEnv, macros: Mapping[str, object]) -> list[str]:
 
 
 def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, int]) -> str:
-    """Return a CUDA program with one kernel, called ``name``, in which all headers are inlined.
+    """Return a CUDA program with one kernel, called ``name``, with the headers of FOLDER inlined.
 
     constants: the values to compile in, keyed by name. macros: those of ``Shape.macros`` (see kernel.cuh).
     """
@@ -111,7 +111,11 @@ def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float
 
 
 def _inlined(file: Path, included: set[str]) -> str:
-    """Return a file's text with each header of FOLDER inserted once, and #line directives for the original lines."""
+    """Return a file's text with its headers of FOLDER inserted, and #line directives for the original lines.
+
+    included: the names of the headers that the program already contains. They are not inserted again; the names of
+    newly inserted headers are added.
+    """
     lines = [f'#line 1 "{file.name}"']
     for number, line in enumerate(file.read_text().splitlines(), 1):
         match = INCLUDE.fullmatch(line)
