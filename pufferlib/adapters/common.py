@@ -62,8 +62,8 @@ def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, objec
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
     kwargs: the parameters in AdapterParameters; ``agents="rows"`` makes each agent a separate environment (see
-    AgentRows). Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents
-    per environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
+    AgentRows). Raises PlanError for an autoreset mode other than ``mode`` or an unsupported ``agents``, SpaceError for
+    several agents per environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
     """
     arguments: dict[str, Any] = dict(kwargs)
     autoreset_mode, agents = checked_mode(arguments.pop("autoreset_mode", mode)), arguments.pop("agents", None)
@@ -93,8 +93,8 @@ def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, objec
 def require_rows(library: str, mode: str, vec: VecEnv) -> None:
     """Check that a library can use a VecEnv.
 
-    Raises SpaceError for several agents per environment or mixed discrete and continuous actions, PlanError for another
-    autoreset mode.
+    Raises SpaceError for several agents per environment or mixed discrete and continuous actions, PlanError for an
+    autoreset mode other than ``mode``.
     """
     if vec.agents_per_env != 1:
         way = "pass an environment of one agent"
@@ -195,9 +195,10 @@ class LeafRows:
     """A converter of rows for libraries without nested spaces.
 
     A row of a Dict or Tuple becomes a flat dict with one array per leaf; other rows stay unchanged. ``space`` is the
-    space of one converted row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0".
-    Paths have no dots because policies use the names as keys of torch's ModuleDict, which refuses dots. A Box without
-    dimensions gets one, because policies concatenate leaves.
+    space of one converted row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0". The
+    names have no dots because policies use them as keys of torch's ModuleDict, which refuses dots; only if keys with
+    slashes make two names equal, the names are those of ``Leaf.name``, with dots. A Box without dimensions gets one,
+    because policies concatenate leaves.
     """
 
     def __init__(self, layout: Layout) -> None:

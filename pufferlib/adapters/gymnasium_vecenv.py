@@ -48,7 +48,7 @@ else:
     except ImportError:  # before 1.1
 
         class AutoresetMode(Enum):
-            """A replacement for Gymnasium 1.1's AutoresetMode: when an environment starts the next episode."""
+            """A replacement for Gymnasium 1.1's AutoresetMode in earlier versions: when to start the next episode."""
 
             NEXT_STEP = "NextStep"
             SAME_STEP = "SameStep"
@@ -246,9 +246,9 @@ class GymnasiumVecEnv(_VectorEnv):
 
         Rewards, float64 (num_envs,), and flags, bool (num_envs,), are copies. Observations have the form of
         ``observation_space``; they are copies too, unless ``copy=False``: then they are valid until the second wait
-        after this one. timeout: see ``reset_wait``. An environment's exception is raised unchanged, caused by a
-        WorkerError with the environment's id. The WorkerError itself is raised if a process died or the exception is a
-        PufferError.
+        after this one. timeout: see ``reset_wait``. An environment's exception is raised unchanged; its ``__cause__``
+        is a WorkerError with the environment's id. The WorkerError itself is raised if a process died or the exception
+        is a PufferError.
         """
         batch, observations, infos = self._receive(AsyncState.WAITING_STEP, timeout)
         return observations, batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy(), infos

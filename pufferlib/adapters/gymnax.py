@@ -111,8 +111,9 @@ class Copies:
     ) -> tuple[Any, Any]:
         """Play one step in all copies, and start the next episode where one ends; return (states, results).
 
-        due: (num_envs,) bool, the copies whose episodes ended in the step before. These copies ignore their actions,
-        keep their states, which are already those of the new episodes, and return their observations in ``firsts``.
+        due: (num_envs,) bool, the copies whose episodes ended in the previous step. These copies ignore their actions
+        and keep their states, which are already those of the new episodes. Their observations are those in the argument
+        ``firsts``, and their rewards are 0.
 
         The results are (observations, firsts, finals, rewards, terminations, truncations), each (num_envs, …). Where an
         episode ends, observations and finals are its last observation, and firsts is the first of the next episode.

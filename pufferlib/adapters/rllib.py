@@ -40,8 +40,8 @@ class RLlibVecEnv(GymnasiumRowsVecEnv):
     vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="next_step"``. Observations, rewards
     and infos are the same as in GymnasiumRowsVecEnv, except that infos at an episode's end also have "env" and
     "episode". ``reset`` passes its seed to ``vec``, which derives the environments' seeds. If ``step`` raises
-    WorkerError, RLlib recreates all environments. A vec with ``on_error="restart"`` replaces only what failed, and
-    ``step`` raises only after ``max_restarts`` restarts.
+    WorkerError, RLlib recreates all environments. A vec with ``on_error="restart"`` replaces only the environments
+    that failed, and ``step`` raises only after ``max_restarts`` restarts of an environment.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.
