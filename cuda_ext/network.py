@@ -26,8 +26,9 @@ class Network:
     """A network in the layout that launches expect. Its weights are a float32 copy, so training does not change them.
 
     layers: (number of outputs, activation) of each layer, with the activations numbered as in ``layers.cuh``.
-    weights: for each layer the biases, then a row of weights for each input, padded.
-    width: the number of outputs of the widest layer, padded.
+    weights: for each layer the biases, then a row of weights for each input. Biases and rows are padded with zeros to a
+        multiple of CHUNK numbers.
+    width: the number of outputs of the widest layer, rounded up to a multiple of CHUNK.
     """
 
     layers: tuple[tuple[int, int], ...]

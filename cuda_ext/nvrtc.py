@@ -70,7 +70,10 @@ def compiled(
 
 
 def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str) -> Path:
-    """Return the path of a kernel's machine code in the cache folder, compiling it first if it is not there."""
+    """Return the path of a kernel's machine code in the cache folder, compiling the kernel first if necessary.
+
+    Raises the errors of ``compiled``, and KernelError if the cache folder cannot be created.
+    """
     check_source(kernel)
     source = for_device(kernel, entry(kernel), constants, shape.macros)
     inputs = "\0".join([source, *_options(architecture), *map(str, version())])

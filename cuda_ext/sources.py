@@ -53,7 +53,7 @@ def digest(kernel: KernelEnv, *more: str) -> str:
 
 
 def for_host(kernel: KernelEnv) -> str:
-    """Return a kernel's C++ program for the host, which includes headers from FOLDER."""
+    """Return a kernel's C++ program for the host; the program includes headers from FOLDER."""
     return "\n".join(
         [
             "#include <exception>",

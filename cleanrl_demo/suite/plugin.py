@@ -23,7 +23,7 @@ SEED = 1
 
 
 class Missed(Exception):
-    """The failure of a learner whose score is below the bar."""
+    """The exception for a learner whose score is below the bar."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -332,7 +332,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return np.concatenate(features, axis=1, dtype=np.float32)
 
     def _visible(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the indices of the agents that each of these agents observes, and a mask of the indices that count.
+        """Return the indices of the agents that each of these agents observes, and a mask of the valid indices.
 
         Both are (len(agents), M). The mask is False for agents that have left, and where fewer than M can be observed.
         """

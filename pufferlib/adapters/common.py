@@ -62,7 +62,7 @@ def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, objec
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
     kwargs: the parameters in AdapterParameters; ``agents="rows"`` makes each agent a separate environment (see
-    AgentRows). Raises PlanError for an autoreset mode other than ``mode`` or an unsupported ``agents``, SpaceError for
+    AgentRows). Raises PlanError for an unsupported ``agents`` or an autoreset mode other than ``mode``, SpaceError for
     several agents per environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
     """
     arguments: dict[str, Any] = dict(kwargs)
@@ -195,10 +195,10 @@ class LeafRows:
     """A converter of rows for libraries without nested spaces.
 
     A row of a Dict or Tuple becomes a flat dict with one array per leaf; other rows stay unchanged. ``space`` is the
-    space of one converted row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0". The
-    names have no dots because policies use them as keys of torch's ModuleDict, which refuses dots; only if keys with
-    slashes make two names equal, the names are those of ``Leaf.name``, with dots. A Box without dimensions gets one,
-    because policies concatenate leaves.
+    space of one converted row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0".
+    Paths have slashes rather than dots, because policies use the names as keys of torch's ModuleDict, which refuses
+    dots. If keys with slashes make two names equal, all names are ``Leaf.name`` instead. A Box without dimensions gets
+    one, because policies concatenate leaves.
     """
 
     def __init__(self, layout: Layout) -> None:

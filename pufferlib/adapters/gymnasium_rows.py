@@ -26,10 +26,10 @@ LIBRARY = "Gymnasium"
 class GymnasiumRowsVecEnv(VectorEnv):
     """A Gymnasium VectorEnv backed by a VecEnv.
 
-    vec: a synchronous VecEnv (each batch has all environments) with one agent per environment. Observations are copies,
-    arrays (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as "a/b/0".
-    Rewards are float32. Infos have Gymnasium's form, a dict of arrays. An episode that ends in a crash is terminated,
-    so that nothing is bootstrapped from it.
+    vec: a synchronous VecEnv (each batch has all environments) with one agent per environment. Observations are copies:
+    arrays (num_envs, …) or, for Dict and Tuple spaces, a dict with one such array per leaf, keyed by the leaf's path,
+    such as "a/b/0". Rewards are float32. Infos have Gymnasium's form, a dict of arrays. An episode that ends in a crash
+    is terminated, so that nothing is bootstrapped from it.
 
     Raises PlanError if vec is not synchronous; SpaceError if it has several agents per environment or mixed discrete
     and continuous actions.

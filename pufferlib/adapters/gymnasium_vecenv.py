@@ -207,7 +207,7 @@ class GymnasiumVecEnv(_VectorEnv):
         return observations, infos
 
     def step(self, actions: Any) -> Step:
-        """Play one step. actions: see ``step_async``; result: see ``step_wait``."""
+        """Play one step and return its result. For actions, see ``step_async``; for the result, ``step_wait``."""
         self.step_async(actions)
         return self.step_wait()
 
@@ -308,7 +308,10 @@ class GymnasiumVecEnv(_VectorEnv):
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: object, **kwargs: object) -> None:
-        """Start a call. Arguments: see ``call``. Raises ValueError for a name in ``uncallable``."""
+        """Start a call, without waiting for its results, which ``call_wait`` returns.
+
+        Arguments: see ``call``. Raises ValueError for a name in ``uncallable``.
+        """
         vec = self._open_vec()
         self._require_idle("call_async")
         if name in self.uncallable:

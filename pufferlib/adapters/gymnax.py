@@ -33,7 +33,7 @@ class Copies:
     """A vector of copies of a gymnax environment, with the interface of Gymnasium's vector environments.
 
     name: a gymnax id, or an environment object with gymnax's interface, such as Craftax's. params: the environment's
-    parameters, by default its default_params. autoreset_mode: "next_step" or "same_step", gymnax's own mode. In mode
+    parameters, by default its default_params. autoreset_mode: "next_step" or, as in gymnax itself, "same_step". In mode
     "same_step", the infos of steps that end episodes have ``final_obs`` and its mask. env_kwargs: further arguments of
     ``gymnax.make``, if name is an id. If no ``reset`` has received a seed, a random one is used. Raises PlanError for
     another mode, SpaceError for spaces that are neither Box nor Discrete.

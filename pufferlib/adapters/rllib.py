@@ -136,8 +136,8 @@ def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: A
     """Set the environment of an RLlib config and return the config.
 
     num_envs: the number of environments per env runner; each runner is a separate process. env, kwargs: the arguments
-    of ``make``. After ``config.multi_agent(policies=…)``, they are the arguments of ``Agents``, and RLlib steps the
-    environments one after another.
+    of ``make``. If ``config.multi_agent(policies=…)`` was called before, env and kwargs are the arguments of ``Agents``
+    instead, and RLlib steps the environments one after another.
 
     Raises PlanError if env is an environment rather than a name or a creator; if ``seed`` is given, because all runners
     would share it; and, for several agents, if kwargs has arguments that ``Agents`` does not take.
