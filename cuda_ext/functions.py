@@ -71,8 +71,8 @@ class Shape:
         of agents for which MOST_THREADS threads per environment are enough. If there are more than NUM_LANES agents,
         the number of threads per environment is a multiple of NUM_LANES.
 
-        Shared memory holds a block's observations if they fit in TILE_NBYTES and an environment has more than one
-        thread, and the network's weights if they fit in WEIGHTS_NBYTES.
+        A block's observations are collected in shared memory if they fit in TILE_NBYTES and an environment has more
+        than one thread. The network's weights are kept in shared memory if they fit in WEIGHTS_NBYTES.
         """
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
@@ -195,7 +195,10 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
 
 
 def compiler_command() -> list[str]:
-    """Return the command in CXX, or else the system's C++ compiler, without checking that it exists."""
+    """Return the words of the command in the environment variable CXX, or else the system's C++ compiler.
+
+    Does not check whether the compiler exists.
+    """
     return shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
 
 

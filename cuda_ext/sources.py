@@ -33,12 +33,15 @@ def stems() -> list[str]:
 
 
 def entry(kernel: KernelEnv) -> str:
-    """Return a kernel's identifier: its function's name on a device, the prefix of its functions' names on the host."""
+    """Return a kernel's identifier.
+
+    On a device, it is the name of the kernel's function; on the host, it is the prefix of its functions' names.
+    """
     return "kernel_" + "".join(letter if letter.isalnum() else "_" for letter in kernel.name)
 
 
 def digest(kernel: KernelEnv, *more: str) -> str:
-    """Return a digest of everything that a kernel is compiled from: schema, files, flags, and the texts in ``more``."""
+    """Return a digest of what a kernel is compiled from: its schema, files, flags, and the texts in ``more``."""
     headers = set(FOLDER.glob("*.cuh")) - {FOLDER / f"{stem}.cuh" for stem in stems()}
     shared = [file.read_text() for file in sorted([*FOLDER.glob("*.h"), *headers])]
     texts = [

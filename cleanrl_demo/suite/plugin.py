@@ -107,7 +107,10 @@ def _nodeid(env: str) -> str:
 
 
 class Faulty(pytest.Item):
-    """A failing test for an environment that should be learnable but is not; other environments are still tested."""
+    """A failing test for an environment that should be learnable but is not.
+
+    Other environments are still tested.
+    """
 
     def __init__(self, *, fault: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -75,7 +75,7 @@ def sampled(
 def _chosen(
     logits: Floats, allowed: NDArray[np.bool_], words: NDArray[np.uint32], greedy: bool
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return the chosen option of each row, its log-probability and the entropy of the choice."""
+    """Return the chosen option of each row, its log-probability, and the entropy of the choice, (rows,) each."""
     spoiled = (np.isnan(logits) & allowed).any(axis=1)
     plain = np.where(allowed & ~np.isnan(logits), logits, np.float32(-np.inf))
     most = plain.max(axis=1, keepdims=True)

@@ -114,9 +114,10 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
+        """Start an episode and return (observations, infos), dicts with one entry per agent.
 
-        Without a seed, start the next episode of the last seed or, in the first reset, episode 0 of a random seed.
+        seed: starts episode 0 of this seed, which must be from 0 to 2**32 - 1. Without a seed, start the next episode
+        of the last seed or, in the first reset, episode 0 of a random seed. options: ignored.
         """
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0

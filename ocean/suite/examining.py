@@ -51,7 +51,7 @@ Learner = Callable[[Task], Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of examining a learner on a task. score: the mean over fresh episodes, if there is one, else None."""
+    """The result of examining a learner on a task. score: the mean over fresh episodes; None without a score."""
 
     score: float | None
     bar: float

@@ -36,7 +36,8 @@ class AgentRows(VecEnv):
     end their episodes at different times.
 
     Raises SpaceError if agents have different spaces. ``recv`` raises SpaceError if agents take turns, if an agent is
-    absent while another acts, or if an agent's episode ends before another's in the same environment.
+    absent while another acts, or if an agent's episode ends before another's in the same environment. ``async_reset``
+    and ``send`` raise CallError if ``env_ids`` lists only some rows of an environment, or not in order.
     """
 
     def __init__(self, vec: VecEnv) -> None:

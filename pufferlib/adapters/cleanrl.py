@@ -80,7 +80,7 @@ FORMS = {
 
 @contextlib.contextmanager
 def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
-    """Replace Gymnasium's vector environments with pufferlib's, and extend ``gymnasium.make``, inside this block.
+    """Replace Gymnasium's vector environments with pufferlib's, and extend ``gymnasium.make``, in the ``with`` block.
 
     ``gymnasium.make`` then also accepts the names in pufferlib's registry and the ids of Atari games.
 

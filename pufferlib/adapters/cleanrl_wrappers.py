@@ -138,7 +138,7 @@ WRAPPERS = {
 
 @contextlib.contextmanager
 def named() -> Iterator[None]:
-    """Add 0.29's wrappers to ``gymnasium.wrappers`` inside this block.
+    """Add 0.29's wrappers to ``gymnasium.wrappers`` in the ``with`` block.
 
     Access to a wrapper of 0.29 that has no replacement raises AttributeError, whose text gives advice. If Gymnasium
     0.29 is installed, nothing changes.

@@ -49,7 +49,7 @@ class AdapterParameters(MakeParameters, total=False):
 
 @contextlib.contextmanager
 def needs(library: str, extra: str) -> Iterator[None]:
-    """Raise MissingExtra, with the pip command, in place of an ImportError in this block."""
+    """Raise MissingExtra, with the pip command, in place of an ImportError in the ``with`` block."""
     try:
         yield
     except ImportError as error:  # not always ModuleNotFoundError: Ray raises its own if RLlib's packages are missing
@@ -197,8 +197,8 @@ class LeafRows:
     A row of a Dict or Tuple becomes a flat dict with one array per leaf; other rows stay unchanged. ``space`` is the
     space of one converted row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0".
     Paths have slashes rather than dots, because policies use the names as keys of torch's ModuleDict, which refuses
-    dots. If keys with slashes make two names equal, all names are ``Leaf.name`` instead. A Box without dimensions gets
-    one, because policies concatenate leaves.
+    dots. If keys with slashes make two names equal, leaves are named by ``Leaf.name`` instead. A Box without dimensions
+    gets one, because policies concatenate leaves.
     """
 
     def __init__(self, layout: Layout) -> None:
