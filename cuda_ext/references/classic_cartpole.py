@@ -77,8 +77,8 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
     ) -> tuple[Floats, dict[str, Any]]:
         """Start an episode and return (observation, info).
 
-        seed: starts episode 0 of this seed, which must be from 0 to 2**32 - 1. Without a seed, start the next episode
-        of the last seed or, in the first reset, episode 0 of a random seed. options: ignored.
+        seed: from 0 to 2**32 - 1; the episode is number 0 of this seed. Without a seed, the episode is the next of the
+        last seed or, in the first reset, number 0 of a random seed. options: ignored.
         """
         super().reset(seed=seed)
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)

@@ -164,8 +164,8 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start an episode and return (observations, infos), dicts with one entry per agent.
 
-        seed: starts episode 0 of this seed, which must be from 0 to 2**32 - 1. Without a seed, start the next episode
-        of the last seed or, in the first reset, episode 0 of a random seed. options: ignored.
+        seed: from 0 to 2**32 - 1; the episode is number 0 of this seed. Without a seed, the episode is the next of the
+        last seed or, in the first reset, number 0 of a random seed. options: ignored.
         """
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
