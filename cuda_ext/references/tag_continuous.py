@@ -5,10 +5,11 @@ Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They n
 Actions      MultiDiscrete([A + 1, B + 1]) with A = ``num_acceleration_levels`` and B = ``num_turn_levels``: increments
              of the acceleration and of the direction. 0 adds nothing. 1 to A are evenly spaced from
              ``min_acceleration`` to ``max_acceleration``, 1 to B from ``min_turn`` to ``max_turn``, in radians.
-Motion       The direction is wrapped into [0, 2 pi). The acceleration is added to the speed, which is clipped to
-             between 0 and ``max_speed`` times ``skill_level_tagger`` or ``skill_level_runner``; at either limit the
-             acceleration becomes 0. Then the agent moves by its speed. An agent that would leave the square hits the
-             edge: x, y or both are clipped to the square, and nothing else changes.
+Motion       The action's increments are added, and the direction is wrapped into [0, 2 pi). The acceleration is added
+             to the speed, which is clipped to between 0 and ``max_speed`` times ``skill_level_tagger`` or
+             ``skill_level_runner``; at either limit the acceleration becomes 0. Then the agent moves by its speed. An
+             agent that would leave the square hits the edge: x, y or both are clipped to the square, and nothing else
+             changes.
 Tag          After all have moved, a runner is tagged by the tagger nearest to it, if that is nearer than
              ``tagging_distance`` times L; of several equally near, by the one with the lowest number. A tagged runner
              leaves: it is no longer ``alive``, and the rest of its state stays as it was at the tag. Without
