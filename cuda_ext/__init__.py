@@ -1,4 +1,6 @@
-"""Environments that run as CUDA kernels, each a `.cuh` and a `.py` file with the same stem, and the code to run them.
+"""Environments that run as CUDA kernels, and the code to run them.
+
+Each environment has a `.cuh` and a `.py` file with the same stem.
 
 tag_grid, tag_continuous, ocean_squared, classic_cartpole
                 one environment each: its schema (.py), kernel (.cuh) and NumPy reference (references/ or ocean/)

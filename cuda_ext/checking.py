@@ -1,9 +1,9 @@
 """Run a kernel on the host as a device would: a fibre per thread, in shuffled order, with checked barriers.
 
-Use it for your own kernels, and on machines without a GPU: ``backend_kwargs={"checked": True}`` with ``device="host"``.
-It is ten to a hundred times slower than plain loops. Fibres switch only at barriers, so it misses races that show only
-if threads interleave between barriers. ThreadSanitizer finds these races in the program that
-``sources.for_checks(…, threads=True)`` returns.
+To test your own kernels this way, also on machines without a GPU, pass ``backend_kwargs={"checked": True}`` with
+``device="host"``. A checked kernel is ten to a hundred times slower than plain loops. Fibres switch only at barriers,
+so the check misses races that show only if threads interleave between barriers. ThreadSanitizer finds these races in
+the program that ``sources.for_checks(…, threads=True)`` returns.
 """
 
 from __future__ import annotations

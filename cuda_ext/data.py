@@ -32,8 +32,8 @@ def arguments_dtype(schema: Schema, constants: Mapping[str, Any] | None = None) 
 def constants_of(kernel: KernelEnv, values: Mapping[str, Any]) -> dict[str, int | float]:
     """Return the values to compile into a kernel for a device, keyed by name.
 
-    values: the values of all parameters, and of any names in CONSTANTS. If they include num_steps, each launch plays
-    that many steps; with num_steps=1, the kernel needs fewer registers.
+    values: the values of all parameters and, optionally, of names in CONSTANTS. If num_steps is given, each launch
+    plays that many steps; a kernel for num_steps=1 needs fewer registers.
     """
     names = [*CONSTANTS, *(parameter.name for parameter in kernel.schema.parameters if parameter.constant)]
     return {name: values[name] for name in names if name in values}
@@ -44,10 +44,10 @@ class Data:
 
     parameters: the values of the schema's parameters, keyed by name.
     arrays: torch tensors, keyed by field name. Const fields hold the reference's value, or no elements if it is None.
-        The others are zero at first, and kernels write to them: (num_envs,) for fields "per env", (num_envs,
-        num_agents) for fields "per agent", with another axis for a field with a ``size``.
-    host_to_device_nbytes, device_to_host_nbytes: bytes copied so far to and from the device. A kernel's step copies
-        none.
+        All other fields are zero at first, and kernels write to them. Their shape is (num_envs,) if the field is
+        per="env", and (num_envs, num_agents) if it is per="agent"; a field with a ``size`` has another axis.
+    host_to_device_nbytes, device_to_host_nbytes: bytes copied so far to and from the device. A step of a kernel
+        copies no bytes.
 
     Raises KernelError if a field would have more than MOST_ELEMENTS elements, if the reference lacks a parameter or a
     const field, or if a parameter's value does not fit its dtype.
@@ -81,7 +81,7 @@ class Data:
         self.addresses = {name: array.data_ptr() for name, array in self.arrays.items()}
 
     def _shape(self, field: Field) -> tuple[int, ...]:
-        """Return the shape of a field's array; () for a const field, whose value determines the shape."""
+        """Return the shape of a field's array; for a const field, whose array has the shape of its value, return ()."""
         if field.role == "const":
             return ()
         shape = (self.num_envs, self.num_agents) if field.per == "agent" else (self.num_envs,)

@@ -67,9 +67,12 @@ class Shape:
     def of(cls, num_agents: int, observation_size: int, network_width: int = 0, num_weights: int = 0) -> Shape:
         """Return the layout for environments with num_agents agents.
 
-        With up to MOST_THREADS agents, each agent has its own thread. With more, each thread serves several agents, as
-        few as MOST_THREADS threads per environment allow. If there are more than NUM_LANES agents, the number of
-        threads per environment is a multiple of NUM_LANES.
+        With up to MOST_THREADS agents, each agent has its own thread. With more, each thread serves the smallest number
+        of agents for which MOST_THREADS threads per environment are enough. If there are more than NUM_LANES agents,
+        the number of threads per environment is a multiple of NUM_LANES.
+
+        A block's observations are collected in shared memory if they fit in TILE_NBYTES and an environment has more
+        than one thread. The network's weights are kept in shared memory if they fit in WEIGHTS_NBYTES.
         """
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
@@ -127,9 +130,9 @@ class HostKernel:
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], Any]:
         """Return a function that launches the kernel. arguments: an array of one ``struct Env``, read at each call.
 
-        The function takes a stream, which it ignores, and returns 0. If an action is out of range, it runs nothing and
-        returns 1. It checks actions only if ``policy_nvec`` is set, and only in single steps of consecutive
-        environments.
+        The function takes a stream, which it ignores. It returns 0 or, if an action is out of range, runs nothing and
+        returns 1. It checks actions only if ``policy_nvec`` is set, the launch is a single step of consecutive
+        environments, and the kernel does not choose the actions itself.
         """
         play, thread_pool, address = self._play, self._thread_pool, arguments.ctypes.data
         return lambda stream: play(thread_pool, address)
@@ -143,8 +146,8 @@ def check_source(kernel: KernelEnv) -> None:
 def _library(kernel: KernelEnv) -> ctypes.CDLL:
     """Return a host library that contains a kernel.
 
-    It is the library that setup.py built, if that contains the kernel with its current sources. Otherwise the kernel is
-    compiled, or taken from the cache.
+    If the library that setup.py built contains the kernel, compiled from its current sources, return that library.
+    Otherwise return a library with this kernel alone, from the cache or newly compiled.
     """
     check_source(kernel)
     library = built_library()
@@ -173,7 +176,8 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
     """Return the library of a kernel's C++ program, from the cache or newly compiled.
 
     flags: more flags for the compiler, after HOST_FLAGS.
-    Raises KernelError if the kernel's file or a compiler is missing, or if the program does not compile.
+    Raises KernelError if the kernel's file or a compiler is missing, if the program does not compile, or if the cache
+    folder cannot be created.
     """
     check_source(kernel)
     compiler = compiler_command()
@@ -191,7 +195,10 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
 
 
 def compiler_command() -> list[str]:
-    """Return the command in CXX, or else the system's C++ compiler, without checking that it exists."""
+    """Return the words of the command in the environment variable CXX, or else the system's C++ compiler.
+
+    Does not check whether the compiler exists.
+    """
     return shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
 
 

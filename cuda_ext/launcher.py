@@ -57,12 +57,13 @@ class Launcher:
     def bound(self, arguments: Any) -> Callable[[int], Any]:
         """Return a function that takes a stream's address and launches the kernel on that stream.
 
-        arguments: an array of one ``struct Env``, which the function reads at each call.
+        arguments: an array of one ``struct Env``, which the function reads at each call. Its ``num_envs`` must not
+        change, because the number of blocks is computed here.
         """
         return self.kernel.bound(arguments, int(arguments["num_envs"]))  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the threads on the host, if the kernel runs there."""
+        """End the threads of a HostKernel; do nothing for other kernels."""
         if isinstance(self.kernel, HostKernel):
             self.kernel.close()
 

@@ -26,8 +26,9 @@ class Network:
     """A network in the layout that launches expect. Its weights are a float32 copy, so training does not change them.
 
     layers: (number of outputs, activation) of each layer, with the activations numbered as in ``layers.cuh``.
-    weights: for each layer the biases, then a row of weights for each input, padded.
-    width: the number of outputs of the widest layer, padded.
+    weights: for each layer the biases, then a row of weights for each input. Biases and rows are padded with zeros to a
+        multiple of CHUNK numbers.
+    width: the number of outputs of the widest layer, rounded up to a multiple of CHUNK.
     """
 
     layers: tuple[tuple[int, int], ...]
@@ -65,7 +66,7 @@ class Network:
 
 
 def sizes(widths: Sequence[int]) -> tuple[int, int]:
-    """Return a network's padded width (see ``Network``), and the number of its weights, which includes the biases.
+    """Return a network's padded width (see ``Network``), and the number of its weights, including biases and padding.
 
     widths: the number of inputs, then the number of each layer's outputs.
     """
@@ -74,7 +75,7 @@ def sizes(widths: Sequence[int]) -> tuple[int, int]:
 
 
 def _parts(policy: Any) -> tuple[list[Any], list[int]]:
-    """Return a policy's linear layers, and the number of the activation after each layer.
+    """Return a policy's linear layers, and the number of the activation after each layer, 0 for none.
 
     Raises KernelError if kernels do not support the policy.
     """

@@ -70,7 +70,10 @@ def compiled(
 
 
 def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str) -> Path:
-    """Return the path of a kernel's machine code in the cache folder, compiling it first if it is not there."""
+    """Return the path of a kernel's machine code in the cache folder, compiling the kernel first if necessary.
+
+    Raises the errors of ``compiled``, and KernelError if the cache folder cannot be created.
+    """
     check_source(kernel)
     source = for_device(kernel, entry(kernel), constants, shape.macros)
     inputs = "\0".join([source, *_options(architecture), *map(str, version())])
@@ -122,9 +125,10 @@ def version() -> tuple[int, int]:
 
 
 def _options(architecture: str) -> list[str]:
-    """Return the compiler's options, including the folder of CUDA's headers, if any, for users' kernels that need them.
+    """Return NVRTC's options for an architecture.
 
-    The options also disable the cache of NVRTC 13 and later, because the log of a cached result lacks the number of
+    If CUDA's headers are installed, the options include their folder, for users' kernels that need these headers. The
+    options also disable the cache of NVRTC 13 and later, because the log of a cached result lacks the number of
     registers.
     """
     headers = next((folder for folder in _folders("include") if (folder / "cuda_runtime_api.h").exists()), None)

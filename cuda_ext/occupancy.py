@@ -44,7 +44,10 @@ class Occupancy(NamedTuple):
 
     @classmethod
     def of(cls, cubin: Cubin, block_size: int, architecture: str) -> Occupancy:
-        """Compute a kernel's occupancy on one of MULTIPROCESSORS. block_size: threads per block, a multiple of 32."""
+        """Return a kernel's occupancy on a multiprocessor of an architecture, which is a key of MULTIPROCESSORS.
+
+        block_size: threads per block, a multiple of 32.
+        """
         device = MULTIPROCESSORS[architecture]
         warp_registers = _up(cubin.num_registers * WARP, REGISTERS_STEP)
         num_warps = NUM_REGISTERS // NUM_PARTS // warp_registers * NUM_PARTS

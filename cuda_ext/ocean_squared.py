@@ -1,4 +1,7 @@
-"""The schema of the ocean/squared kernel; ocean/squared.py defines the rules. Each thread plays one environment."""
+"""The schema of the ocean/squared kernel; ocean/squared.py defines the rules.
+
+On a device, each thread plays one environment.
+"""
 
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
 

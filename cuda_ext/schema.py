@@ -64,7 +64,8 @@ class Field:
     reset: what happens at the start of an episode. "start": the kernel's ``start`` writes the field. "zero": the field
         is zeroed before ``start``. "keep": the field is left as it is.
 
-    Raises ValueError for invalid values and combinations.
+    Raises ValueError for an invalid value, for a field with a ``size`` and reset="zero", and for a field that has only
+    one of role="const" and per="launch", which require each other.
     """
 
     name: str
@@ -157,8 +158,9 @@ CONSTANTS = ("num_agents", "observation_size", "num_steps", "policy")  # names o
 class Schema:
     """An environment's parameters and fields.
 
-    all_fields: the fields that every environment has, then ``fields``. Raises ValueError for repeated names, and for a
-    field with a ``size`` if that is not the name of an int32 parameter or if the field is per="launch".
+    all_fields: the fields that every environment has, then ``fields``. Raises ValueError for a name that is declared
+    twice or that every schema has, and for a field with a ``size`` if that is not the name of an int32 parameter or if
+    the field is per="launch".
     """
 
     parameters: tuple[Parameter, ...] = ()
@@ -215,8 +217,8 @@ class KernelEnv:
     """An environment that has a kernel: the kernel's file, its schema, and its reference.
 
     source: the path of the .cuh file.
-    reference: "module:attribute" of the NumPy environment that the kernel matches. It has an attribute of the same name
-        for each parameter, const field and state field.
+    reference: "module:attribute" of the NumPy environment that the kernel matches. The environment has an attribute of
+        the same name for each parameter, const field and state field.
     side_by_side: 0 or, for an environment with one agent, the number of floats in an observation. If not 0, the host
         plays many environments at once with vector instructions. It then calls ``step`` even for environments that
         start an episode, with arbitrary actions and state, before ``start`` overwrites the result. ``step`` must

@@ -33,12 +33,15 @@ def stems() -> list[str]:
 
 
 def entry(kernel: KernelEnv) -> str:
-    """Return a kernel's identifier: its function's name on a device, the prefix of its functions' names on the host."""
+    """Return a kernel's identifier.
+
+    On a device, it is the name of the kernel's function; on the host, it is the prefix of its functions' names.
+    """
     return "kernel_" + "".join(letter if letter.isalnum() else "_" for letter in kernel.name)
 
 
 def digest(kernel: KernelEnv, *more: str) -> str:
-    """Return a digest of everything that a kernel is compiled from: schema, files, flags, and the texts in ``more``."""
+    """Return a digest of what a kernel is compiled from: its schema, files, flags, and the texts in ``more``."""
     headers = set(FOLDER.glob("*.cuh")) - {FOLDER / f"{stem}.cuh" for stem in stems()}
     shared = [file.read_text() for file in sorted([*FOLDER.glob("*.h"), *headers])]
     texts = [
@@ -53,7 +56,7 @@ def digest(kernel: KernelEnv, *more: str) -> str:
 
 
 def for_host(kernel: KernelEnv) -> str:
-    """Return a kernel's C++ program for the host, which includes headers from FOLDER."""
+    """Return a kernel's C++ program for the host; the program includes headers from FOLDER."""
     return "\n".join(
         [
             "#include <exception>",
@@ -100,7 +103,7 @@ def _program(kernel: KernelEnv, macros: Mapping[str, object]) -> list[str]:
 
 
 def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, int]) -> str:
-    """Return a CUDA program with one kernel, called ``name``, in which all headers are inlined.
+    """Return a CUDA program with one kernel, called ``name``, with the headers of FOLDER inlined.
 
     constants: the values to compile in, keyed by name. macros: those of ``Shape.macros`` (see kernel.cuh).
     """
@@ -111,7 +114,11 @@ def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float
 
 
 def _inlined(file: Path, included: set[str]) -> str:
-    """Return a file's text with each header of FOLDER inserted once, and #line directives for the original lines."""
+    """Return a file's text with its headers of FOLDER inserted, and #line directives for the original lines.
+
+    included: the names of the headers that the program already contains. They are not inserted again; the names of
+    newly inserted headers are added.
+    """
     lines = [f'#line 1 "{file.name}"']
     for number, line in enumerate(file.read_text().splitlines(), 1):
         match = INCLUDE.fullmatch(line)

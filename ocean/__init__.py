@@ -1,6 +1,6 @@
 """Ocean: small environments, most of which reveal whether a particular part of a learner is broken.
 
-Each file is an environment: ``ocean/squared.py`` contains the class ``Squared``, and the registry lists the file as
+Each file is an environment: ``ocean/squared.py`` contains the class ``Squared``, and the registry lists it as
 ``ocean/squared``. The class is a ``PufferEnv`` or a Gymnasium or PettingZoo environment, with these additions:
 
     chance    float, the mean score of a uniform policy with the default parameters; None if episodes never end
@@ -13,7 +13,7 @@ An environment reports ``info["score"]``, in [0, 1], on the last step of every e
 class means that no policy without memory reaches ``bar``. Files whose names start with an underscore are not
 environments.
 
-Importing this package registers the names with Gymnasium, but imports none of the files:
+Importing this package registers the names with Gymnasium, but imports none of the environments' files:
 ``gymnasium.make("ocean/squared")`` works after ``import ocean``, ``gymnasium.make("ocean:ocean/squared")`` without it.
 """
 

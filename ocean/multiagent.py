@@ -9,8 +9,8 @@ Ending       Both agents terminate after one step.
 Score        Each agent's reward. Uniform play: 0.5; the best policy: 1.
 Catches      agents whose rows are scrambled: observations in a different order from actions and rewards, actions one
              row off.
-Source       Rewritten from "Multiagent" of PufferLib's Ocean (MIT). There an agent's observation never changes, so
-             that a learner can adapt to swapped rows.
+Source       Rewritten from "Multiagent" of PufferLib's Ocean (MIT). In the original, an agent's observation never
+             changes, so a learner can adapt to swapped rows.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Multiagent(PufferEnv):
     def render(self) -> Any:
         """Draw a row per agent: its observation, then its action.
 
-        An observed 1 and action 1 are blue, an observed -1 and action 0 are red; 0 and no action yet are grey.
+        An observed 1 and action 1 are blue, an observed -1 and action 0 are red. An observed 0 and an action not yet
+        taken are grey.
         """
         return draw(np.column_stack([self.observations, self.played]), self.render_mode)

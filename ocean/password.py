@@ -62,7 +62,7 @@ class Password(PufferEnv):
         return np.array([self.password[len(self.guesses) % self.length]])  # % : also when the episode is over
 
     def render(self) -> Any:
-        """Draw the password in the upper row, the guesses in the lower: 1 in blue, 0 in red, the rest in grey."""
+        """Draw the password in the upper row, the guesses in the lower: 1 in blue, 0 in red, future guesses in grey."""
         grid = np.zeros((2, self.length), np.int8)
         grid[0] = 2 * np.array(self.password) - 1
         grid[1, : len(self.guesses)] = 2 * np.array(self.guesses) - 1

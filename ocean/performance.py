@@ -9,9 +9,9 @@ Catches      nothing in a learner. It measures the throughput of vectorization f
 Source       Rewritten from "Performance" of PufferLib's Ocean (MIT). This version honours its arguments.
 
 A step takes ``mean_s`` seconds on average, with a standard deviation of ``std_s`` (a gamma distribution, so never
-negative). A reset takes ``reset_s``. In mode "cpu" the environment runs a Python loop, with the number of iterations
-that the process completes in that much CPU time. That is work, not waiting: two environments that share a core both
-take twice as long. In mode "sleep" it sleeps, like a step that waits for another machine; the system adds about 0.1 ms.
+negative). A reset takes ``reset_s``. In mode "cpu" the environment runs a Python loop for as many iterations as take
+that much CPU time on this machine. That is work, not waiting: two environments that share a core both take twice as
+long. In mode "sleep" the environment sleeps, like a step that waits for another machine; the system adds about 0.1 ms.
 """
 
 from __future__ import annotations

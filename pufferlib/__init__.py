@@ -49,7 +49,10 @@ _MODULES = ("adapters", "construct", "emulation", "environment", "environments",
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name or module on first use; names are then stored in the module."""
+    """Return the public object or the submodule called ``name``, importing it on first use.
+
+    Raises AttributeError for other names.
+    """
     if name in _MODULES:
         return importlib.import_module(f"pufferlib.{name}")
     if name not in _MODULE_OF:

@@ -23,7 +23,7 @@ SEED = 1
 
 
 class Missed(Exception):
-    """The failure of a learner whose score is below the bar."""
+    """The exception for a learner whose score is below the bar."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,24 +59,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the environments' tests, before other plugins select among the items."""
+    """Add the tests of --ocean, if it is given, before other plugins select among the items."""
     name = config.getoption("--ocean")
     if name is not None:
         items += _collected(session, name)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Return a line with the number of environments and the learner's name; no line without a learner."""
+    """Return one line, with the number of environments and the learner's name; an empty list without --ocean."""
     num_envs = sum(isinstance(item, Examined) for item in items)
     return [] if config.getoption("--ocean") is None else [f"ocean: {num_envs} for {config.getoption('--ocean')}"]
 
 
 def _collected(session: pytest.Session, name: str) -> list[pytest.Item]:
-    """Return the tests of the learner called ``name``: one for each environment in --ocean-env, by default for all.
+    """Return the tests of the learner called ``name``, one for each environment in --ocean-env.
 
-    By default, there is also a failing test for each environment that should be learnable but is not. Raises UsageError
-    if the extra ``train`` is not installed, if the learner cannot be imported or called with a task, or if an
-    environment in --ocean-env is unknown or cannot be learnt.
+    Without --ocean-env, return a test for each environment that can be learnt, and a failing test for each environment
+    that should be learnable but is not. Raises UsageError if the extra ``train`` is not installed, if the learner
+    cannot be imported or called with a task, or if an environment in --ocean-env is unknown or cannot be learnt.
     """
     try:
         from ocean.suite.examining import learner
@@ -107,7 +107,10 @@ def _nodeid(env: str) -> str:
 
 
 class Faulty(pytest.Item):
-    """A failing test for an environment that should be learnable but is not; other environments are still tested."""
+    """A failing test for an environment that should be learnable but is not.
+
+    Other environments are still tested.
+    """
 
     def __init__(self, *, fault: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -139,7 +142,7 @@ class Examined(pytest.Item):
             raise Missed(verdict.score)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return the reason for a failure: the score, a pufferlib error's message, or the traceback in the learner."""
+        """Return the reason for a failure: the score, a pufferlib error's message, or the learner's traceback."""
         from ocean.suite.tasks import shortfall
         from pufferlib.errors import PufferError
 

@@ -51,8 +51,8 @@ COLUMNS, LINES = 61, 7  # of text
 class ClassicCartpole(gymnasium.Env[Floats, Any]):
     """The CartPole environment.
 
-    Its state consists of ``seed``, ``episode`` and ``t``, ints, and ``x``, ``x_dot``, ``theta`` and ``theta_dot``,
-    float32. Raises ValueError for invalid arguments.
+    Its state consists of ``seed``, ``episode`` and ``t`` (ints), and ``x``, ``x_dot``, ``theta`` and ``theta_dot``
+    (float32). Raises ValueError for invalid arguments.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 50}
@@ -75,9 +75,10 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
+        """Start an episode and return (observation, info).
 
-        Without a seed, start the next episode of the last seed or, in the first reset, episode 0 of a random seed.
+        seed: from 0 to 2**32 - 1; the episode is number 0 of this seed. Without a seed, the episode is the next of the
+        last seed or, in the first reset, number 0 of a random seed. options: ignored.
         """
         super().reset(seed=seed)
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)

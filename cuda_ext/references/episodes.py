@@ -43,7 +43,10 @@ def layouts_of(
 ) -> NDArray[Any] | None:
     """Return the layouts that episodes start from, (P, *shape), of any dtype; None if each episode draws its own.
 
-    default: called with ``start``, "fixed" or "pool", to return the layouts if ``starts`` is None.
+    start: "procedural" for draws, "fixed" for one layout (P = 1), or "pool" for P layouts.
+    starts: the layouts, (*shape,) for "fixed" and (P, *shape) for "pool"; None for those that ``default(start)``
+        returns.
+
     Raises ValueError if start is unknown, if starts has the wrong shape, or if it is given with start="procedural".
     """
     if start == "procedural":

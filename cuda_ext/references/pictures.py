@@ -35,8 +35,8 @@ Shape = Callable[[Floats, Floats], Floats]  # signed distances of x and y from t
 class TagPicture:
     """A picture to draw on. ``pixels`` is uint8 (HEIGHT, WIDTH, 3).
 
-    num_cells: the number of cells along a side of the field, 0 for a plane. Positions are fractions of a side, from 0
-    to 1, y upwards. Later drawings cover earlier ones.
+    num_agents: the more agents, the smaller they are drawn. num_cells: the number of cells along a side of the field, 0
+    for a plane. Positions are fractions of a side, from 0 to 1, y upwards. Later drawings cover earlier ones.
     """
 
     def __init__(self, num_agents: int, num_cells: int = 0) -> None:

@@ -9,9 +9,9 @@ Rule         An option's weight is exp(logit - greatest logit), and ``total`` is
              is below total in float32 as well. So an option of weight 0 is never chosen, however sums are rounded.
              With ``greedy``, the first option with the greatest logit is chosen instead.
 Never        An option is never chosen if a mask forbids it, or if its logit is -inf, NaN, or so far below the greatest
-             (by more than 87.3) that its weight is 0. If the logits of all allowed options are -inf or NaN, these
-             options are equally likely. If a mask allows no option, as in the rows of absent agents, any option may be
-             chosen. Options with logits of +inf share all probability.
+             (by more than 87.3) that its weight is 0. There are two exceptions. If the logits of all allowed options
+             are -inf or NaN, these options are equally likely. If a mask allows no option, as in the rows of absent
+             agents, any option may be chosen. Options with logits of +inf share all probability.
 NaN          A NaN among a row's allowed logits makes the row's log-probability and entropy NaN, so that the learner's
              results reveal it.
 Draws        u of choice k comes from word k % 4 of block k // 4 of ``philox(seed, episode, t + 1, agent, POLICY)``.
@@ -75,7 +75,7 @@ def sampled(
 def _chosen(
     logits: Floats, allowed: NDArray[np.bool_], words: NDArray[np.uint32], greedy: bool
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return the chosen option of each row, its log-probability and the entropy of the choice."""
+    """Return the chosen option of each row, its log-probability, and the entropy of the choice, (rows,) each."""
     spoiled = (np.isnan(logits) & allowed).any(axis=1)
     plain = np.where(allowed & ~np.isnan(logits), logits, np.float32(-np.inf))
     most = plain.max(axis=1, keepdims=True)

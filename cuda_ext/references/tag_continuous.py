@@ -5,10 +5,11 @@ Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They n
 Actions      MultiDiscrete([A + 1, B + 1]) with A = ``num_acceleration_levels`` and B = ``num_turn_levels``: increments
              of the acceleration and of the direction. 0 adds nothing. 1 to A are evenly spaced from
              ``min_acceleration`` to ``max_acceleration``, 1 to B from ``min_turn`` to ``max_turn``, in radians.
-Motion       The direction is wrapped into [0, 2 pi). The acceleration is added to the speed, which is clipped to
-             between 0 and ``max_speed`` times ``skill_level_tagger`` or ``skill_level_runner``; at either limit the
-             acceleration becomes 0. Then the agent moves by its speed. An agent that would leave the square hits the
-             edge: x, y or both are clipped to the square, and nothing else changes.
+Motion       The action's increments are added, and the direction is wrapped into [0, 2 pi). The acceleration is added
+             to the speed, which is clipped to between 0 and ``max_speed`` times ``skill_level_tagger`` or
+             ``skill_level_runner``; at either limit the acceleration becomes 0. Then the agent moves by its speed. An
+             agent that would leave the square hits the edge: x, y or both are clipped to the square, and nothing else
+             changes.
 Tag          After all have moved, a runner is tagged by the tagger nearest to it, if that is nearer than
              ``tagging_distance`` times L; of several equally near, by the one with the lowest number. A tagged runner
              leaves: it is no longer ``alive``, and the rest of its state stays as it was at the tag. Without
@@ -162,9 +163,10 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
+        """Start an episode and return (observations, infos), dicts with one entry per agent.
 
-        Without a seed, start the next episode of the last seed or, in the first reset, episode 0 of a random seed.
+        seed: from 0 to 2**32 - 1; the episode is number 0 of this seed. Without a seed, the episode is the next of the
+        last seed or, in the first reset, number 0 of a random seed. options: ignored.
         """
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
@@ -202,7 +204,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         )
 
     def render(self) -> Any:
-        """Draw the square, with a ring where each tagged runner left.
+        """Draw the square with its agents, and a ring where each tagged runner left.
 
         Return uint8 (height, width, 3) for "rgb_array", else None.
         """
@@ -332,7 +334,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return np.concatenate(features, axis=1, dtype=np.float32)
 
     def _visible(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the indices of the agents that each of these agents observes, and a mask of the indices that count.
+        """Return the indices of the agents that each of these agents observes, and a mask of the valid indices.
 
         Both are (len(agents), M). The mask is False for agents that have left, and where fewer than M can be observed.
         """

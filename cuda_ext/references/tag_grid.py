@@ -6,7 +6,7 @@ Actions      Discrete(5): stay, x + 1, x - 1, y + 1, y - 1. An agent that would 
 Tag          A runner is tagged if a tagger is on its cell after all have moved; swapping cells is not a tag. A tagged
              runner leaves: it is no longer ``alive``, and its x and y stay where it was tagged.
 Reward       -``wall_hit_penalty`` for a hit, plus: for each tagger, ``tag_reward_for_tagger`` times the number of
-             runners that all taggers together tagged in this step, or -``step_cost_for_tagger`` if that is 0;
+             runners that all taggers together tagged in this step, or -``step_cost_for_tagger`` if none was tagged;
              for a runner, -``tag_penalty_for_runner`` if it was tagged, else ``step_cost_for_tagger``.
 Ending       A tagged runner is terminated, and so are all taggers when the last runner is tagged. Otherwise all agents
              are truncated after ``episode_length`` steps.
@@ -114,9 +114,10 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start episode 0 of ``seed``, which must be from 0 to 2**32 - 1.
+        """Start an episode and return (observations, infos), dicts with one entry per agent.
 
-        Without a seed, start the next episode of the last seed or, in the first reset, episode 0 of a random seed.
+        seed: from 0 to 2**32 - 1; the episode is number 0 of this seed. Without a seed, the episode is the next of the
+        last seed or, in the first reset, number 0 of a random seed. options: ignored.
         """
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0

@@ -16,5 +16,5 @@ raise ``tasks.Cannot`` for environments that the learner does not support.
     examining  runs examinations in processes        table     shows examinations in a terminal
     watching   shows a learner's play in a terminal
 
-`cleanrl_demo/suite/plugin.py` is the plugin of `pytest --ocean module:train`.
+`cleanrl_demo/suite/plugin.py` is the pytest plugin that adds `--ocean module:train`.
 """

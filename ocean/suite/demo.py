@@ -14,7 +14,7 @@ __all__ = ["train", "train_over_ray"]
 
 
 def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
-    """Train PPO, with an LSTM if a task needs a memory, and return its ``play``.
+    """Train PPO on a task, with an LSTM if the task needs a memory, and return the learner's ``play``.
 
     runs: the parent of the run's folder; with None, nothing is written.
     """
@@ -25,7 +25,10 @@ def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
 
 
 def train_over_ray(task: Task) -> Callable[[Any], Any]:
-    """Train APPO on a task, with two actors that each have half of the environments, and return its ``play``."""
+    """Train APPO on a task, and return the learner's ``play``.
+
+    There are two actors, each with half of the task's environments, rounded up.
+    """
     from cleanrl_demo import appo_ray
 
     names = {item.name for item in fields(appo_ray.Config)}

@@ -51,14 +51,14 @@ Learner = Callable[[Task], Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of examining a learner on a task. score: the mean over fresh episodes, if there is one, else None."""
+    """The result of examining a learner on a task. score: the mean over fresh episodes; None without a score."""
 
     score: float | None
     bar: float
     seconds: float
-    """the duration of training, including the making of environments, or the time until the failure"""
+    """the duration of training, including making environments; without a score, the time until the failure"""
     error: str = ""
-    """the reason, if there is no score"""
+    """why there is no score; empty if there is one"""
     cannot: bool = False
     """whether the learner does not support the environment, and therefore raised ``Cannot``"""
 
@@ -80,14 +80,14 @@ class Examination:
     task: Task
     learner: str = DEMO
     num_episodes: int = NUM_EPISODES
-    """fresh episodes in the mean score"""
+    """the number of fresh episodes in the mean score"""
 
 
 def learner(name: str) -> Learner:
-    """Return the function that ``module:function`` names.
+    """Return the function that a name such as "my_module:my_function" refers to.
 
-    Raises PlanError if the name is not of that form, or the function cannot be called with a task; also raises the
-    errors of ``registry.load``.
+    Raises PlanError if the name does not have this form, or if the function cannot be called with a task; also raises
+    the errors of ``registry.load``.
     """
     module, _, function = name.partition(":")
     if not (module and function) and not name.endswith(".py"):
@@ -117,9 +117,9 @@ def examine(task: Task, train: Learner, num_episodes: int = NUM_EPISODES) -> tup
 
 
 def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISODES) -> float:
-    """Return the mean score over fresh episodes, on seeds that training has not seen.
+    """Return the mean score of ``play`` over fresh episodes, on seeds that training has not seen.
 
-    Raises PlanError if play is not callable, or no episode has a score.
+    Raises PlanError if play is not callable, or if no episode has a score.
     """
     if not callable(play):
         raise PlanError(
@@ -161,9 +161,10 @@ def examined(
 
     If a learner raises, dies or takes longer than ``timeout_s`` seconds, its verdict has the reason instead of a score.
     began: called with each examination when it begins. meanwhile: called several times a second. When the generator
-    ends, for whatever reason, it ends all processes. Learners' output is read while the generator runs; a learner that
-    prints much waits while the caller holds a result. If ``jobs`` is more than 1, the processes share the cores: in
-    each process, torch's initial number of threads is the number of cores divided by ``jobs``.
+    ends, for whatever reason, it ends all processes. Learners' output is read only while the generator runs, so a
+    learner that prints much may have to wait while the caller handles a result. If ``jobs`` is more than 1, the
+    processes share the cores: in each process, torch's initial number of threads is the number of cores divided by
+    ``jobs``.
     """
     import ocean.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 
@@ -205,7 +206,10 @@ class _Running:
         return bool(self._verdicts) or self._ended or time.monotonic() - self._start_s > self._timeout_s
 
     def verdict(self) -> Verdict:
-        """End the process and everything that it has started, and return the verdict."""
+        """End the process and everything that it has started, and return its verdict.
+
+        If it has sent none, return a verdict without a score, with the reason and the last lines of output.
+        """
         seconds = time.monotonic() - self._start_s
         # If it has reported, it may have threads or processes that do not end.
         self.sandbox.end(GRACE_S if self._verdicts else 0.0)

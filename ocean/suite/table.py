@@ -113,9 +113,10 @@ class Screen:
 
 
 def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int = 0, *, jobs: int = 1) -> str:
-    """Return a one-line summary: how many examinations passed, their duration, and the counts of other outcomes.
+    """Return a one-line summary: how many examinations passed, in how many seconds, and the counts of other outcomes.
 
-    seconds: the duration. num_unjudged: how many ended without a verdict. jobs: how many ran at a time.
+    seconds: the duration of all examinations together. num_unjudged: the number of examinations without a verdict,
+    such as those that an interrupt stopped. jobs: how many ran at a time.
     """
     num_failed = sum(verdict.failed for verdict in verdicts)
     num_impossible = sum(verdict.cannot for verdict in verdicts)

@@ -88,7 +88,7 @@ def faults() -> dict[str, str]:
 
 
 def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: Sequence[int] = (1,)) -> Iterator[Task]:
-    """Yield a task for each environment, backend and seed, without duplicates.
+    """Yield a task for each combination of environment, backend and seed, without duplicates.
 
     envs: names, with or without "ocean/"; an item may be several names, separated by commas. By default, all
     environments that can be learnt. Raises PufferError for an environment that does not exist or cannot be learnt.

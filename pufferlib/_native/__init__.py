@@ -1,10 +1,10 @@
 """The compiled hot path: optional, with results identical to plain Python's, bit for bit.
 
 ``pack`` packs nested samples into rows. The other modules work between ``send`` and ``recv``: ``fast_path`` runs in the
-parent and ``step_loop`` in the workers; they communicate through ``ring``, which holds words in shared memory, and
+parent and ``step_loop`` in the workers. Both communicate through ``ring`` (mailboxes and counters in shared memory) and
 encode infos with ``infos``. ``step_loop`` uses ``agents`` for multi-agent environments. If the modules were not built,
-or the platform lacks futexes, pufferlib runs without them, and ``reason`` holds the cause. PUFFERLIB_NATIVE=0 in the
-environment disables them; PUFFERLIB_NATIVE=1 raises ImportError if they cannot be used.
+or the platform lacks futexes, pufferlib runs without them, and ``reason`` holds the cause. The environment variable
+PUFFERLIB_NATIVE=0 disables them. With PUFFERLIB_NATIVE=1, the import raises ImportError if they cannot be used.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def _remedy() -> str:
 
 @functools.cache
 def warn_of_portable_path() -> None:
-    """Warn, once per process, if the compiled path is missing on a platform that supports it and not disabled.
+    """Warn, once per process, if the compiled path is missing on a platform that supports it, unless it is disabled.
 
-    Otherwise a failed build would go unnoticed, because pip does not show it.
+    Without the warning, a failed build would go unnoticed, because pip does not show it.
     """
     if reason and sys.platform.startswith("linux") and os.environ.get("PUFFERLIB_NATIVE", "") != "0":
         warnings.warn(

@@ -31,12 +31,13 @@ class AgentRows(VecEnv):
 
     Each row has at most one info: the agent's entries and those that its environment reports for no particular agent,
     except "env" and "episode". Sequences of seeds, options and attribute values have one entry per row; an environment
-    takes the entry of its first agent. ``call`` runs once per environment and repeats the result for each of its rows.
-    If ``vec`` has already vectorized environments, each of their copies is a row, and copies may end their episodes at
-    different times.
+    uses only the entry of the first of its rows. ``call`` runs once per environment and repeats the result for each of
+    its rows. If the environments of ``vec`` are themselves vectorized, each of their copies is a row, and copies may
+    end their episodes at different times.
 
     Raises SpaceError if agents have different spaces. ``recv`` raises SpaceError if agents take turns, if an agent is
-    absent while another acts, or if an agent's episode ends before another's in the same environment.
+    absent while another acts, or if an agent's episode ends before another's in the same environment. ``async_reset``
+    and ``send`` raise CallError if ``env_ids`` lists only some rows of an environment, or not in order.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -133,7 +134,7 @@ class AgentRows(VecEnv):
         return Infos([rows[row] for row in sorted(rows) if len(rows[row]) > 1], agent_ids, 1)
 
     def _complete_envs(self, rows: Sequence[int] | None) -> list[int] | None:
-        """Return the environments of these rows; None, which stands for all, is returned unchanged.
+        """Return the environments of these rows; None, which stands for all rows, is returned unchanged.
 
         Raises CallError unless ``rows`` lists every row of each environment, in order.
         """
@@ -206,9 +207,10 @@ class AgentRows(VecEnv):
 
 
 def _share(info: dict[str, Any], row: dict[str, Any]) -> None:
-    """Copy an environment's info entries into an agent's info, except OF_THE_ENV and those that the agent already has.
+    """Copy an environment's info entries into ``row``, an agent's info.
 
-    If both have a "final_info", merge the environment's into the agent's in the same way.
+    The keys in OF_THE_ENV and the keys that ``row`` already has are left out. If both infos have a "final_info", merge
+    the environment's into the agent's in the same way.
     """
     for key, part in info.items():
         if key not in OF_THE_ENV:

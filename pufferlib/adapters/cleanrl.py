@@ -80,7 +80,7 @@ FORMS = {
 
 @contextlib.contextmanager
 def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
-    """Replace Gymnasium's vector environments with pufferlib's, and extend ``gymnasium.make``, inside this block.
+    """Replace Gymnasium's vector environments with pufferlib's, and extend ``gymnasium.make``, in the ``with`` block.
 
     ``gymnasium.make`` then also accepts the names in pufferlib's registry and the ids of Atari games.
 
@@ -135,7 +135,7 @@ def _names(infos: str) -> Iterator[None]:
 
 
 def _in_processes(kind: Any, infos: str, **fixed: object) -> Any:
-    """Return a subclass of the vector environment ``kind`` that makes its environments with ``_call``, in its workers.
+    """Return a subclass of ``kind``, a vector environment's class, whose workers make the environments with ``_call``.
 
     fixed: arguments that override the caller's.
     """
@@ -173,10 +173,10 @@ def _make(theirs: Function, name: Any, *args: object, **kwargs: object) -> objec
 
 
 def _is_ataris(name: str) -> bool:
-    """Return whether a name is an Atari game's id.
+    """Return whether a name is an Atari game's id; always False if ale_py is not installed.
 
-    If the name looks like one and ale_py is installed, imports ale_py, which registers the ids. Gymnasium 1.0 and later
-    do not import ale_py on their own.
+    If the name looks like such an id, imports ale_py, which registers the ids. Gymnasium 1.0 and later do not import
+    ale_py on their own.
     """
     if not _ATARI.fullmatch(name) or find_spec("ale_py") is None:
         return False

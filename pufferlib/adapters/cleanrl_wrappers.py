@@ -30,8 +30,9 @@ _USE_OLD = "run this script with gymnasium 0.29: pip install gymnasium==0.29.1"
 class _AlsoOfVectors:
     """A mixin for wrappers that also accept vector environments, as in 0.29.
 
-    Later versions have separate classes for vector environments, in ``wrappers.vector``. Raises PlanError if such a
-    class does not support the vector environment.
+    Later versions have separate classes for vector environments, in ``wrappers.vector``. Applied to a vector
+    environment, a wrapper returns an instance of the class of the same name there. Raises PlanError if that class does
+    not support the vector environment.
     """
 
     def __new__(cls, env: object, *args: object, **kwargs: object) -> Any:
@@ -137,7 +138,7 @@ WRAPPERS = {
 
 @contextlib.contextmanager
 def named() -> Iterator[None]:
-    """Add 0.29's wrappers to ``gymnasium.wrappers`` inside this block.
+    """Add 0.29's wrappers to ``gymnasium.wrappers`` in the ``with`` block.
 
     Access to a wrapper of 0.29 that has no replacement raises AttributeError, whose text gives advice. If Gymnasium
     0.29 is installed, nothing changes.

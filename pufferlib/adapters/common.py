@@ -49,7 +49,7 @@ class AdapterParameters(MakeParameters, total=False):
 
 @contextlib.contextmanager
 def needs(library: str, extra: str) -> Iterator[None]:
-    """Raise MissingExtra, with the pip command, in place of an ImportError in this block."""
+    """Raise MissingExtra, with the pip command, in place of an ImportError in the ``with`` block."""
     try:
         yield
     except ImportError as error:  # not always ModuleNotFoundError: Ray raises its own if RLlib's packages are missing
@@ -62,8 +62,8 @@ def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, objec
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
     kwargs: the parameters in AdapterParameters; ``agents="rows"`` makes each agent a separate environment (see
-    AgentRows). Raises PlanError for another autoreset mode or an unsupported ``agents``, SpaceError for several agents
-    per environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
+    AgentRows). Raises PlanError for an unsupported ``agents`` or an autoreset mode other than ``mode``, SpaceError for
+    several agents per environment or mixed discrete and continuous actions, and the errors of ``make`` and AgentRows.
     """
     arguments: dict[str, Any] = dict(kwargs)
     autoreset_mode, agents = checked_mode(arguments.pop("autoreset_mode", mode)), arguments.pop("agents", None)
@@ -93,8 +93,8 @@ def make_for(library: str, mode: str, env: EnvSource, kwargs: Mapping[str, objec
 def require_rows(library: str, mode: str, vec: VecEnv) -> None:
     """Check that a library can use a VecEnv.
 
-    Raises SpaceError for several agents per environment or mixed discrete and continuous actions, PlanError for another
-    autoreset mode.
+    Raises SpaceError for several agents per environment or mixed discrete and continuous actions, PlanError for an
+    autoreset mode other than ``mode``.
     """
     if vec.agents_per_env != 1:
         way = "pass an environment of one agent"
@@ -196,8 +196,9 @@ class LeafRows:
 
     A row of a Dict or Tuple becomes a flat dict with one array per leaf; other rows stay unchanged. ``space`` is the
     space of one converted row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0".
-    Paths have no dots because policies use the names as keys of torch's ModuleDict, which refuses dots. A Box without
-    dimensions gets one, because policies concatenate leaves.
+    Paths have slashes rather than dots, because policies use the names as keys of torch's ModuleDict, which refuses
+    dots. If keys with slashes make two names equal, leaves are named by ``Leaf.name`` instead. A Box without dimensions
+    gets one, because policies concatenate leaves.
     """
 
     def __init__(self, layout: Layout) -> None:

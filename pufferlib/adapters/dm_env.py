@@ -39,7 +39,7 @@ class DMEnvironment(dm_env.Environment):
     termination and 1 after a truncation. Observations keep their nesting and are copies; rewards are float. Infos are
     in ``vec.batch.infos``. An episode that ends in a crash has discount 0, so that nothing is bootstrapped from it.
 
-    Raises PlanError for another number of environments or autoreset mode; SpaceError for several agents per
+    Raises PlanError if ``vec`` has several environments or another autoreset mode; SpaceError for several agents per
     environment, mixed discrete and continuous actions, or a space that no dm_env spec can describe.
     """
 

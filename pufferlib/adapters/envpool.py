@@ -24,8 +24,8 @@ def copies(name: str, num_envs: int, seed: int | None = None, env_index: int = 0
     """Return ``num_envs`` copies of an EnvPool environment as one vector environment, made by ``envpool.make``.
 
     seed: determines all episodes; random by default. EnvPool accepts a seed only here, not in a reset. Copy i of
-    environment k (``env_index``) gets seed + k * num_envs + i, wrapped to EnvPool's range of seeds, so that no two
-    copies play the same episodes. kwargs: further arguments of ``envpool.make``.
+    environment k (``env_index``) gets the seed ``seed + k * num_envs + i``, so that no two copies play the same
+    episodes. Seeds beyond EnvPool's range wrap around. kwargs: further arguments of ``envpool.make``.
     """
     first = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     first = (first + env_index * num_envs) % (SEEDS - num_envs)

@@ -26,10 +26,10 @@ LIBRARY = "Gymnasium"
 class GymnasiumRowsVecEnv(VectorEnv):
     """A Gymnasium VectorEnv backed by a VecEnv.
 
-    vec: a synchronous VecEnv (each batch has all environments) with one agent per environment. Observations are copies,
-    arrays (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as "a/b/0".
-    Rewards are float32. Infos have Gymnasium's form, a dict of arrays. An episode that ends in a crash is terminated,
-    so that nothing is bootstrapped from it.
+    vec: a synchronous VecEnv (each batch has all environments) with one agent per environment. Observations are copies:
+    arrays (num_envs, …) or, for Dict and Tuple spaces, a dict with one such array per leaf, keyed by the leaf's path,
+    such as "a/b/0". Rewards are float32. Infos have Gymnasium's form, a dict of arrays. An episode that ends in a crash
+    is terminated, so that nothing is bootstrapped from it.
 
     Raises PlanError if vec is not synchronous; SpaceError if it has several agents per environment or mixed discrete
     and continuous actions.
@@ -61,14 +61,14 @@ class GymnasiumRowsVecEnv(VectorEnv):
         return self.reset_wait()
 
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
-        """Start new episodes.
+        """Start new episodes, without waiting for the first observations, which ``reset_wait`` returns.
 
         seed: an integer gives row i seed + i; a list has one seed per row; by default, every environment keeps its
             random generator.
         options: a dict for all rows. The key "reset_mask", a bool array (num_envs,), restricts the reset to the rows
             for which it is True.
 
-        Raises PlanError if the mask has another shape or dtype or contains no True.
+        Raises PlanError if the mask does not have that shape and dtype, or contains no True.
         """
         seeds, env_ids = self._seeds(seed), None
         if options is not None and "reset_mask" in options:
@@ -93,13 +93,13 @@ class GymnasiumRowsVecEnv(VectorEnv):
         """Play one step and return (observations, rewards, terminations, truncations, infos).
 
         actions: an array or a list with one action per row. Raises WorkerError if an environment or a worker fails;
-        ``reset`` recovers.
+        a later ``reset`` recovers.
         """
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: object) -> None:
-        """Start one step. actions: see ``step``."""
+        """Start one step, without waiting for its results, which ``step_wait`` returns. actions: see ``step``."""
         self.vec.send(actions_for(self.single_action_space, np.asarray(actions)))
 
     def step_wait(self, timeout: float | None = None) -> Step:
@@ -117,7 +117,7 @@ class GymnasiumRowsVecEnv(VectorEnv):
     def call(self, name: str, *args: object, **kwargs: Any) -> tuple[Any, ...]:
         """Call method ``name`` of each row's environment and return the results.
 
-        An attribute that is not callable is returned unchanged.
+        If the attribute ``name`` is not callable, its values are returned.
         """
         return tuple(self.vec.call(name, *args, **kwargs))
 

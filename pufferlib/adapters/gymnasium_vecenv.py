@@ -48,7 +48,7 @@ else:
     except ImportError:  # before 1.1
 
         class AutoresetMode(Enum):
-            """A replacement for Gymnasium 1.1's AutoresetMode: when an environment starts the next episode."""
+            """A replacement for Gymnasium 1.1's AutoresetMode in earlier versions: when to start the next episode."""
 
             NEXT_STEP = "NextStep"
             SAME_STEP = "SameStep"
@@ -207,7 +207,7 @@ class GymnasiumVecEnv(_VectorEnv):
         return observations, infos
 
     def step(self, actions: Any) -> Step:
-        """Play one step. actions: see ``step_async``; result: see ``step_wait``."""
+        """Play one step and return its result. For actions, see ``step_async``; for the result, ``step_wait``."""
         self.step_async(actions)
         return self.step_wait()
 
@@ -246,9 +246,9 @@ class GymnasiumVecEnv(_VectorEnv):
 
         Rewards, float64 (num_envs,), and flags, bool (num_envs,), are copies. Observations have the form of
         ``observation_space``; they are copies too, unless ``copy=False``: then they are valid until the second wait
-        after this one. timeout: see ``reset_wait``. An environment's exception is raised unchanged, caused by a
-        WorkerError with the environment's id. The WorkerError itself is raised if a process died or the exception is a
-        PufferError.
+        after this one. timeout: see ``reset_wait``. An environment's exception is raised unchanged; its ``__cause__``
+        is a WorkerError with the environment's id. The WorkerError itself is raised if a process died or the exception
+        is a PufferError.
         """
         batch, observations, infos = self._receive(AsyncState.WAITING_STEP, timeout)
         return observations, batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy(), infos
@@ -308,7 +308,10 @@ class GymnasiumVecEnv(_VectorEnv):
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: object, **kwargs: object) -> None:
-        """Start a call. Arguments: see ``call``. Raises ValueError for a name in ``uncallable``."""
+        """Start a call, without waiting for its results, which ``call_wait`` returns.
+
+        Arguments: see ``call``. Raises ValueError for a name in ``uncallable``.
+        """
         vec = self._open_vec()
         self._require_idle("call_async")
         if name in self.uncallable:

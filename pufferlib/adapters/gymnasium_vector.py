@@ -279,7 +279,7 @@ def _make_env(
 
 
 def _limited(env: GymnasiumEnv, max_episode_steps: int) -> GymnasiumEnv:
-    """Set the limit of an environment's TimeLimit wrapper, or add such a wrapper; return the limited environment."""
+    """Set the limit of an environment's TimeLimit wrapper, or add one if there is none; return the environment."""
     layer = env
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):

@@ -33,7 +33,7 @@ class Copies:
     """A vector of copies of a gymnax environment, with the interface of Gymnasium's vector environments.
 
     name: a gymnax id, or an environment object with gymnax's interface, such as Craftax's. params: the environment's
-    parameters, by default its default_params. autoreset_mode: "next_step" or "same_step", gymnax's own mode. In mode
+    parameters, by default its default_params. autoreset_mode: "next_step" or, as in gymnax itself, "same_step". In mode
     "same_step", the infos of steps that end episodes have ``final_obs`` and its mask. env_kwargs: further arguments of
     ``gymnax.make``, if name is an id. If no ``reset`` has received a seed, a random one is used. Raises PlanError for
     another mode, SpaceError for spaces that are neither Box nor Discrete.
@@ -111,8 +111,9 @@ class Copies:
     ) -> tuple[Any, Any]:
         """Play one step in all copies, and start the next episode where one ends; return (states, results).
 
-        due: (num_envs,) bool, the copies whose episodes ended in the step before. These copies ignore their actions,
-        keep their states, which are already those of the new episodes, and return their observations in ``firsts``.
+        due: (num_envs,) bool, the copies whose episodes ended in the previous step. These copies ignore their actions
+        and keep their states, which are already those of the new episodes. Their observations are those in the argument
+        ``firsts``, and their rewards are 0.
 
         The results are (observations, firsts, finals, rewards, terminations, truncations), each (num_envs, …). Where an
         episode ends, observations and finals are its last observation, and firsts is the first of the next episode.

@@ -40,8 +40,8 @@ class RLlibVecEnv(GymnasiumRowsVecEnv):
     vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="next_step"``. Observations, rewards
     and infos are the same as in GymnasiumRowsVecEnv, except that infos at an episode's end also have "env" and
     "episode". ``reset`` passes its seed to ``vec``, which derives the environments' seeds. If ``step`` raises
-    WorkerError, RLlib recreates all environments. A vec with ``on_error="restart"`` replaces only what failed, and
-    ``step`` raises only after ``max_restarts`` restarts.
+    WorkerError, RLlib recreates all environments. A vec with ``on_error="restart"`` replaces only the environments
+    that failed, and ``step`` raises only after ``max_restarts`` restarts of an environment.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.
@@ -136,8 +136,8 @@ def environment(config: Any, env: Function | str, num_envs: int = 1, **kwargs: A
     """Set the environment of an RLlib config and return the config.
 
     num_envs: the number of environments per env runner; each runner is a separate process. env, kwargs: the arguments
-    of ``make``. After ``config.multi_agent(policies=…)``, they are the arguments of ``Agents``, and RLlib steps the
-    environments one after another.
+    of ``make``. If ``config.multi_agent(policies=…)`` was called before, env and kwargs are the arguments of ``Agents``
+    instead, and RLlib steps the environments one after another.
 
     Raises PlanError if env is an environment rather than a name or a creator; if ``seed`` is given, because all runners
     would share it; and, for several agents, if kwargs has arguments that ``Agents`` does not take.
