@@ -169,8 +169,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {"run": run, "show": show, "pl
 def opened(folder: str, trust: bool) -> League:
     """Open the league in a folder for reading.
 
-    Raises PlanError if the folder has no league, CallError if the league has no results yet, CheckpointError if it is
-    damaged. trust: whether to accept policies that name code outside the current folder.
+    Raises PlanError if the folder has no league, CallError if the league has no results yet, and CheckpointError if the
+    league is damaged. trust: whether to accept policies that name code outside the current folder.
     """
     from pufferlib.population import League
 
@@ -236,11 +236,12 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
 
 
 def _asked(current: League, arguments: Sequence[str]) -> tuple[Mixture, list[str]]:
-    """Return (mixture, names): the mixture of what the seats play, and for each seat the name of what it plays.
+    """Return (mixture, names): the joint mixture of the seats' policies, and the argument for each seat.
 
-    arguments: for each seat, a policy's id, "first", "last" or "mixture", the league's current mixture for the seat. If
-    empty, every seat plays "mixture". Raises PlanError if the number of arguments is not that of the seats, or if an
-    argument names no policy in its seat's population.
+    arguments: one per seat: the id of a policy in the seat's population, "first" or "last" for the population's first
+    or last policy, or "mixture" for the league's current mixture. Without arguments, every seat plays "mixture". Raises
+    PlanError if the number of arguments differs from the number of seats, or if an argument names no policy in its
+    seat's population.
     """
     from pufferlib.population import product
 
