@@ -71,7 +71,7 @@ class PufferEnv:
     spec: Any = None  # Gymnasium's EnvSpec, if the environment is registered
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PufferEnv:
-        """Create an environment with guards: methods around ``reset`` and ``step`` for callers of Gymnasium's API.
+        """Create an environment with guards: methods around ``reset`` and ``step`` that detect Gymnasium-style use.
 
         The errors that the guards raise say how to use a PufferEnv. The guards are attributes of the instance. ``hold``
         deletes them, so that they cost nothing in environments that pufferlib steps. Classes that define how their
@@ -161,7 +161,10 @@ class PufferEnv:
 
 
 class _NoObservation(dict[str, Any]):
-    """The empty dict that an unwrapped PufferEnv's ``reset`` returns; unpacking it raises CallError."""
+    """The empty dict that an unwrapped PufferEnv's ``reset`` returns in place of None.
+
+    Unpacking it, or indexing it with an int, raises CallError.
+    """
 
     def __init__(self, advice: str) -> None:
         super().__init__()

@@ -52,10 +52,10 @@ class SB3VecEnv(Base):
     """A Stable-Baselines3 VecEnv backed by a pufferlib VecEnv.
 
     vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="same_step"``. Observations are
-    copies, arrays (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as
-    "a/b/0". Each step's infos have ``TimeLimit.truncated`` and, at an episode's end, ``terminal_observation`` and
-    ``episode`` ({"r", "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``. An episode that ends in a
-    crash has no ``terminal_observation``, so that nothing is bootstrapped from it.
+    copies: an array (num_envs, …) or, for Dict and Tuple spaces, a dict with one array per leaf, keyed by the leaf's
+    path, such as "a/b/0". Each info of a step has ``TimeLimit.truncated`` and, at an episode's end,
+    ``terminal_observation`` and ``episode`` ({"r", "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``.
+    An episode that ends in a crash has no ``terminal_observation``, so that nothing is bootstrapped from it.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.

@@ -203,7 +203,10 @@ class Clip(NamedTuple):
 
 
 def clip_of(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Clip | None:
-    """Return the Clip that ``action_reader`` applies; None if a Clip is not enough, as for integer Boxes."""
+    """Return the Clip that ``action_reader`` applies to discrete actions; None if a Clip is not enough.
+
+    A Clip is enough if all discrete actions are int64 and all Boxes float32, in the layout and in row_space.
+    """
     flat = layout.flat_space
     parts = flat.spaces if isinstance(flat, spaces.Tuple) else (flat,)
     rows = row_space.spaces if isinstance(row_space, spaces.Tuple) else (row_space,)
