@@ -102,17 +102,17 @@ class PufferEnv:
 
     @cached_property
     def rewards(self) -> np.ndarray[Any, Any]:
-        """The agents' rewards in the last step, (num_agents,) float64, zeroed before each call."""
+        """The agents' rewards in the last step, (num_agents,) float64; zeroed before each reset and step."""
         return np.zeros(self.num_agents, np.float64)
 
     @cached_property
     def terminations(self) -> np.ndarray[Any, Any]:
-        """Whether each agent terminated in the last step, (num_agents,) bool, set to False before each call."""
+        """Whether each agent terminated in the last step, (num_agents,) bool; False before each reset and step."""
         return np.zeros(self.num_agents, np.bool_)
 
     @cached_property
     def truncations(self) -> np.ndarray[Any, Any]:
-        """Whether each agent was truncated in the last step, (num_agents,) bool, set to False before each call."""
+        """Whether each agent was truncated in the last step, (num_agents,) bool; False before each reset and step."""
         return np.zeros(self.num_agents, np.bool_)
 
     @cached_property

@@ -63,8 +63,8 @@ class SplitEnv:
     """A wrapper that a worker steps in place of a Gymnasium environment.
 
     Its observations are the parts of the environment's observations that rows can hold. An info is the environment's
-    own, or {EXTRAS_KEY: InfoExtras} if there are objects or a last observation to transfer, if the environment's info
-    is not a plain dict, or if that info has a reserved key.
+    own, or {EXTRAS_KEY: InfoExtras} if there are objects or a last observation to transfer, or if the environment's
+    info has a reserved key or is not a plain dict. An empty info and None become {}.
 
     A reset without options is an automatic one, after the end of an episode. All other resets have options. With
     {EXTRAS_KEY: (seed, options)}, the environment is reset with this seed and these options. With {EXTRAS_KEY: ()}, the

@@ -61,8 +61,8 @@ class TorchRLVecEnv(EnvBase):
 
     TorchRL resets environments whose episodes have ended, with "_reset". If TorchRL has not done so, as after a rollout
     that stopped at these ends, the next step first starts new episodes in these environments and then plays its
-    actions. "_step" may leave environments that are done out of a step; their values then stay those of their last step.
-    An episode that ends in a crash is "terminated", so that nothing is bootstrapped from it.
+    actions. "_step" may leave environments that are done out of a step; their values then stay those of their last
+    step. An episode that ends in a crash is "terminated", so that nothing is bootstrapped from it.
 
     again: a function that makes an equal VecEnv, for a reset after ``close``. TorchRL's collectors close the
     environment when their last batch is complete. Users may reset the environment after that, as they may reset

@@ -43,7 +43,10 @@ PICTURES = ("payoffs.png", "nash_conv.png", "mixture.png")
 
 
 def league(arguments: list[str]) -> int:
-    """Run ``puffer league run``, ``show`` or ``play``: grow a population, show it, or play its policies."""
+    """Run ``puffer league run``, ``show`` or ``play``: grow a population, show it, or play its policies.
+
+    Returns the exit status: 2 if the first argument is missing or unknown, else 0.
+    """
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0 if arguments else 2
@@ -58,7 +61,11 @@ def league(arguments: list[str]) -> int:
 
 
 def run(arguments: list[str]) -> int:
-    """Run ``puffer league run FILE``: grow a population, or, with --resume FOLDER, continue one."""
+    """Run ``puffer league run FILE``: grow a population, or, with --resume FOLDER, continue one.
+
+    Returns the exit status, always 0. Raises PlanError for both FILE and FOLDER, for neither, and for --resume with
+    --folder or --seed.
+    """
     from rich.live import Live
 
     from pufferlib.population import League, Ratings, Settings
@@ -99,7 +106,10 @@ def run(arguments: list[str]) -> int:
 
 
 def show(arguments: list[str]) -> int:
-    """Run ``puffer league show FOLDER``: show a league's table, and draw pictures of its results."""
+    """Run ``puffer league show FOLDER``: show a league's table, and draw pictures of its results.
+
+    Returns the exit status, always 0.
+    """
     from pufferlib.population.pictures import draw_mixtures, draw_nash_conv, draw_payoffs
 
     options: LeagueShow = parse(LeagueShow, "league show", arguments, "FOLDER", "a league's folder", "folder")
@@ -124,7 +134,10 @@ def show(arguments: list[str]) -> int:
 
 
 def play(arguments: list[str]) -> int:
-    """Run ``puffer league play FOLDER [WHO WHO …]``: play a league's policies against each other."""
+    """Run ``puffer league play FOLDER [WHO WHO …]``: play a league's policies against each other.
+
+    Returns the exit status, always 0. Raises PlanError for arguments that cannot be played.
+    """
     from pufferlib.population.league import make_env
     from pufferlib.population.playing import play as played_by
     from pufferlib.population.playing import watch

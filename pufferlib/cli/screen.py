@@ -65,6 +65,6 @@ def counting(console: Console) -> Callable[[int, int], None]:
 def file_name(text: str) -> str:
     """Convert a text to a file name that has no extension.
 
-    Each run of characters other than ASCII letters and digits becomes a hyphen, or nothing at either end.
+    Each run of characters other than ASCII letters and digits becomes a hyphen; at either end, it is removed.
     """
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")

@@ -46,7 +46,7 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
     max_agents: the maximum number of agents alive at once; ``emulate`` needs it for an environment that has neither
         possible_agents nor PettingZoo's max_num_agents.
     observation_space, action_space: spaces at least as large as those of every agent, for the rows of an environment
-        whose agents' spaces are not all known at the start.
+        whose agents' spaces are not all known at the start. Pass both or neither.
     action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation". The leaf is
         int8, with one element per option of the discrete actions. By default, a PettingZoo environment is reset once
         to look for a mask in its infos, and no other environment gets the leaf.

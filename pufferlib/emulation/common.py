@@ -168,8 +168,8 @@ def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]
 
     If the flat spaces are equal, the result is that space. Otherwise, the result has as many discrete actions as the
     agent with the most discrete actions, and as many continuous actions as the agent with the most continuous actions.
-    Each action has the widest range of any agent. Such a result is a Discrete, a MultiDiscrete, a 1-D Box, or a
-    Tuple(MultiDiscrete, Box).
+    Each discrete action has as many options as the agent with the most; the bounds of each continuous action include
+    those of all agents. Such a result is a Discrete, a MultiDiscrete, a 1-D Box, or a Tuple(MultiDiscrete, Box).
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):
