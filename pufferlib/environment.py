@@ -139,8 +139,9 @@ class PufferEnv:
         raise NotImplementedError(f"{type(self).__name__} must write step(actions)")
 
     def render(self) -> Any:
-        """Return what ``render_mode`` selects: a str ("ansi") or an image, uint8 (height, width, 3) ("rgb_array").
+        """Return the rendering that ``render_mode`` selects.
 
+        The rendering is a str for "ansi", and an image, uint8 (height, width, 3), for "rgb_array".
         Returns None unless a subclass overrides it.
         """
         return None

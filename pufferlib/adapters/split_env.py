@@ -1,4 +1,4 @@
-"""SplitEnv, which splits an environment's values into rows of fixed size and objects that infos carry.
+"""SplitEnv: an environment's observations and actions, split into rows of fixed size and objects that fit no row.
 
 Gymnasium's vector environments transfer any value: text of any length, graphs, samples of custom spaces, actions that
 fit no space. A VecEnv transfers rows of fixed size. The workers of a GymnasiumVecEnv therefore step SplitEnvs. The
@@ -37,7 +37,7 @@ _PLACEHOLDER = spaces.Discrete(1)  # the space of rows that hold nothing
 class InfoExtras(NamedTuple):
     """The values that an info carries to the parent process.
 
-    It is a named tuple because emulation shares named tuples instead of copying them.
+    This is a named tuple because emulation shares named tuples instead of copying them.
     """
 
     info: dict[str, Any]  # the environment's info

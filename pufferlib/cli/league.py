@@ -136,7 +136,8 @@ def show(arguments: list[str]) -> int:
 def play(arguments: list[str]) -> int:
     """Run ``puffer league play FOLDER [WHO WHO …]``: play a league's policies against each other.
 
-    Returns the exit status, always 0. Raises PlanError for arguments that cannot be played.
+    Returns the exit status, always 0. Raises PlanError if the folder is missing, if a policy does not exist, for fewer
+    than one episode, and for --render with an environment that cannot be rendered as text.
     """
     from pufferlib.population.league import make_env
     from pufferlib.population.playing import play as played_by

@@ -38,7 +38,10 @@ def ocean(arguments: list[str]) -> int:
 
 
 def _examined(options: Ocean) -> int:
-    """Train the learner on each environment; return the exit status: 1 if it fails any of them, else 0."""
+    """Train the learner on each environment, and print the results; return the exit status.
+
+    The status is 1 if the learner fails any environment, else 0. With --watch, calls ``_watched`` instead.
+    """
     examining, table, console = _suite("examining"), _suite("table"), new_console()
     seeds = range(options.seed, options.seed + options.seeds)
     tasks = list(_suite("tasks").tasks(options.env, options.backend, seeds))
