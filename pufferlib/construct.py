@@ -51,8 +51,8 @@ def make(
     context: the start method of processes, "fork", "spawn" or "forkserver"; by default fork where it is safe.
     copy: True makes ``recv`` return arrays that stay valid; by default they expire at the second ``recv`` after the one
         that returned them.
-    as_torch: True returns torch tensors over the same memory, False NumPy arrays. None, the default, returns tensors if
-        ``device`` is set or the backend is "cuda", else arrays.
+    as_torch: True returns torch tensors that share the memory of the arrays, False returns NumPy arrays. None, the
+        default, returns tensors if ``device`` is set or the backend is "cuda", else arrays.
     device: the tensors' device. "cuda", "cuda:1", "mps", …: tensors are copies (asynchronous on CUDA), valid as long as
         arrays would be; "host" or "cpu": they share the arrays' memory. On backend "cuda", the device that runs the
         kernel: a GPU ("cuda", "cuda:1") or the CPU ("host").

@@ -71,7 +71,7 @@ class PufferEnv:
     spec: Any = None  # Gymnasium's EnvSpec, if the environment is registered
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PufferEnv:
-        """Create an environment with guards: methods around ``reset`` and ``step`` for callers of Gymnasium's API.
+        """Create an environment with guards: methods around ``reset`` and ``step`` that detect Gymnasium-style use.
 
         The errors that the guards raise say how to use a PufferEnv. The guards are attributes of the instance. ``hold``
         deletes them, so that they cost nothing in environments that pufferlib steps. Classes that define how their
@@ -102,17 +102,17 @@ class PufferEnv:
 
     @cached_property
     def rewards(self) -> np.ndarray[Any, Any]:
-        """The agents' rewards in the last step, (num_agents,) float64, zeroed before each call."""
+        """The agents' rewards in the last step, (num_agents,) float64; zeroed before each reset and step."""
         return np.zeros(self.num_agents, np.float64)
 
     @cached_property
     def terminations(self) -> np.ndarray[Any, Any]:
-        """Whether each agent terminated in the last step, (num_agents,) bool, set to False before each call."""
+        """Whether each agent terminated in the last step, (num_agents,) bool; False before each reset and step."""
         return np.zeros(self.num_agents, np.bool_)
 
     @cached_property
     def truncations(self) -> np.ndarray[Any, Any]:
-        """Whether each agent was truncated in the last step, (num_agents,) bool, set to False before each call."""
+        """Whether each agent was truncated in the last step, (num_agents,) bool; False before each reset and step."""
         return np.zeros(self.num_agents, np.bool_)
 
     @cached_property
@@ -139,8 +139,9 @@ class PufferEnv:
         raise NotImplementedError(f"{type(self).__name__} must write step(actions)")
 
     def render(self) -> Any:
-        """Return what ``render_mode`` selects: a str ("ansi") or an image, uint8 (height, width, 3) ("rgb_array").
+        """Return the rendering that ``render_mode`` selects.
 
+        The rendering is a str for "ansi", and an image, uint8 (height, width, 3), for "rgb_array".
         Returns None unless a subclass overrides it.
         """
         return None
@@ -161,7 +162,10 @@ class PufferEnv:
 
 
 class _NoObservation(dict[str, Any]):
-    """The empty dict that an unwrapped PufferEnv's ``reset`` returns; unpacking it raises CallError."""
+    """The empty dict that an unwrapped PufferEnv's ``reset`` returns in place of None.
+
+    Unpacking it, or indexing it with an int, raises CallError.
+    """
 
     def __init__(self, advice: str) -> None:
         super().__init__()

@@ -52,10 +52,10 @@ class SB3VecEnv(Base):
     """A Stable-Baselines3 VecEnv backed by a pufferlib VecEnv.
 
     vec: a synchronous VecEnv with one agent per environment and ``autoreset_mode="same_step"``. Observations are
-    copies, arrays (num_envs, …); for Dict and Tuple spaces, a dict with one array per leaf, named by its path, such as
-    "a/b/0". Each step's infos have ``TimeLimit.truncated`` and, at an episode's end, ``terminal_observation`` and
-    ``episode`` ({"r", "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``. An episode that ends in a
-    crash has no ``terminal_observation``, so that nothing is bootstrapped from it.
+    copies: an array (num_envs, …) or, for Dict and Tuple spaces, a dict with one array per leaf, keyed by the leaf's
+    path, such as "a/b/0". Each info of a step has ``TimeLimit.truncated`` and, at an episode's end,
+    ``terminal_observation`` and ``episode`` ({"r", "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``.
+    An episode that ends in a crash has no ``terminal_observation``, so that nothing is bootstrapped from it.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment or mixed discrete and continuous actions.
@@ -116,7 +116,9 @@ class SB3VecEnv(Base):
         return self.env_method("render")
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return an attribute of the selected environments; copies if they run in other processes.
+        """Return the value of an attribute for each selected environment.
+
+        If the environments run in other processes, the values are copies.
 
         An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
@@ -151,7 +153,7 @@ class SB3VecEnv(Base):
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         """Return whether each selected environment is wrapped in ``wrapper_class``.
 
-        Returns False for every environment if this module did not make them.
+        If this module did not make all of them, returns False for every environment.
         """
         ids, name = self._ids(indices), _name(wrapper_class)
         try:
@@ -195,7 +197,8 @@ class SubprocVecEnv(SB3VecEnv):
 def make(env: EnvSource, **kwargs: Unpack[AdapterParameters]) -> SB3VecEnv:
     """Return ``pufferlib.make(env, …)`` as an SB3VecEnv.
 
-    Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of SB3VecEnv.
+    Takes the arguments of ``pufferlib.make``, and those below. Raises the errors of ``pufferlib.make`` and
+    SB3VecEnv.
 
     agents: "rows" makes each agent of a PettingZoo environment a separate environment. The agents must have identical
         spaces, and their episodes must end together; otherwise SpaceError is raised.
@@ -212,9 +215,9 @@ def make(env: EnvSource, **kwargs: Unpack[AdapterParameters]) -> SB3VecEnv:
 def _with_layers(env_fn: Function, envs: list[Any] | None = None) -> Function:
     """Return a function that makes the same environments as ``env_fn`` and notes their wrappers for ``env_is_wrapped``.
 
-    The environment's attribute named by LAYERS becomes the set of the names of its class, of the classes of all
-    environments inside it, and of the bases of these classes. envs: a list to which each environment is appended, or
-    None.
+    On each environment that it makes, the function sets the attribute LAYERS to a set of class names: those of the
+    environment's class, of the classes of all environments inside it, and of the bases of these classes. envs: a list
+    to which the function appends each environment, or None.
     """
 
     @functools.wraps(env_fn)

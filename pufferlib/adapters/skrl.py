@@ -146,7 +146,8 @@ class SkrlVecEnv(Wrapper):
 def make(env: EnvSource, **kwargs: Unpack[AdapterParameters]) -> SkrlVecEnv:
     """Return ``pufferlib.make(env, …)`` as a SkrlVecEnv.
 
-    Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of SkrlVecEnv.
+    Takes the arguments of ``pufferlib.make``, and those below. Raises the errors of ``pufferlib.make`` and
+    SkrlVecEnv.
 
     agents: "rows" makes each agent of a PettingZoo environment a separate environment. The agents must have identical
         spaces, and their episodes must end together; otherwise SpaceError is raised.

@@ -1,4 +1,4 @@
-"""SplitEnv, which splits an environment's values into rows of fixed size and objects that infos carry.
+"""SplitEnv: an environment's observations and actions, split into rows of fixed size and objects that fit no row.
 
 Gymnasium's vector environments transfer any value: text of any length, graphs, samples of custom spaces, actions that
 fit no space. A VecEnv transfers rows of fixed size. The workers of a GymnasiumVecEnv therefore step SplitEnvs. The
@@ -37,7 +37,7 @@ _PLACEHOLDER = spaces.Discrete(1)  # the space of rows that hold nothing
 class InfoExtras(NamedTuple):
     """The values that an info carries to the parent process.
 
-    It is a named tuple because emulation shares named tuples instead of copying them.
+    This is a named tuple because emulation shares named tuples instead of copying them.
     """
 
     info: dict[str, Any]  # the environment's info
@@ -49,9 +49,9 @@ RESERVED = frozenset((*OURS, EXTRAS_KEY))
 
 
 def info_parts(info: dict[str, Any]) -> InfoExtras:
-    """Return the InfoExtras that a SplitEnv's info carries; if there are none, the info itself in new InfoExtras.
+    """Return the InfoExtras that a SplitEnv's info carries; if it carries none, return a new InfoExtras.
 
-    The new InfoExtras hold the info without the keys in OURS, and no objects.
+    The new InfoExtras holds the info itself, without the keys in OURS, and no objects.
     """
     if EXTRAS_KEY in info:
         extras: InfoExtras = info[EXTRAS_KEY]
@@ -62,14 +62,15 @@ def info_parts(info: dict[str, Any]) -> InfoExtras:
 class SplitEnv:
     """A wrapper that a worker steps in place of a Gymnasium environment.
 
-    Its observations are the parts of the environment's observations that rows can hold. Its infos are the
-    environment's, or {EXTRAS_KEY: InfoExtras} if there are objects to transfer or if the environment uses a reserved
-    key.
+    Its observations are the parts of the environment's observations that rows can hold. An info is the environment's
+    own, or {EXTRAS_KEY: InfoExtras} if there are objects or a last observation to transfer, or if the environment's
+    info has a reserved key or is not a plain dict. An empty info and None become {}.
 
-    A reset without options is automatic. The options of all other resets are {EXTRAS_KEY: (seed, options)}, with the
-    seed and the options that the environment receives. With {EXTRAS_KEY: ()}, the environment is not reset, because its
-    creator may have reset it, and the row is zeros. Setting the attribute EXTRAS_KEY to (action,) makes the next step
-    play that action instead of the one in its row.
+    A reset without options is an automatic one, after the end of an episode. All other resets have options. With
+    {EXTRAS_KEY: (seed, options)}, the environment is reset with this seed and these options. With {EXTRAS_KEY: ()}, the
+    environment is not reset, because the function that made it may already have reset it, and the row is zeros.
+
+    Setting the attribute EXTRAS_KEY to (action,) makes the next step play that action instead of the one in its row.
 
     keep_finals: whether an automatic reset's info carries the last observation of the ended episode.
     """
@@ -267,7 +268,8 @@ class ActionRows:
 class _Numbers(dict[int, Any]):
     """A dict from a Discrete space's actions to NumPy numbers of its dtype.
 
-    Making a NumPy number takes as long as a step of a trivial environment. Other actions are converted, but not kept.
+    The numbers of the space's actions are made once, because making a NumPy number takes as long as a step of a trivial
+    environment. The number of any other action is made at each look-up, and not stored.
     """
 
     def __init__(self, number: type[Any], space: spaces.Discrete) -> None:

@@ -90,10 +90,10 @@ class TianshouVecEnv(BaseVectorEnv):
         """Start new episodes and return (observations, infos).
 
         env_id: an environment's number, a list of numbers, or None for all environments; None also abandons steps in
-        progress. seed: an integer gives environment i seed + i; a list has one seed per environment in env_id, or one
-        per environment; by default, the seeds that the method ``seed`` has set are used. options: a dict for all
-        environments. Raises CallError if a step of an environment in env_id is in progress; PlanError for other
-        keywords or a wrong number of seeds.
+        progress. seed: an integer gives environment i the seed ``seed + i``; a list has one seed for each environment
+        in env_id, or one for each of all environments; by default, the seeds that the method ``seed`` has set are used,
+        each of them once. options: a dict for all environments. Raises CallError if a step of an environment in env_id
+        is in progress; PlanError for other keywords or a wrong number of seeds.
         """
         ids = self._ids(env_id)
         seeds: Any = self._take_seeds(ids, kwargs.pop("seed", None))
@@ -144,13 +144,17 @@ class TianshouVecEnv(BaseVectorEnv):
     def seed(self, seed: Any = None) -> list[list[int] | None]:
         """Set the seed of each environment's next reset, and return one entry per environment: [seed] or None.
 
-        seed: an integer gives environment i seed + i; a list has one seed per environment; None sets no seed.
+        seed: an integer gives environment i the seed ``seed + i``; a list has one seed per environment; None removes
+        the seeds that were set.
         """
         self._seeds = self._seed_list(seed)
         return [None if env_seed is None else [env_seed] for env_seed in self._seeds]
 
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
-        """Return attribute ``key`` of the environments in id; copies if they run in other processes.
+        """Return the value of attribute ``key`` for each environment in id.
+
+        If the environments run in other processes, the values are copies. The values of "observation_space" and
+        "action_space" are always copies of the VecEnv's spaces.
 
         An environment's exception is raised unchanged, except that a PufferError is raised as a WorkerError.
         """
@@ -239,9 +243,10 @@ class TianshouVecEnv(BaseVectorEnv):
         return ids
 
     def _await(self, awaited: set[int]) -> None:
-        """Receive rows until all awaited environments have answered; add any other that answers to ``_arrived``.
+        """Receive rows until all awaited environments have answered.
 
-        awaited: the environments' numbers; the set is emptied.
+        Other environments that answer in the meantime are added to ``_arrived``. awaited: the numbers of the awaited
+        environments; the set is emptied.
         """
         while awaited:
             env_id = self._receive(None)
@@ -318,8 +323,8 @@ def make(
 ) -> TianshouVecEnv:
     """Return ``pufferlib.make(env, …)``, by default on ``backend="pool"``, as a TianshouVecEnv.
 
-    wait_num, timeout: see TianshouVecEnv. Takes the other arguments of ``make`` except batch_size, which is 1. Raises
-    the errors of ``make`` and of TianshouVecEnv.
+    wait_num, timeout: see TianshouVecEnv. The other arguments are those of ``pufferlib.make``, except batch_size, which
+    is 1. Raises the errors of ``pufferlib.make`` and of TianshouVecEnv.
     """
     return TianshouVecEnv(
         make_for(LIBRARY, MODE, env, {"backend": "pool", "batch_size": 1, **kwargs}), wait_num, timeout

@@ -61,11 +61,12 @@ class TorchRLVecEnv(EnvBase):
 
     TorchRL resets environments whose episodes have ended, with "_reset". If TorchRL has not done so, as after a rollout
     that stopped at these ends, the next step first starts new episodes in these environments and then plays its
-    actions. "_step" may leave such environments out of a step. An episode that ends in a crash is "terminated", so that
-    nothing is bootstrapped from it.
+    actions. "_step" may leave environments that are done out of a step; their values then stay those of their last
+    step. An episode that ends in a crash is "terminated", so that nothing is bootstrapped from it.
 
-    again: a function that makes an equal VecEnv, for a reset after ``close``. TorchRL's collectors call ``close`` with
-    their last batch, and users may reset the environment after that, as they may reset TorchRL's own environments.
+    again: a function that makes an equal VecEnv, for a reset after ``close``. TorchRL's collectors close the
+    environment when their last batch is complete. Users may reset the environment after that, as they may reset
+    TorchRL's own environments.
 
     Raises PlanError if vec is not synchronous or has another autoreset mode; SpaceError if it has several agents per
     environment, mixed discrete and continuous actions, or an observation key that TorchRL reserves.
@@ -191,7 +192,8 @@ class TorchRLVecEnv(EnvBase):
 def make(env: EnvSource, one_hot: bool = False, **kwargs: Unpack[AdapterParameters]) -> TorchRLVecEnv:
     """Return ``pufferlib.make(env, …)`` as a TorchRLVecEnv.
 
-    Takes the arguments of ``make`` and the following. Raises the errors of ``make`` and of TorchRLVecEnv.
+    Takes the arguments of ``pufferlib.make``, and those below. Raises the errors of ``pufferlib.make`` and
+    TorchRLVecEnv.
 
     one_hot: whether discrete actions are one-hot.
     agents: "rows" makes each agent of a PettingZoo environment a separate environment. The agents must have identical

@@ -135,7 +135,8 @@ def _explain(error: Exception) -> None:
     """Print an error's message on stderr.
 
     For pufferlib's own errors, also print the flags that set the size limits named in the message. For other errors,
-    also print the file and line that raised the error.
+    also print the file and line that raised the error. If a WorkerError was caused by one of pufferlib's own errors,
+    print the cause instead.
     """
     if isinstance(error, WorkerError) and isinstance(error.__cause__, PufferError):
         error = error.__cause__  # pufferlib's error in a worker: its message is complete
@@ -151,7 +152,10 @@ def _explain(error: Exception) -> None:
 
 
 def envs(arguments: list[str]) -> int:
-    """Run ``puffer envs [FILTER]``: list the named environments."""
+    """Run ``puffer envs [FILTER]``: list the named environments; return the exit status, always 0.
+
+    Raises RegistryError if no name contains FILTER.
+    """
     require("rich")
     from rich.markup import escape
     from rich.table import Table
@@ -181,7 +185,10 @@ def envs(arguments: list[str]) -> int:
 
 
 def check(arguments: list[str]) -> int:
-    """Run ``puffer check ENV``: find an environment's faults."""
+    """Run ``puffer check ENV``: find an environment's faults.
+
+    Returns the exit status: 0 if the environment passes the checks, else 1.
+    """
     require("rich")
     from rich.markup import escape
     from rich.table import Table
@@ -286,7 +293,7 @@ def _check_kernel(options: Check, console: Any) -> int:
 
 
 def bench(arguments: list[str]) -> int:
-    """Run ``puffer bench ENV``: measure steps per second on each backend."""
+    """Run ``puffer bench ENV``: measure steps per second on each backend; return the exit status, always 0."""
     require("rich")
     from rich.markup import escape
     from rich.table import Table
@@ -361,7 +368,7 @@ def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None
 
 
 def autotune(arguments: list[str]) -> int:
-    """Run ``puffer autotune ENV``: find the fastest plan, and explain it."""
+    """Run ``puffer autotune ENV``: find the fastest plan, and explain it; return the exit status, always 0."""
     require("rich")
     from rich.live import Live
     from rich.table import Table
@@ -421,7 +428,10 @@ def autotune(arguments: list[str]) -> int:
 
 
 def doctor(arguments: list[str]) -> int:
-    """Run ``puffer doctor``: describe this machine, and find what is broken."""
+    """Run ``puffer doctor``: describe this machine, and find what is broken.
+
+    Returns the exit status: 0 if nothing is broken, else 1.
+    """
     from pufferlib.cli.doctor import diagnose
     from pufferlib.cli.ray_doctor import STEP_MS, diagnose_ray
 
@@ -448,7 +458,10 @@ def doctor(arguments: list[str]) -> int:
 
 
 def record(arguments: list[str]) -> int:
-    """Run ``puffer record ENV``: play an environment at random, and save the trajectories."""
+    """Run ``puffer record ENV``: play an environment at random, and save the trajectories.
+
+    Returns the exit status: 1 if an error cut the recording short, else 0.
+    """
     from pufferlib.cli.recordings import recorded
 
     options: Record = parse(Record, "record", arguments)
@@ -461,7 +474,10 @@ def record(arguments: list[str]) -> int:
 
 
 def replay(arguments: list[str]) -> int:
-    """Run ``puffer replay FILE``: replay a recording, and show the first difference."""
+    """Run ``puffer replay FILE``: replay a recording, and show the first difference.
+
+    Returns the exit status: 0 if the replay equals the recording, else 1.
+    """
     from pufferlib.cli.recordings import replayed
 
     options: Replay = parse(Replay, "replay", arguments, "FILE", "a file saved by `puffer record`", "file")

@@ -43,7 +43,10 @@ PICTURES = ("payoffs.png", "nash_conv.png", "mixture.png")
 
 
 def league(arguments: list[str]) -> int:
-    """Run ``puffer league run``, ``show`` or ``play``: grow a population, show it, or play its policies."""
+    """Run ``puffer league run``, ``show`` or ``play``: grow a population, show it, or play its policies.
+
+    Returns the exit status: 2 if the first argument is missing or unknown, else 0.
+    """
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0 if arguments else 2
@@ -58,7 +61,11 @@ def league(arguments: list[str]) -> int:
 
 
 def run(arguments: list[str]) -> int:
-    """Run ``puffer league run FILE``: grow a population, or, with --resume FOLDER, continue one."""
+    """Run ``puffer league run FILE``: grow a population, or, with --resume FOLDER, continue one.
+
+    Returns the exit status, always 0. Raises PlanError for both FILE and FOLDER, for neither, and for --resume with
+    --folder or --seed.
+    """
     from rich.live import Live
 
     from pufferlib.population import League, Ratings, Settings
@@ -99,7 +106,10 @@ def run(arguments: list[str]) -> int:
 
 
 def show(arguments: list[str]) -> int:
-    """Run ``puffer league show FOLDER``: show a league's table, and draw pictures of its results."""
+    """Run ``puffer league show FOLDER``: show a league's table, and draw pictures of its results.
+
+    Returns the exit status, always 0.
+    """
     from pufferlib.population.pictures import draw_mixtures, draw_nash_conv, draw_payoffs
 
     options: LeagueShow = parse(LeagueShow, "league show", arguments, "FOLDER", "a league's folder", "folder")
@@ -124,7 +134,11 @@ def show(arguments: list[str]) -> int:
 
 
 def play(arguments: list[str]) -> int:
-    """Run ``puffer league play FOLDER [WHO WHO …]``: play a league's policies against each other."""
+    """Run ``puffer league play FOLDER [WHO WHO …]``: play a league's policies against each other.
+
+    Returns the exit status, always 0. Raises PlanError if the folder is missing, if a policy does not exist, for fewer
+    than one episode, and for --render with an environment that cannot be rendered as text.
+    """
     from pufferlib.population.league import make_env
     from pufferlib.population.playing import play as played_by
     from pufferlib.population.playing import watch
@@ -169,8 +183,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {"run": run, "show": show, "pl
 def opened(folder: str, trust: bool) -> League:
     """Open the league in a folder for reading.
 
-    Raises PlanError if the folder has no league, CallError if the league has no results yet, CheckpointError if it is
-    damaged. trust: whether to accept policies that name code outside the current folder.
+    Raises PlanError if the folder has no league, CallError if the league has no results yet, and CheckpointError if the
+    league is damaged. trust: whether to accept policies that name code outside the current folder.
     """
     from pufferlib.population import League
 
@@ -236,11 +250,12 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
 
 
 def _asked(current: League, arguments: Sequence[str]) -> tuple[Mixture, list[str]]:
-    """Return (mixture, names): the mixture of what the seats play, and for each seat the name of what it plays.
+    """Return (mixture, names): the joint mixture of the seats' policies, and the argument for each seat.
 
-    arguments: for each seat, a policy's id, "first", "last" or "mixture", the league's current mixture for the seat. If
-    empty, every seat plays "mixture". Raises PlanError if the number of arguments is not that of the seats, or if an
-    argument names no policy in its seat's population.
+    arguments: one per seat: the id of a policy in the seat's population, "first" or "last" for the population's first
+    or last policy, or "mixture" for the league's current mixture. Without arguments, every seat plays "mixture". Raises
+    PlanError if the number of arguments differs from the number of seats, or if an argument names no policy in its
+    seat's population.
     """
     from pufferlib.population import product
 

@@ -19,7 +19,11 @@ MOST_JOBS = 2  # the default limit, because each training also has worker proces
 
 
 def ocean(arguments: list[str]) -> int:
-    """Run ``puffer ocean``: test a learner on all of Ocean."""
+    """Run ``puffer ocean``: test a learner on the Ocean environments.
+
+    Returns the exit status: 1 if the learner fails an environment or if, when all are tested, an environment that
+    should be learnable is not; else 0.
+    """
     if any(argument.startswith("--mutant") for argument in arguments):
         raise PlanError(
             "`puffer ocean --mutants` is now `python -m tests.mutants`, from the root of a checkout of the repository"
@@ -34,7 +38,10 @@ def ocean(arguments: list[str]) -> int:
 
 
 def _examined(options: Ocean) -> int:
-    """Train the learner on each environment; return the exit status: 1 if it fails any of them, else 0."""
+    """Train the learner on each environment, and print the results; return the exit status.
+
+    The status is 1 if the learner fails any environment, else 0. With --watch, calls ``_watched`` instead.
+    """
     examining, table, console = _suite("examining"), _suite("table"), new_console()
     seeds = range(options.seed, options.seed + options.seeds)
     tasks = list(_suite("tasks").tasks(options.env, options.backend, seeds))
@@ -73,14 +80,15 @@ def require_numbers(seeds: int, seed: int, jobs: int | None, timeout_s: float) -
 
 
 def num_jobs(jobs: int | None) -> int:
-    """Return the number of concurrent trainings: ``jobs`` or, if that is None, 2, or 1 on a single core."""
+    """Return the number of concurrent trainings: ``jobs``; by default, 2 on several cores and 1 on a single core."""
     return min(MOST_JOBS, available_cpus()) if jobs is None else jobs
 
 
 def _watched(tasks: list[Any], train: Any, console: Any) -> int:
     """Train in this process, and show the learnt behaviour; return the exit status.
 
-    The status is 1 if the learner fails an environment, else 0. Raises PlanError if the console is not a terminal.
+    The status is 1 if the learner fails an environment, else 0. An environment that the learner does not support counts
+    neither as passed nor as failed. Raises PlanError if the console is not a terminal.
     """
     if not console.is_terminal:
         raise PlanError("--watch needs a terminal")

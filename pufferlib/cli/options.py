@@ -361,9 +361,9 @@ class Envs:
 
 
 def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
-    """Return a part of a command line: an environment, ``more``, and the flags that wrap and make the environment.
+    """Return the arguments of a command line, quoted for a shell: the environment, ``more``, and flags.
 
-    The flags are those that ``options`` sets, quoted for a shell. without: the flags of ``Wrap`` to leave out.
+    The flags are the --wrap flags and the --env-kwargs that ``options`` sets. without: the --wrap flags to leave out.
     """
     arguments = [options.env, *more]
     for name, value in options.wrap.changed().items():

@@ -174,9 +174,10 @@ def _rate(seconds: list[float]) -> str:
 
 
 def _advice(costs: list[tuple[list[float], list[float], list[float]]], step_s: float) -> str:
-    """Return advice on the number of environments per actor, based on the costs of the slowest node.
+    """Return advice on the number of environments per actor.
 
-    costs: per node, the result of ``_costs``. step_s: the seconds that an environment's step takes.
+    The advice uses the nodes' median times, the longest for a call and the longest for a transfer back. costs: per
+    node, the result of ``_costs``. step_s: the seconds that an environment's step takes.
     """
     call_s = max(median(calls) for calls, _, _ in costs)
     byte_s = max(median(back) for _, _, back in costs) / NUM_BYTES

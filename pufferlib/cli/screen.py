@@ -27,9 +27,10 @@ def new_console() -> Console:
 
 
 def passing(console: Console, text: str) -> None:
-    """Show a line until the next output replaces it, if the console is a terminal.
+    """Show a progress line in place of the previous one, if the console is a terminal.
 
-    The line is drawn without a thread, because a process with threads cannot fork workers safely.
+    An empty text clears the line, which must be done before other output. The line is drawn without a thread, because a
+    process with threads cannot fork workers safely.
     """
     if console.is_terminal:
         console.file.write(f"\r\x1b[K{text}")
@@ -46,7 +47,10 @@ def cleared(console: Console) -> Iterator[None]:
 
 
 def counting(console: Console) -> Callable[[int, int], None]:
-    """Return a function ``after(finished, total)`` that shows these numbers of steps, at most once every SHOWN_S."""
+    """Return a function ``after(finished, total)`` that shows the finished and the total number of steps.
+
+    The function updates the progress line at most once every SHOWN_S seconds.
+    """
     next_s = time.monotonic() + SHOWN_S
 
     def after(done: int, of: int) -> None:
@@ -59,5 +63,8 @@ def counting(console: Console) -> Callable[[int, int], None]:
 
 
 def file_name(text: str) -> str:
-    """Convert a text to a file name, without an extension."""
+    """Convert a text to a file name that has no extension.
+
+    Each run of characters other than ASCII letters and digits becomes a hyphen; at either end, it is removed.
+    """
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")

@@ -21,7 +21,7 @@ ALGORITHMS = ("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "ppo_cuda", "a2c_cuda", 
 
 
 def train(arguments: list[str]) -> int:
-    """Run ``puffer train ENV``: train a policy."""
+    """Run ``puffer train ENV``: train a policy, or continue a run with --resume; return the exit status, always 0."""
     require("torch", "tensorboard", "tyro", "rich")
     if any(argument.partition("=")[0] == "--resume" for argument in arguments):
         return _resumed(arguments)
@@ -61,8 +61,8 @@ def train(arguments: list[str]) -> int:
 def _algorithm(arguments: Sequence[str]) -> str:
     """Return the algorithm that the arguments or their --config file select, by default the first of ALGORITHMS.
 
-    An unknown algorithm counts as none. The algorithm is found before the arguments are parsed, because it determines
-    which flags there are.
+    The arguments take precedence over the file. If the selected algorithm is unknown, also returns the first of
+    ALGORITHMS. The algorithm is found before the arguments are parsed, because it determines which flags exist.
     """
     values: dict[str, str] = {}
     for argument, next_argument in zip(arguments, [*arguments[1:], ""], strict=True):
@@ -90,7 +90,7 @@ def _resumed(arguments: list[str]) -> int:
 
 
 def evaluate(arguments: list[str]) -> int:
-    """Run ``puffer eval RUN``: evaluate a run's policy."""
+    """Run ``puffer eval RUN``: evaluate a policy, and print the results; return the exit status, always 0."""
     require("torch", "tyro", "rich")
     text = "a run's folder, its policy.pt, or, with --policy, an environment as for the other commands"
     options: Eval = parse(Eval, "eval", arguments, "RUN", text, "target")
@@ -116,7 +116,7 @@ def evaluate(arguments: list[str]) -> int:
 
 
 def plot(arguments: list[str]) -> int:
-    """Run ``puffer plot RUN…``: draw the curves of runs."""
+    """Run ``puffer plot RUN…``: draw the curves of runs; return the exit status, always 0."""
     require("tensorboard")
     text = "folders of runs, or globs of them"
     options: Plot = parse(Plot, "plot", arguments, "RUN", text, "runs", tuple[str, ...])

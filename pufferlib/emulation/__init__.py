@@ -46,10 +46,10 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
     max_agents: the maximum number of agents alive at once; ``emulate`` needs it for an environment that has neither
         possible_agents nor PettingZoo's max_num_agents.
     observation_space, action_space: spaces at least as large as those of every agent, for the rows of an environment
-        whose agents' spaces are not all known at the start.
+        whose agents' spaces are not all known at the start. Pass both or neither.
     action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation". The leaf is
-        int8, with one element per option of the discrete actions. By default PettingZoo environments are reset once to
-        look for a mask, and other environments have none.
+        int8, with one element per option of the discrete actions. By default, a PettingZoo environment is reset once
+        to look for a mask in its infos, and no other environment gets the leaf.
     state: whether a PettingZoo environment's state(), read after each reset and step, becomes the leaf "state" of each
         agent's observation, for centralized critics. The leaf's space is the environment's state_space; in the rows of
         absent agents, the leaf is zeros.

@@ -24,9 +24,9 @@ def has_mask(space: object) -> bool:
 def mask_size(action_space: gymnasium.Space[Any]) -> int | None:
     """Return the number of elements in a mask of action_space, one per logit; None if nothing can be masked.
 
-    A Discrete's mask has n elements, a MultiDiscrete's the sum of nvec, a MultiBinary's two per element of the space. A
-    Box adds none. The mask of a Dict or Tuple has the elements of all its parts. A space with a part of any other kind
-    cannot be masked.
+    The number is n for a Discrete, the sum of nvec for a MultiDiscrete, twice the number of elements for a MultiBinary
+    and 0 for a Box. For a Dict or Tuple, it is the sum over all parts. A space with a part of any other kind cannot be
+    masked.
     """
     sizes = _sizes(action_space)
     return None if sizes is None or sizes == 0 else sizes

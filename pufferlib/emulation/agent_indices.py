@@ -85,7 +85,7 @@ class AgentIndices:
     def advance(
         self, listed: Sequence[AgentId], ended: Sequence[AgentId], stillborn: Sequence[AgentId]
     ) -> list[AgentId]:
-        """Remove the agents that ended in a step, assign indices to new agents in ``listed``, and return these.
+        """Remove the agents that ended, assign indices to new agents in ``listed``, and return the new agents.
 
         listed: the environment's agents after the step. ended: the living agents that ended in the step. stillborn: the
         agents in ``listed`` that ended in the step in which they appeared; they never act and get no index. Raises

@@ -19,7 +19,7 @@ __all__ = ["Agent", "Agents"]
 
 
 class Agent:
-    """An agent's layouts, with the checks of its first observations."""
+    """An agent's spaces and layouts, and a method that adds leaves to the agent's observations and checks them."""
 
     def __init__(
         self,

@@ -168,8 +168,8 @@ def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]
 
     If the flat spaces are equal, the result is that space. Otherwise, the result has as many discrete actions as the
     agent with the most discrete actions, and as many continuous actions as the agent with the most continuous actions.
-    Each action has the widest range of any agent. Such a result is a Discrete, a MultiDiscrete, a 1-D Box, or a
-    Tuple(MultiDiscrete, Box).
+    Each discrete action has as many options as the agent with the most; the bounds of each continuous action include
+    those of all agents. Such a result is a Discrete, a MultiDiscrete, a 1-D Box, or a Tuple(MultiDiscrete, Box).
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):
@@ -203,7 +203,10 @@ class Clip(NamedTuple):
 
 
 def clip_of(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Clip | None:
-    """Return the Clip that ``action_reader`` applies; None if a Clip is not enough, as for integer Boxes."""
+    """Return the Clip that ``action_reader`` applies to discrete actions; None if a Clip is not enough.
+
+    A Clip is enough if all discrete actions are int64 and all Boxes float32, in the layout and in row_space.
+    """
     flat = layout.flat_space
     parts = flat.spaces if isinstance(flat, spaces.Tuple) else (flat,)
     rows = row_space.spaces if isinstance(row_space, spaces.Tuple) else (row_space,)

@@ -1,4 +1,4 @@
-"""PettingZoo environments as a fixed number of rows, in which agents spawn and die; masks mark the rows that count."""
+"""PettingZoo environments, in which agents spawn and die, as a fixed number of rows; masks mark the rows that count."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def probe(
 ) -> tuple[bool, list[AgentId]]:
     """Return whether to read action masks from infos, and the agents that are known before the first episode.
 
-    If this cannot be determined otherwise, resets the environment once, without a seed; the first episode starts with a
-    later reset. action_mask: the user's choice; None looks for masks. spaces_known: True if the agents of an
-    environment without possible_agents need not be known.
+    If one of the two cannot be determined otherwise, resets the environment once, without a seed; the first episode
+    starts with a later reset. action_mask: the user's choice, or None to look for masks. spaces_known: True if the
+    agents of an environment without possible_agents need not be known.
     """
     known = list(possible_agents or ())
     if action_mask is None and known and all(has_mask(parallel.observation_space(agent)) for agent in known):
@@ -91,7 +91,8 @@ class PettingZooRows(HeldRows):
     max_agents: the maximum number of agents alive at once, for environments without ``possible_agents``; by default
         PettingZoo's ``max_num_agents``.
     observation_space, action_space: spaces at least as large as those of every agent, for environments in which the
-        spaces of later agents are unknown at the start; they determine the spaces of the rows.
+        spaces of later agents are unknown at the start; they determine the spaces of the rows. Raises PlanError if only
+        one of the two is passed.
     action_mask: whether info["action_mask"] becomes a leaf of the observation; None inspects the infos of one reset.
     state, agent_type, check and the bounds: see ``wrap``.
 
@@ -302,7 +303,7 @@ class PettingZooRows(HeldRows):
         """Take the agents back from code that stepped the environment directly, and take ownership of the arguments.
 
         living: the names of the living agents, in the environment's order. listed, last, ended, lingering: the fields
-        of that name in ``Seating``. begun: whether a new episode has begun.
+        of these names in ``Seating``. begun: whether a new episode has begun.
         """
         if begun:
             self._forget_spaces()
@@ -333,7 +334,10 @@ class PettingZooRows(HeldRows):
             column[:] = 0
 
     def _add_agents(self, names: list[AgentId], observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
-        """Set up agents that have just received an index, and hold their first observations."""
+        """Set up agents that have just received an index, and hold their first observations.
+
+        Raises SpaceError for an agent without an observation, and the errors of ``Agent.observed``.
+        """
         self._set_up(names)
         for name in names:
             agent_index = self._indices.living[name]
@@ -449,7 +453,9 @@ class PettingZooRows(HeldRows):
     def _infos_by_agent(self, infos: Mapping[Any, Any], call: str) -> AgentInfos:
         """Return copies of the non-empty infos as pairs of an agent index and an info.
 
-        Values that belong to no agent form one info, keyed as in the environment, with the index None.
+        Values that belong to no agent with an index form one info, keyed as in the environment, with the index None.
+        Action masks that move to the observations are left out. Raises SpaceError for the info of an unknown agent, and
+        for an agent's info that is not a mapping.
         """
         last = self._indices.last
         if not infos.keys() <= last.keys():

@@ -27,7 +27,10 @@ def __getattr__(name: str) -> Callable[..., gymnasium.Env[Any, Any]]:
 
 
 def _single_agent_env(name: str, /, **kwargs: object) -> gymnasium.Env[Any, Any]:
-    """Create an environment, and wrap it if it is a PufferEnv. Raises SpaceError if it has several agents."""
+    """Create a single-agent environment and return it, wrapped if it is a PufferEnv.
+
+    If the environment has several agents, closes it and raises SpaceError instead.
+    """
     env = registry.creator(name)(**kwargs)
     if isinstance(env, PufferEnv) and env.num_agents == 1:
         env = wrap(env)

@@ -173,8 +173,9 @@ class RowEnv(ABC):
         """Return a raw observation as one flat row, a new array.
 
         agent: the agent's name in a multi-agent environment. info: the agent's info, with its action mask and, if rows
-        contain the environment's state, that state under "state". If the info lacks the state, its leaf is zeros: this
-        RowEnv cannot read it, because the observation may come from another environment.
+        contain the environment's state, that state under "state". If the info lacks the state, the leaf "state" is
+        zeros: this RowEnv does not read the state of its own environment, because the observation may come from another
+        one.
         """
         return np.asarray(self.observation_layout.flatten(observation))
 

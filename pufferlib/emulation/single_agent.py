@@ -61,8 +61,8 @@ class Caller:
     def raw_reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         """Reset the environment and return its result unchanged.
 
-        If a seed is given and the Gymnasium environment had no ``np_random`` yet, also seeds one for it, because its
-        ``reset`` may omit ``super().reset(seed=seed)``.
+        If a seed is given, and the Gymnasium environment had no ``np_random`` when this Caller was made, first gives it
+        an ``np_random`` with that seed, because its ``reset`` may omit ``super().reset(seed=seed)``.
         """
         if seed is not None and self._unseeded is not None:
             self._unseeded._np_random, _ = seeding.np_random(seed)
@@ -148,10 +148,10 @@ class Caller:
 def _is_observation(pair: tuple[Any, Any], space: spaces.Space[Any]) -> bool:
     """Return whether a pair that looks like (observation, info) is itself an observation, of a Tuple of two spaces.
 
-    Suppose that the second space is a Dict. If the pair is (observation, info), then its first item is an observation,
-    and so itself a pair that ends in a mapping. If the first item is no such pair, ``pair`` is therefore an
-    observation. In all other cases, ``pair in space`` decides. That test comes second because it is False for values
-    that need a cast, such as float64 to float32.
+    Suppose that the second space is a Dict, and the second item of ``pair`` is not None. If ``pair`` is (observation,
+    info), then its first item is an observation, and so itself a pair that ends in a mapping. Therefore, if the first
+    item is not such a pair, ``pair`` is an observation. In all other cases, ``pair in space`` decides. That test comes
+    second because it is False for values that need a cast, such as float64 to float32.
     """
     if not isinstance(space, spaces.Tuple) or len(space.spaces) != 2:
         return False

@@ -1,4 +1,4 @@
-"""Vector environments of Gymnasium, ALE and EnvPool as RowEnvs, with one row per copy."""
+"""Vector environments of Gymnasium, ALE and EnvPool as RowEnvs, with one row per copy of the environment."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class VectorRows(HeldRows):
 
     A copy's next episode starts without a reset by the caller, so the environment as a whole is never over.
     ``autoreset_mode`` determines how the next episode starts. The mode is ``metadata["autoreset_mode"]``. If that is
-    missing, the mode is next_step for EnvPool, and for others same_step before Gymnasium 1.0 and next_step since.
+    missing, the mode of an EnvPool environment is next_step. The mode of any other environment is then same_step before
+    Gymnasium 1.0, and next_step from 1.0 on.
 
     - next_step: after the last row of an episode, the copy's next row is the first of its next episode, with mask
       False, reward 0 and no flags; the action is ignored.
@@ -365,8 +366,8 @@ def _leaves(nested: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
     """Split a vector environment's infos into (common, by_copy).
 
-    common: the values without a mask. by_copy: one info per copy that has values, by the copy's index. The results
-    share no arrays with the infos.
+    common: the values without a mask. by_copy: one info per copy that has values, by the copy's index. The masks
+    themselves and the keys in SKIPPED are left out. The results share no arrays with the infos.
     """
     common: Infos = {}
     by_copy: dict[int, Infos] = {}
@@ -389,7 +390,7 @@ def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
 
 
 def _picked(value: Any, index: int) -> Any:
-    """Return a copy's part of a batched value; the part shares no arrays with the value."""
+    """Return the part of a batched value that belongs to the copy ``index``; it shares no arrays with the value."""
     if isinstance(value, dict):
         return {
             key: _picked(item, index)

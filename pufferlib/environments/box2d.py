@@ -19,5 +19,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Make one of the package's environments, unchanged."""
+    """Make one of Gymnasium's Box2D environments, unchanged. kwargs: arguments of ``gymnasium.make``."""
     return from_gymnasium(FAMILY, name, **kwargs)

@@ -32,6 +32,9 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelE
 
     The images show an agent's whole view; each pixel is the mean of the area that it covers. Observations that are not
     images (in knights_archers_zombies) and the state are the same under both names.
+
+    The reset of knights_archers_zombies does not reset the clock that spawns zombies. Each seeded reset after the first
+    reset therefore recreates this game.
     """
     make = functools.partial(from_module, FAMILY, name, **kwargs)
     # A reset does not reset the clock that spawns zombies.

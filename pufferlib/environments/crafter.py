@@ -57,5 +57,8 @@ class Crafter(gymnasium.Env[Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Crafter:
-    """Make "crafter/reward", which rewards new achievements and changes in health, or "crafter/noreward"."""
+    """Make a world, with the rewards that its name selects. kwargs: arguments of ``Crafter``.
+
+    "crafter/reward" rewards new achievements and changes in health; in "crafter/noreward", all rewards are 0.
+    """
     return Crafter(reward=member(FAMILY, name) == "reward", **kwargs)

@@ -15,5 +15,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Make one of the package's environments, unchanged."""
+    """Make one of the environments of the package lbforaging, unchanged. kwargs: arguments of ``gymnasium.make``."""
     return from_gymnasium(FAMILY, name, **kwargs)

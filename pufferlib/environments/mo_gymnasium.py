@@ -32,7 +32,7 @@ class Weighted(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper whose reward is the weighted sum of an environment's rewards, one for each objective.
 
     ``infos["rewards"]`` has the rewards before weighting, float64 (num_objectives,). A seeded reset also seeds
-    Minecart's ores, which the package draws from NumPy's global generator. weights: one per objective, by default 1
+    Minecart's ores, which would otherwise come from NumPy's global generator. weights: one per objective, by default 1
     each. Raises SpaceError for another number of weights.
     """
 

@@ -21,6 +21,6 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelEnv:
-    """Make one of the package's environments, unchanged."""
+    """Make one of MPE2's environments, unchanged. kwargs: arguments of ``parallel_env`` in the environment's module."""
     env: ParallelEnv = from_module(FAMILY, name, **kwargs)
     return env

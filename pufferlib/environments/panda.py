@@ -23,8 +23,8 @@ FAMILY = Family(
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
     """Make a task in which a robot arm has to reach a goal.
 
-    An observation is a Dict of three arrays: the state of the arm and any objects, the goal, and the goal achieved so
-    far.
+    An observation is a Dict of three arrays: "observation", the state of the arm and any objects; "desired_goal"; and
+    "achieved_goal", the part of the state that the task compares with the goal.
 
     PyBullet keeps contacts when it resets, and even when it restores a saved state. Each seeded reset after the first
     reset therefore recreates the environment; otherwise, an episode would depend on earlier episodes.

@@ -33,8 +33,8 @@ class Procgen(gymnasium.Env[Any, Any]):
     reset with a seed, or in the middle of an episode, recreates the game. Any other reset returns the first image of
     the level that has already started.
 
-    At the end of an episode, Procgen replaces the last image with the first image of the next level, so ``step``
-    returns that image as the last observation. An episode that reaches its time limit also counts as terminated,
+    At the end of an episode, Procgen replaces the last image with the first image of the next level; ``step`` returns
+    this first image as the last observation. An episode that reaches its time limit also counts as terminated,
     because Procgen does not report why an episode ends.
     """
 

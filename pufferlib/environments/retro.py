@@ -59,9 +59,9 @@ def env_creator(
     package's ``examples/ppo.py``; retro.toml contains the settings of that example.
 
     max_episode_steps: the number of actions after which an episode is truncated; by default, 4,500 in "retro/…" and no
-    limit in "stable-retro/…". kwargs: arguments of ``stable_retro.make``. Members of its enumerations may be given by
-    name, such as ``use_restricted_actions="DISCRETE"``. By default, actions are MultiBinary, with a bit for each
-    button.
+    limit in "stable-retro/…". kwargs: arguments of ``stable_retro.make``. Members of the package's enumerations may be
+    given by name, such as ``use_restricted_actions="DISCRETE"``. By default, actions are MultiBinary, with a bit for
+    each button.
 
     Raises RegistryError if the ROM is missing; PlanError for an unknown member of the enumerations of actions or
     observations, and if the process already has an emulator or was forked from a process that had one; SpaceError for
