@@ -49,7 +49,10 @@ class _Parcel(NamedTuple):
 
 
 def dumps(content: object) -> bytes:
-    """Serialize an object and this process's registrations for ``loads``. Errors from pickling the object propagate."""
+    """Serialize an object and this process's registrations for ``loads``. Errors from pickling the object propagate.
+
+    A specification that cannot be pickled is replaced by one whose entry point raises PlanError.
+    """
     plain: dict[str, EnvSpec] = {}
     specs: dict[str, EnvSpec] = {}
     for env_id, spec in list(gymnasium.registry.items()):

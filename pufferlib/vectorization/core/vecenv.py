@@ -131,10 +131,11 @@ class VecEnv(ABC):
     def send(self, actions: object, env_ids: Sequence[int] | None = None) -> None:
         """Send actions to environments; ``recv`` returns the resulting rows.
 
-        actions: (rows, \\*single_action_space.shape), one row per agent, for the environments of the last batch, or for
-            ``env_ids`` in that order; for a Tuple space, a tuple of such arrays. They are copied. Actions of rows
-            without a living agent, and of rows whose next step starts an episode (autoreset), are ignored, but must be
-            valid as well.
+        actions: (rows, \\*single_action_space.shape), one row per agent; for a Tuple space, a tuple of such arrays.
+            They are copied. Actions of rows without a living agent, and of rows whose next step starts an episode
+            (autoreset), are ignored, but must be valid as well.
+        env_ids: the environments to which the actions belong, in the order of the actions; by default, the environments
+            of the last batch.
 
         Raises ActionError for a wrong shape or dtype, a discrete value outside the space, or a number that is not
         finite; CallError if an environment is not waiting for an action. In either case, nothing is sent. Finite
