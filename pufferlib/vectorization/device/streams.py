@@ -29,7 +29,7 @@ class CurrentStream(Protocol):
     def current(self) -> int:
         """Make the stream wait for earlier launches, and return its address.
 
-        Raises CallError if a graph capture rules that out.
+        Raises CallError if a graph capture makes the wait impossible.
         """
 
 
@@ -107,7 +107,7 @@ class BlockStream:
         self._event: Any = None
 
     def launch(self, launcher: Any, num_envs: int, tensors: Sequence[Any]) -> None:
-        """Launch a kernel after all work on the caller's stream. tensors: the tensors that the launch reads.
+        """Launch a kernel that starts after all work on the caller's stream. tensors: the tensors that it reads.
 
         Raises the errors of ``CurrentStream.current``, and CallError if the block has its own stream while a graph is
         being captured.

@@ -83,7 +83,7 @@ class CUDA(VecEnv):
     checked at every step. Actions in tensors on a GPU are checked at each environment's first step, and at every step
     with ``check="always"`` or ``debug=True``, which waits for the GPU; at other steps an action outside the space is
     played as action 0. ``infos`` are made when they are read, which copies some columns of the batch to the host.
-    ``info["episode"]["t"]`` is estimated: the number of steps times the mean time of one. With
+    ``info["episode"]["t"]`` is estimated: the number of steps times the mean time of a step. With
     ``autoreset_mode="disabled"``, an environment whose episode is over stays unchanged, with masks False, until it is
     reset, so that the host need not wait for the device. ``get_attr`` and ``set_attr`` access the state fields of the
     kernel's schema. ``call``, ``render``, and ``get_attr`` of anything else use a reference environment set to the
@@ -264,7 +264,8 @@ class CUDA(VecEnv):
         actions: a table (num_steps, rows, …); by default, uniform random actions from the environments' generators. The
             action of a step that starts an episode (next_step) is ignored.
         policy: a torch.nn.Sequential of Linear, Tanh and ReLU, from a row's observation to the logits of its action;
-            the result then also holds its choices. greedy: whether to choose the likeliest action.
+            the result is then a Rollout, which also holds the policy's choices. greedy: whether the policy chooses the
+            likeliest action.
         keep: True returns the rows of all steps, which stay valid forever, without infos; read ``terminations`` and
             ``truncations`` instead. False returns only the rows of the last step, (rows, …), which are valid as long as
             a batch is. Without a table of actions, the launch then writes no other rows.
