@@ -19,7 +19,7 @@ __all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Scheduler", "crash_ro
 
 
 class Scheduler(ABC):
-    """A record of every environment's state that chooses which finished environments form the next batch.
+    """An interface that records every environment's state and chooses the finished environments of the next batch.
 
     states: for each environment NEW (never reset), WAITING (its rows were received), FLYING (an action or reset was
     sent), READY (its rows are written) or FAILED (it raised or its worker died; only a reset helps). in_flight: the
@@ -65,7 +65,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def crash(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
-        """Write crash rows for those of these environments that are in flight; return the ids of these, now finished.
+        """Write crash rows for each of these environments that is in flight, and mark it as finished; return their ids.
 
         died: whether their worker has died, perhaps between writing rows and announcing them.
         """
@@ -98,7 +98,10 @@ class Scheduler(ABC):
 
     @abstractmethod
     def take_batch(self) -> Batch:
-        """Return the next batch; mark its environments as waiting, or as failed if ``fail`` has deferred that."""
+        """Return the next batch, and mark its environments as waiting.
+
+        Environments that ``fail`` left out because they had finished are now marked as failed instead.
+        """
 
     @abstractmethod
     def reset(self) -> None:

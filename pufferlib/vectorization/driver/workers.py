@@ -44,9 +44,9 @@ class Workers:
     have died and have not been replaced. in_place: whether the workers execute a request while it is submitted, so that
     no message comes later. call_guard: the guard that admits one thread at a time to the VecEnv's calls. closed:
     whether ``close`` has been called. closed_because: the reason, as text that ClosedErrors include. left_open: whether
-    ``close`` gave up waiting for a thread in a step; another ``close`` tries again. held_envs: where creators
-    held environments that existed before the creators were called, keyed by env id; filled by ``start``. refusal: the
-    worker's message for which ``start`` raised WorkerError, or None.
+    ``close`` gave up waiting for a thread in a step; another ``close`` tries again. held_envs: for each environment
+    that existed before its creator was called, where a creator held that environment, keyed by env id; filled by
+    ``start``. refusal: the message from a worker that made ``start`` raise WorkerError, or None.
     """
 
     def __init__(self, backend: Backend, title: str) -> None:
