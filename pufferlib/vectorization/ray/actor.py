@@ -228,7 +228,10 @@ class ActorService:
         return self._location
 
     def listen(self, key: bytes) -> Address | None:
-        """Listen for a client with the key, which may then call directly; return the address, or None if that fails."""
+        """Listen for direct calls from a client that has the key.
+
+        Return the address of the listening socket, or None if this machine cannot listen.
+        """
         try:
             self._server = SocketServer(own_host(), key, self._exchange_bytes, NUM_THREADS)
         except OSError:
@@ -246,6 +249,7 @@ class ActorService:
     def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
         """Make the environments and return frames: a Ready for each worker, or a Failed or Died if making them fails.
 
+        sealed: the ActorTask, serialized by ``transfer.dumps``.
         format: the argument of ``attach``; None if the VecEnv calls ``attach`` later. path: the ``sys.path`` of the
             VecEnv's process; its folders that exist on this machine are added to this process's ``sys.path``.
         """
@@ -348,7 +352,7 @@ class ActorService:
             return sealed(answer)
 
     def _clock(self, kind: int) -> None:
-        """Credit ``worker_times[kind]`` with the seconds since the previous call, if the worker runs in this process.
+        """Add the seconds since this method last ran to ``worker_times[kind]``, if the worker runs in this process.
 
         kind: BUSY or WAITED, of telemetry/timeline.py.
         """
@@ -386,7 +390,7 @@ class ActorService:
         """Send a worker the request that a frame holds.
 
         If the request cannot be unpickled, or resets environments of a worker that could not be started, a failure is
-        reported instead. Calls to such a worker are dropped.
+        reported instead. Calls to a worker that could not be started are dropped.
         """
         backend = self._workers.backend
         for message in messages_of(next(iter(complete_frames(frame))), worker):
@@ -414,7 +418,8 @@ class ActorService:
     def _post(self, env_ids: list[int], send: Any) -> None:
         """Start work in environments. If their worker runs in this process, also collect the rows.
 
-        send: a function that starts the work, given the slots for the environments' rows.
+        If batches are synchronous, all other environments are marked as finished, and their rows as invalid. send: a
+        function that starts the work, given the slots for the environments' rows.
         """
         scheduler = self._scheduler
         send(scheduler.mark_sent(env_ids))

@@ -71,7 +71,7 @@ class Calls:
     # ------------------------------------------------------------------------------------------------ there
 
     def send(self, actor: ActorHandle, call: bytes) -> None:
-        """Send an actor an ``exchange`` call, over its socket if that takes the call, else through Ray."""
+        """Send an actor an ``exchange`` call: over its socket if ``SocketClient.takes`` allows it, else through Ray."""
         if actor.client is not None and actor.client.takes(call):
             with suppress(OSError):  # the end of the connection is noticed when answers are received
                 actor.client.send(call)
@@ -177,7 +177,10 @@ class Calls:
     # ----------------------------------------------------------------------------------------------- ending
 
     def cut(self, actor: ActorHandle) -> None:
-        """Drop the direct connection to an actor, and its calls except ``serve``, whose end reveals the cause."""
+        """Drop the direct connection to an actor, if there is one, and all calls except ``serve``.
+
+        The end of the ``serve`` call shows why the connection ended.
+        """
         if actor.client is not None:
             with suppress(KeyError, ValueError):  # Ctrl-C came before it was registered, or after it was unregistered
                 self._clients.unregister(actor.client)
