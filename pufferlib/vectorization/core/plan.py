@@ -164,12 +164,12 @@ def checked_seed(seed: SupportsIndex | None) -> int | None:
 def reset_seeds(
     seed: SupportsIndex | Sequence[SupportsIndex | None] | None, env_ids: Sequence[int] | Array, num_envs: int
 ) -> tuple[list[int | None], Seeds | None]:
-    """Return a reset's seeds, one per id in ``env_ids``, and the Seeds from which they were taken, or None.
+    """Return a reset's seeds, one per id in ``env_ids``, and the Seeds from which they were taken, if any.
 
     A seed is None for an environment that continues with its random generator. seed: None for all environments; a
     sequence with a number or None for each id; or a single number, from which the Seeds of all ``num_envs``
-    environments are derived. Only with a single number is the second result not None. Raises PlanError for an invalid
-    seed or a wrong number of seeds.
+    environments are derived. The second result is these Seeds, or None if ``seed`` is not a single number. Raises
+    PlanError for an invalid seed or a wrong number of seeds.
     """
     if seed is None:
         return [None] * len(env_ids), None

@@ -99,12 +99,13 @@ class Claims:
     def claim_originals(
         self, creators: Sequence[EnvCreator], held_envs: Mapping[int, HeldEnv]
     ) -> Iterator[tuple[int, PlanError]]:
-        """Claim this process's originals of the environments that creators held in workers.
+        """Claim, in this process, the originals of environments that creators held.
 
-        creators: one functools.partial per environment. held_envs: for each environment that a creator held, where it
-        was held, keyed by env id. Originals are claimed while the caller iterates. For an original that already serves
-        as another environment, yields the env id and the PlanError. An environment that exists only in the worker is
-        skipped.
+        A worker has copies of its creators, and of the environments that they held. creators: the originals of the
+        creators, one functools.partial per environment. held_envs: for each environment that a creator held, where the
+        creator held it, keyed by env id. Originals are claimed while the caller iterates. For an original that already
+        serves as another environment, yields the env id and the PlanError. An environment that exists only in the
+        worker is skipped.
         """
         known: KnownParts = {}
         for env_id, held_env in sorted(held_envs.items()):
@@ -249,7 +250,8 @@ def lies_at(path: Path, creator: EnvCreator, known: KnownParts) -> object:
 def parts_of(value: object) -> Iterator[tuple[str, object]]:
     """Yield (name, part) for each part of an object. Runs none of the object's code.
 
-    A part's name is the same in every process. Parts without such a name, such as the items of a set, are left out.
+    A part's name is the same in every process. Parts without such a name are left out, for example the items of a set
+    with several items.
     """
     kind = type(value)
     if _is(value, functools.partial):

@@ -71,9 +71,10 @@ class StepWatchdog:
     def look(self, pending: Callable[[int], object]) -> Sequence[tuple[int, str]]:
         """Return the workers whose step or reset has taken too long, each with a description for the error.
 
-        pending: a function that is called with the number of an idle worker. It returns a value that identifies a
-        request which the worker may not have begun, or None if there is no such request. With this, the watchdog also
-        detects a worker process that was stopped while it was idle, and so never begins its next request.
+        If less than half of ``slice_s`` has passed since the previous check, nothing is checked. pending: a function
+        that is called with the number of an idle worker. It returns a value that identifies a request which the worker
+        may not have begun, or None if there is no such request. With this, the watchdog also detects a worker process
+        that was stopped while it was idle, and so never begins its next request.
         """
         assert self.slice_s is not None, "nothing is limited"
         now_s = time.monotonic()

@@ -134,7 +134,8 @@ class Tensors:
     def pin(self, memory: Array | mmap.mmap) -> bool:
         """Pin a buffer, such as an array or an mmap, until ``close``, so that CUDA copies directly from it.
 
-        Return False if the device is not CUDA, or if the system refuses; copies then go through a pinned buffer.
+        Return False if the device is not CUDA, or if the system refuses. If the system refuses, copies go through a
+        pinned buffer instead.
         """
         if self.device.type != "cuda":
             return False
@@ -178,7 +179,7 @@ class Tensors:
         return tensor
 
     def _copied(self, key: Hashable, arrays: Sequence[Array], host: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Start copying to the device, and return the target tensors."""
+        """Start copying a batch to the device, except read-only arrays that are there already; return the targets."""
         cuda = self._device()
         self._buffer_index ^= 1
         buffer_index = self._buffer_index

@@ -96,8 +96,8 @@ def loads(parcel: bytes) -> object:
 def register() -> None:
     """Register with Gymnasium the specifications that ``loads`` received.
 
-    They replace any specifications that imports have registered under the same ids since. Does nothing in the sending
-    process.
+    They replace any specifications that imports have registered under the same ids in the meantime. Does nothing in the
+    sending process.
     """
     gymnasium.registry.update(_registered)
 
@@ -205,7 +205,7 @@ _hidden: list[types.ModuleType] = []  # the real ``__main__``, once for each thr
 def main_hidden() -> Iterator[None]:
     """Hide ``__main__`` while a process starts, so that spawn does not run the user's script again.
 
-    The process does not need the script, because ``dumps`` sends objects defined there by value.
+    The new process does not need the script, because ``dumps`` sends objects that the script defines by value.
     """
     with _hiding:
         _hidden.append(_hidden[0] if _hidden else sys.modules["__main__"])

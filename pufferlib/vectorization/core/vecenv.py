@@ -117,8 +117,8 @@ class VecEnv(ABC):
         """Start new episodes; ``recv`` returns their first rows.
 
         seed: an int from which the seeds of all environments are derived; a sequence with one seed (or None) for each
-            environment to reset; or None, with which each environment continues with its own generator. For the first
-            reset, ``make(seed=…)`` has seeded these generators.
+            environment to reset; or None for no new seeds. An environment without a new seed continues with its random
+            generator; for its first reset, it gets a seed that is derived from ``make(seed=…)``.
         options: a mapping for all environments, or a sequence with one mapping (or None) for each environment to reset.
         env_ids: the environments to reset, none of which may be in flight; by default, all of them, once the actions
             already sent have been executed and their rows dropped.

@@ -47,7 +47,7 @@ class Streams:
     torch: the module. device: a CUDA device. newest: a function that returns the block of the last batch, or None.
 
     Only a change of stream is noticed. A graph captured on the stream on which earlier steps ran is therefore not
-    checked. The trainers capture graphs in this way; they copy the rows of each step.
+    checked. The trainers capture graphs in this way, which works because they copy the rows of each step.
     """
 
     def __init__(self, torch: Any, device: Any, newest: Callable[[], Any]) -> None:

@@ -193,7 +193,10 @@ class CUDA(VecEnv):
         queue.launch(ids, tensor)
 
     def _ids_of(self, env_ids: Sequence[int] | None) -> Ids:
-        """Return the environments of a call: ``env_ids``, by default the environments of the last batch."""
+        """Return the environments of a call: ``env_ids``, by default the environments of the last batch.
+
+        Raises ClosedError after ``close``; CallError for invalid ids, or if there are no ids and no batch.
+        """
         self._launchers.require_open()
         self._queue.streams.current()
         if env_ids is not None:

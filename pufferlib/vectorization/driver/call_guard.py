@@ -68,10 +68,10 @@ def new_guard() -> Guard:
 def exclusive(
     method: Callable[Concatenate[Vec, Parameters], Result],
 ) -> Callable[Concatenate[Vec, Parameters], Result]:
-    """Make a WorkerVecEnv's method raise CallError while any thread is in a call of the same VecEnv.
+    """Wrap a WorkerVecEnv's method so that it raises CallError while any thread is in a call of the same VecEnv.
 
-    An exception other than PufferError, such as KeyboardInterrupt, closes the VecEnv unless the backend was
-    ``interruptible``.
+    If the method raises an exception other than PufferError, such as KeyboardInterrupt, the VecEnv is closed, unless
+    the backend was ``interruptible`` at that time.
     """
 
     @functools.wraps(method)

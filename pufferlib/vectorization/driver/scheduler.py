@@ -65,9 +65,10 @@ class Scheduler(ABC):
 
     @abstractmethod
     def crash(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
-        """Write crash rows for each of these environments that is in flight, and mark it as finished; return their ids.
+        """Write crash rows for all of these environments that are in flight, and mark these as finished.
 
-        died: whether their worker has died, perhaps between writing rows and announcing them.
+        Return the ids of the environments that were in flight. died: whether their worker has died, perhaps between
+        writing rows and announcing them.
         """
 
     @abstractmethod

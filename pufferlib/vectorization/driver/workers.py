@@ -135,7 +135,10 @@ class Workers:
         backend.submit({worker: Step(*step) for worker, step in by_worker.items()})
 
     def seal(self, requests: Mapping[int, Reset | Call]) -> Mapping[int, Request]:
-        """Serialize requests for ``submit``, if the backend does so. Raises CallError if one cannot be serialized."""
+        """Serialize requests for ``submit`` if the backend serializes requests; return them unchanged if it does not.
+
+        Raises CallError if a request cannot be serialized.
+        """
         if self._seal is None:
             return requests
         return {worker: self._seal(request) for worker, request in requests.items()}
@@ -187,7 +190,7 @@ class Workers:
         return messages
 
     def _abandon(self, grace_s: float) -> None:
-        """Kill the workers, or warn and leave them as they are if the backend cannot kill them."""
+        """Kill the workers. If the backend cannot kill them, warn, and set ``left_open``."""
         try:
             for worker in set(range(len(self.shares))) - self.dead:
                 self._backend.kill(worker, "it was closed")

@@ -222,7 +222,7 @@ class Sandbox:
     # ----------------------------------------------------------------------------------------------- the process
 
     def _run(self, channel: Channel, output: Channel, function: Function, arguments: Sequence[object]) -> None:
-        """Call the function, with output to ``output``. The forked process runs this."""
+        """Call the function with stdout and stderr going to ``output``. The forked process runs this."""
         for sandbox in _open:  # so that their processes end with this process's parent, not with this process
             sandbox._life.leave()
         self._life.leave()

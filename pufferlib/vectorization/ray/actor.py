@@ -154,7 +154,7 @@ def own_host() -> str:
 
 
 class ActorDispatcher(Dispatcher):
-    """The Dispatcher of an actor, which handles its workers' messages and collects those for the VecEnv.
+    """The Dispatcher of an actor. It handles the messages of the actor's workers, and collects messages for the VecEnv.
 
     outgoing: the messages for the VecEnv. lost: environments whose rows in the slab are invalid. num_asked: the number
     of unanswered calls, by worker.

@@ -113,7 +113,10 @@ class Calls:
     # ------------------------------------------------------------------------------------------------- back
 
     def wait(self, timeout_s: float) -> list[ActorHandle]:
-        """Return the actors that have answered a call, waiting up to timeout_s seconds for the first answer."""
+        """Return the actors that have answered a call, or whose direct connection has ended.
+
+        Waits up to timeout_s seconds for the first of them.
+        """
         heads = {actor.calls[0][1]: actor for actor in self._waiting if actor.calls}
         direct = heads.pop(None, None) is not None
         ready = self._await_clients(0.0 if heads else timeout_s)

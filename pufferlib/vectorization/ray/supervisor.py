@@ -22,9 +22,9 @@ MOST_DEATHS = 3  # in a row, of an actor and its replacements
 class RemoteActor:
     """A record of an actor and of the actors that replace it.
 
-    handle: Ray's handle of the actor, None while there is no actor. generation: how many actors have been requested.
-    deaths: how many actors have died in a row. location: where the actor is, as text that follows its name; "" if that
-    is not known.
+    index: the actor's number. handle: Ray's handle of the actor, None while there is no actor. generation: how many
+    actors have been requested. deaths: how many actors have died in a row. location: where the actor is, as text that
+    follows its name; "" if the location is not known.
     """
 
     index: int
@@ -101,7 +101,7 @@ class Supervisor(Generic[Actor]):
             raise WorkerError(text, worker=actor.index)
 
     def answers(self, calls: Mapping[Any, Actor], timeout_s: float) -> Answers[Actor]:
-        """Return (actor, answer) for each call that ends within timeout_s, and the actors of all later calls.
+        """Return (actor, answer) for each call that ends within timeout_s, and the actors whose calls take longer.
 
         calls: for each call, the actor, keyed by Ray's reference to the call. Calls that fail are left out; if the
         connection has ended, all calls are left out.

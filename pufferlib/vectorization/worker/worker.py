@@ -543,7 +543,8 @@ def seed_globals(entropy: Entropy, worker: int, generation: int) -> None:
     """Seed the global generators of this worker process, for environments that draw from them.
 
     These are the generators of random, NumPy and, if it is imported, torch. Environments should draw from the generator
-    that ``reset(seed)`` seeds. Environments that do not would otherwise draw the same numbers in every forked process.
+    that ``reset(seed)`` seeds. If this function did not seed the global generators, environments that use them would
+    draw the same numbers in every forked process.
 
     generation: the number of earlier processes of this worker.
     """
