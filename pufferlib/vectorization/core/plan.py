@@ -121,8 +121,8 @@ class Seeds:
     """The seeds of the environments' first resets, derived from one seed.
 
     ``seeds[i]``: the seed of environment i before any restart. After n restarts, environment i gets the low 31 bits of
-    the first word of ``SeedSequence(seed, spawn_key=(i, n))``. If another environment already uses this seed, the next
-    word of the sequence is tried, so that no two environments play the same episodes.
+    the first word of ``SeedSequence(seed, spawn_key=(i, n))``. If these bits are a seed that has been used before, the
+    next word of the sequence is tried, so that no two environments play the same episodes.
     """
 
     def __init__(self, seed: int | None, num_envs: int) -> None:

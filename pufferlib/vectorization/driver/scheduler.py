@@ -22,16 +22,20 @@ class Scheduler(ABC):
     """An interface that records every environment's state and chooses the finished environments of the next batch.
 
     states: for each environment NEW (never reset), WAITING (its rows were received), FLYING (an action or reset was
-    sent), READY (its rows are written) or FAILED (it raised or its worker died; only a reset helps). in_flight: the
-    FLYING environments; on the compiled path, reading this first marks the finished environments as READY. overs: for
-    each environment, 1 if its last rows to arrive ended an episode. batch: the last batch, None before the first.
-    last_ids: the environments of the last batch, None before the first. last_slots: the slots of these environments.
+        sent), READY (its rows are written) or FAILED (it raised or its worker died; only a reset helps).
+    in_flight: the FLYING environments; on the compiled path, reading this first marks the finished environments as
+        READY.
+    overs: for each environment, 1 if its last rows to arrive ended an episode.
+    batch: the last batch, None before the first.
+    last_ids: the environments of the last batch, None before the first.
+    last_slots: the slots of the environments in last_ids.
     num_coming: the number of environments that were sent an action or reset and whose rows have not been received.
-    num_ready: the number of these environments that have finished. settled: whether no environment is in flight, and
-    every message that came with rows has been handled. overdue: whether it is time to look for dead workers, even while
-    rows keep arriving. held: whether some environments must not receive a plain step; while it is True, the fast path
-    is disabled. stuck_reason: why only a reset of all environments helps, or "". fast_path: the compiled FastPath; None
-    on the portable path.
+    num_ready: the number of environments counted in num_coming that have finished.
+    settled: whether no environment is in flight, and every message that came with rows has been handled.
+    overdue: whether it is time to look for dead workers, even while rows keep arriving.
+    held: whether some environments must not receive a plain step; while it is True, the fast path is disabled.
+    stuck_reason: why only a reset of all environments helps, or "".
+    fast_path: the compiled FastPath; None on the portable path.
     """
 
     states: bytearray

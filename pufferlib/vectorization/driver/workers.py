@@ -39,14 +39,19 @@ __all__ = ["Workers"]
 class Workers:
     """The workers of one VecEnv, run by a backend.
 
-    title: the VecEnv's name in errors. shares: the environments of each worker. worker_of: the worker of each
-    environment. pids: each worker's process id, 0 if it is dead or has none on this machine. dead: the workers that
-    have died and have not been replaced. in_place: whether the workers execute a request while it is submitted, so that
-    no message comes later. call_guard: the guard that admits one thread at a time to the VecEnv's calls. closed:
-    whether ``close`` has been called. closed_because: the reason, as text that ClosedErrors include. left_open: whether
-    ``close`` gave up waiting for a thread in a step; another ``close`` tries again. held_envs: for each environment
-    that existed before its creator was called, where a creator held that environment, keyed by env id; filled by
-    ``start``. refusal: the message from a worker that made ``start`` raise WorkerError, or None.
+    title: the VecEnv's name in errors.
+    shares: the environments of each worker.
+    worker_of: the worker of each environment.
+    pids: each worker's process id, 0 if the worker is dead or has no process on this machine.
+    dead: the workers that have died and have not been replaced.
+    in_place: whether the workers execute a request while it is submitted, so that no message comes later.
+    call_guard: the guard that admits one thread at a time to the VecEnv's calls.
+    closed: whether ``close`` has been called.
+    closed_because: why it was called, as text that ClosedErrors include; "" if the user called it.
+    left_open: whether ``close`` gave up waiting for a thread in a step; another ``close`` tries again.
+    held_envs: for each environment that existed before its creator was called, where a creator held that environment,
+        keyed by env id; filled by ``start``.
+    refusal: the message from a worker that made ``start`` raise WorkerError, or None.
     """
 
     def __init__(self, backend: Backend, title: str) -> None:

@@ -250,8 +250,9 @@ class ActorService:
         """Make the environments and return frames: a Ready for each worker, or a Failed or Died if making them fails.
 
         sealed: the ActorTask, serialized by ``transfer.dumps``.
-        format: the argument of ``attach``; None if the VecEnv calls ``attach`` later. path: the ``sys.path`` of the
-            VecEnv's process; its folders that exist on this machine are added to this process's ``sys.path``.
+        format: the argument with which this method calls ``attach``; None if the VecEnv calls ``attach`` later.
+        path: the ``sys.path`` of the VecEnv's process. Those of its folders that exist on this machine are added to
+            this process's ``sys.path``.
         """
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
         task = transfer.loads(sealed)
@@ -326,10 +327,11 @@ class ActorService:
     def exchange(self, call: bytes, linger_s: float = LINGER_S) -> bytes | tuple[Any, ...]:
         """Execute requests, wait until ``num_back`` environments have finished, and return their rows and messages.
 
-        call: a pickled tuple of the call's number, its requests and num_back. This method returns earlier if there are
-        messages to report, if no more rows can come, or if SLICE_S seconds have passed. Unless batches are synchronous,
-        it also returns linger_s seconds after the first rows. It returns as well when the next call arrives, so that at
-        most one call waits for rows.
+        call: a pickled tuple of the call's number, its requests and num_back.
+
+        This method returns earlier if there are messages to report, if no more rows can come, or if SLICE_S seconds
+        have passed. If batches do not hold all environments, it also returns linger_s seconds after the first rows. It
+        also returns when the next call arrives, so that at most one call waits for rows.
         """
         number, requests, num_back = pickle.loads(call)
         with self._changed:

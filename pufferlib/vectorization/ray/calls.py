@@ -29,12 +29,17 @@ DEATH_S = 1.0  # the time for Ray to report the death of an actor that could not
 
 @dataclass(eq=False)
 class ActorHandle(RemoteActor):
-    """The driver's record of an actor and of the actors that replace it. tasks: the tasks of the actor's workers.
+    """The driver's record of an actor and of the actors that replace it.
 
-    env_spec: as for ``Backend.start``. number: the number of the last ``exchange`` call. calls: (kind, Ray's reference)
-    of each call in flight, in order; a call over a socket has None as its reference. more: whether the actor has more
-    work in progress. begun_s: when the actor's placement began, None once it is placed. held: requests to send once the
-    actor is placed. key: the key of the actor's SocketServer. client: the direct connection to the actor, or None.
+    tasks: the tasks of the actor's workers.
+    env_spec: as for ``Backend.start``.
+    number: the number of the last ``exchange`` call.
+    calls: (kind, Ray's reference) of each call in flight, in order; a call over a socket has None as its reference.
+    more: whether the actor has work in progress whose results need another call.
+    begun_s: when the actor's placement began, None once it is placed.
+    held: requests to send once the actor is placed.
+    key: the key of the actor's SocketServer.
+    client: the direct connection to the actor, or None.
     serving: Ray's reference to the ``serve`` call, which lasts as long as the direct connection.
     """
 

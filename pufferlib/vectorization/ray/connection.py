@@ -144,7 +144,7 @@ class Connection:
             raise PlatformError(self._lost)
 
     def release(self) -> None:
-        """Release this use of the connection; the last release ends it."""
+        """Release this use of the connection. If the connection was made here, its last release ends it."""
         global _users
         if self._counted and self._session == _session:
             self._counted = False
