@@ -1,4 +1,4 @@
-"""Counts, shares and seeds: the number of environments, each worker's share of them, and their seeds."""
+"""The counts of a VecEnv, each worker's share of its environments, and the environments' seeds."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ AUTORESET_MODES = ("next_step", "same_step", "disabled")
 class Plan:
     """The validated counts of a VecEnv, and each worker's share of its environments.
 
-    ``shares[w]``: the env ids of worker w, a range. Shares differ in size by at most one. first_env: the lowest env
-    id; above 0 only in a Ray actor, which holds only some of a VecEnv's environments.
+    ``shares[w]``: the env ids of worker w, a range. Shares differ in size by at most one environment. first_env: the
+    lowest env id; above 0 only in a Ray actor, which holds only some of a VecEnv's environments.
     """
 
     num_envs: int
@@ -39,7 +39,10 @@ class Plan:
 
     @classmethod
     def of(cls, num_envs: int, num_workers: int | None, batch_size: int | None, first_env: int = 0) -> Plan:
-        """Return a plan with these counts, or defaults where they are None. Raises PlanError for impossible counts."""
+        """Return a plan with these counts. Raises PlanError for impossible counts.
+
+        num_workers: by default, the number of available CPUs, but at most num_envs. batch_size: by default, num_envs.
+        """
         num_envs = checked_count("num_envs", num_envs)
         num_workers = (
             min(num_envs, available_cpus()) if num_workers is None else checked_count("num_workers", num_workers)
@@ -60,7 +63,7 @@ class Plan:
 
 
 def checked_count(name: str, value: object, least: int = 1, otherwise: str = "") -> int:
-    """Return a count as an int. Raises PlanError if it is not a whole number or is below ``least``.
+    """Return a count as an int. Raises PlanError if it is a bool, not a whole number, or below ``least``.
 
     otherwise: text appended to the error's advice, naming other allowed values.
     """
@@ -117,8 +120,9 @@ def _quota(folder: Path) -> tuple[int, int]:
 class Seeds:
     """The seeds of the environments' first resets, derived from one seed.
 
-    After n restarts, environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, n))``. If that seed is already in
-    use, the next word is drawn, so that no two environments play the same episodes.
+    ``seeds[i]``: the seed of environment i before any restart. After n restarts, environment i gets the low 31 bits of
+    the first word of ``SeedSequence(seed, spawn_key=(i, n))``. If these bits are a seed that has been used before, the
+    next word of the sequence is tried, so that no two environments play the same episodes.
     """
 
     def __init__(self, seed: int | None, num_envs: int) -> None:
@@ -130,7 +134,10 @@ class Seeds:
         return self._first[env_id]
 
     def draw(self, env_id: int, restarts: int = 0) -> int:
-        """Return an unused seed for the first reset of an environment that has been restarted ``restarts`` times."""
+        """Return an unused seed for the first reset of an environment that has been restarted ``restarts`` times.
+
+        The seed counts as used from then on.
+        """
         sequence = np.random.SeedSequence(self.entropy, spawn_key=(env_id, restarts))
         num_words = 1
         while True:
@@ -142,7 +149,7 @@ class Seeds:
 
 
 def checked_seed(seed: SupportsIndex | None) -> int | None:
-    """Return ``seed`` as an int, or None if it is None. Raises PlanError for an invalid seed."""
+    """Return ``seed`` as an int, or None if it is None. Raises PlanError if it is negative or not a whole number."""
     if seed is None:
         return None
     try:
@@ -157,11 +164,12 @@ def checked_seed(seed: SupportsIndex | None) -> int | None:
 def reset_seeds(
     seed: SupportsIndex | Sequence[SupportsIndex | None] | None, env_ids: Sequence[int] | Array, num_envs: int
 ) -> tuple[list[int | None], Seeds | None]:
-    """Return a reset's seeds, one per environment, and the Seeds from which they were taken, if any.
+    """Return a reset's seeds, one per id in ``env_ids``, and the Seeds from which they were taken, if any.
 
-    A seed is None for an environment that continues with its random generator. If ``seed`` is a single number, the
-    second result is the Seeds derived from it, for all environments; otherwise it is None. Raises PlanError for an
-    invalid seed.
+    A seed is None for an environment that continues with its random generator. seed: None for all environments; a
+    sequence with a number or None for each id; or a single number, from which the Seeds of all ``num_envs``
+    environments are derived. The second result is these Seeds, or None if ``seed`` is not a single number. Raises
+    PlanError for an invalid seed or a wrong number of seeds.
     """
     if seed is None:
         return [None] * len(env_ids), None

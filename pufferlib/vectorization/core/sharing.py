@@ -99,10 +99,13 @@ class Claims:
     def claim_originals(
         self, creators: Sequence[EnvCreator], held_envs: Mapping[int, HeldEnv]
     ) -> Iterator[tuple[int, PlanError]]:
-        """Claim this process's originals of the environments that creators held in workers.
+        """Claim, in this process, the originals of environments that creators held.
 
-        Yields the env id and the PlanError of each original that already serves as another environment. creators: one
-        functools.partial per environment. held_envs: where creators held the environments, keyed by env id.
+        A worker has copies of its creators, and of the environments that they held. creators: the originals of the
+        creators, one functools.partial per environment. held_envs: for each environment that a creator held, where the
+        creator held it, keyed by env id. Originals are claimed while the caller iterates. For an original that already
+        serves as another environment, yields the env id and the PlanError. An environment that exists only in the
+        worker is skipped.
         """
         known: KnownParts = {}
         for env_id, held_env in sorted(held_envs.items()):
@@ -149,7 +152,7 @@ class HeldEnvs:
                 self._held.setdefault(id(env), (env, HeldEnv(env_id, path)))
 
     def find(self, env: object) -> HeldEnv | None:
-        """Return where a creator held an environment or one that it wraps; None if no creator held it."""
+        """Return where a creator held ``env`` or an environment that ``env`` wraps; None if no creator held any."""
         for layer in layers(env):
             if id(layer) in self._held:
                 return self._held[id(layer)][1]
@@ -186,7 +189,10 @@ def is_environment(value: object) -> bool:
 
 
 def _takes_an_action_alone(kind: type) -> bool:
-    """Return whether a class's ``step`` requires only an action, rather than a state or a key as well."""
+    """Return whether a class's ``step`` requires at most one argument, the action, and no state or key.
+
+    Returns True if the signature of ``step`` cannot be read.
+    """
     step = getattr(kind, "step", None)
     assert step is not None
     try:
@@ -202,9 +208,11 @@ _takes_an_action: Callable[[type], bool] = functools.lru_cache(256)(_takes_an_ac
 def held_by(creator: EnvCreator, visited: dict[int, object], num_parts: list[int]) -> Iterator[tuple[Path, object]]:
     """Yield the path and the object of each environment that a creator holds.
 
-    Looks in the creator's closure, defaults, arguments and bound object, and in the globals that its code names.
-    visited: the objects visited so far, by id(); keeping them alive keeps their id() unique. num_parts: a list with one
-    number, the count of parts visited so far for all creators. Both are updated.
+    Looks in the creator's closure, defaults, arguments and bound object, in the globals that its code names, and in
+    the parts of all these objects, up to the limits MOST, MOST_PARTS and DEEP.
+
+    visited: the objects visited so far, keyed by id(). It keeps them alive, so that no other object gets the same id().
+    num_parts: a list with one number, the count of parts visited so far for all creators. Both are updated.
     """
     waiting: deque[tuple[Path, object]] = deque([((), creator)])
     while waiting and len(visited) < MOST:
@@ -221,7 +229,10 @@ def held_by(creator: EnvCreator, visited: dict[int, object], num_parts: list[int
 
 
 def lies_at(path: Path, creator: EnvCreator, known: KnownParts) -> object:
-    """Return the environment that a creator holds at a path, or None. known: a cache of objects' parts."""
+    """Return the environment that a creator holds at a path, or None.
+
+    known: a cache of objects' parts, which this call extends.
+    """
     values: list[object] = [creator]
     for name in path:
         matches: list[object] = []
@@ -237,7 +248,11 @@ def lies_at(path: Path, creator: EnvCreator, known: KnownParts) -> object:
 
 
 def parts_of(value: object) -> Iterator[tuple[str, object]]:
-    """Yield an object's parts, each with a name that is the same in other processes. Runs none of the object's code."""
+    """Yield (name, part) for each part of an object. Runs none of the object's code.
+
+    A part's name is the same in every process. Parts without such a name are left out, for example the items of a set
+    with several items.
+    """
     kind = type(value)
     if _is(value, functools.partial):
         yield "", value.func
@@ -265,7 +280,10 @@ def parts_of(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _is(value: object, kind: type[Kind]) -> TypeGuard[Kind]:
-    """Return whether a value's own class is ``kind`` or derives from it; isinstance would check a proxy's target."""
+    """Return whether a value's own class is ``kind`` or a subclass of it.
+
+    Unlike isinstance, this does not ask a proxy for the class of its target.
+    """
     return issubclass(type(value), kind)
 
 
@@ -297,7 +315,8 @@ def _parts_of_instance(value: object) -> Iterator[tuple[str, object]]:
 def _parts_of_class(owner: object, function: object) -> Iterator[tuple[str, object]]:
     """Yield (name, part) for each attribute of the owner's class that the function's code names.
 
-    For a property, the part is its getter; for a class or static method, its function.
+    owner: a class or an instance. For a property, the part is its getter; for a class or static method, its function.
+    Yields nothing if ``function`` is not written in Python.
     """
     kind = owner if isinstance(owner, type) else type(owner)
     if not isinstance(function, types.FunctionType):

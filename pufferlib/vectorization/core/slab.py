@@ -2,13 +2,16 @@
 
 The rows lie in blocks of slots. A slot holds one environment's rows, and blocks are reused in rotation.
 
-On the compiled path a block is one batch. There are ceil(num_envs / batch_size) + 2 blocks: two that the learner may
-still read, and enough for the outstanding rows of every environment. On the portable path there are three blocks of
-num_envs slots, the buffers: an environment writes its n-th rows to its slot of buffer n % 3, and steps again only after
-they have been received. On both paths, the batch that ``recv`` returned stays intact until the second ``recv`` after
-it. On the compiled path every batch is a view of one block. On the portable path a batch is a view if its environments
-are contiguous in one buffer; otherwise its rows are gathered with one copy. With synchronous batches both paths have
-the same memory layout.
+On the compiled path, which uses the ring, a block is one batch, and every batch is a view of one block. There are
+ceil(num_envs / batch_size) + 2 blocks: two that the learner may still read, and enough for the outstanding rows of
+every environment.
+
+On the portable path, which works without the ring, there are three blocks, called buffers, with num_envs slots each. An
+environment writes its n-th rows to its slot of buffer n % 3, and steps again only after these rows have been received.
+A batch is a view if its environments are contiguous in one buffer; otherwise its rows are gathered with one copy.
+
+On both paths, a batch stays intact until the second ``recv`` after the one that returned it. With synchronous batches,
+both paths have the same memory layout.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ Column = tuple[tuple[int, ...], str]  # shape and dtype string of one row
 
 @dataclass(frozen=True)
 class SlabShape:
-    """The row shapes, dtypes and counts of a slab: everything another process needs to attach to it."""
+    """The row shapes, dtypes and counts of a slab: all that another process needs to attach to it, except the fd."""
 
     num_envs: int
     agents_per_env: int
@@ -140,12 +143,16 @@ class SlabShape:
 class Slab:
     """The arrays of a SlabShape, in private memory or in memory shared through a descriptor.
 
-    ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
-    …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_ids * agents_per_env, …), one per
-    component of the action space; ``times, histogram, worker_times``: see telemetry/timeline.py; ``doing``:
-    (num_workers, 8), each worker's activity word (step_watchdog.py) on a separate cache line. On the compiled path
-    only: ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), the return, length and seconds of the
-    episode that ended in a slot, if the environment has one agent and the info holds nothing else.
+    - ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
+      …).
+    - ``env_ids``: (num_blocks, block_size).
+    - ``actions``: a tuple of arrays (num_ids * agents_per_env, …), one per component of the action space.
+    - ``times, histogram, worker_times``: see telemetry/timeline.py.
+    - ``doing``: int64 (num_workers, 8). Element 0 of a worker's row, which fills one cache line, is the worker's
+      activity word (step_watchdog.py).
+    - ``ring``: the bytes of the Ring; empty on the portable path.
+    - ``episodes``: float64 (num_blocks, block_size, 3); empty on the portable path. For an environment with one agent
+      whose info holds nothing else, the return, length and seconds of the episode that ended in a slot.
     """
 
     observations: Array
@@ -193,9 +200,10 @@ class Slab:
     def shared(cls, shape: SlabShape) -> Slab:
         """Return a slab whose ``fd`` other processes can attach to. Raises PlatformError if memory is insufficient.
 
-        The memory has no name: it is freed however the processes end, and a container's small /dev/shm does not limit
-        it. It is a memfd on Linux and an unlinked temporary file elsewhere. If Linux refuses a memfd, it is a file in
-        /dev/shm if that has room, else one in the temporary folder, with a RuntimeWarning.
+        The memory has no name, so it is freed no matter how the processes end. On Linux it is a memfd, which a
+        container's small /dev/shm does not limit; elsewhere it is an unlinked temporary file. If Linux refuses a memfd,
+        it is an unlinked file in /dev/shm or, if /dev/shm has no room, in the temporary folder, and a RuntimeWarning is
+        issued.
         """
         nbytes = _nbytes(shape)
         try:
@@ -264,8 +272,8 @@ class Slab:
 def _require_memory(nbytes: int) -> None:
     """Raise OSError if ``nbytes`` bytes are not available.
 
-    Without this check, the system would grant the memory, and kill the process later. Less than a mebibyte is not
-    checked, because the check takes a millisecond in each worker.
+    Without this check, the system would grant the memory, and kill the process later. For less than a mebibyte, nothing
+    is checked, because the check takes a millisecond in each worker.
     """
     if nbytes < 2**20:
         return
@@ -328,7 +336,10 @@ def _shared_fd(nbytes: int) -> int:
 
 
 def _fill(fd: int, nbytes: int) -> None:
-    """Set a file's size and allocate its memory; on failure close it and raise OSError."""
+    """Set the size of the file behind a descriptor and allocate its memory.
+
+    If this fails, closes the descriptor and raises OSError.
+    """
     try:
         os.ftruncate(fd, nbytes)
         if hasattr(os, "posix_fallocate"):
@@ -339,7 +350,7 @@ def _fill(fd: int, nbytes: int) -> None:
 
 
 def ring_of(slab: Slab) -> Ring | None:
-    """Return this process's Ring over a slab's shared words, or None on the portable path."""
+    """Return a new Ring over a slab's ``ring`` bytes, for use in this process, or None on the portable path."""
     return _native.ring.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
 
 

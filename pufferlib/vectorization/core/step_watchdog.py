@@ -1,11 +1,12 @@
 """StepWatchdog: time limits for steps and resets, checked by the parent while it waits for their results.
 
-Each worker writes its current activity to a word of shared memory: 0 for none, otherwise ``2 * (1 + n * num_ids +
-env_id)``, plus 1 for a reset, where n makes each word differ from the previous one. Until a worker can write, its word
-is STARTING. Workers need no clock for this. The waiting thread looks at the words: a word that stays the same for
-longer than its limit belongs to a step or reset that takes too long. Time that a step spends queued behind other steps
-does not count. Time that the learner spends outside ``recv`` counts only up to a bound at each look, so that one pause,
-however long, never makes a step late.
+Each worker writes its current activity to a word of shared memory. The word is 0 while the worker is idle, and STARTING
+until the worker can write. For a step it is ``2 * (1 + n * num_ids + env_id)``, and for a reset 1 more; n is a number
+that makes each word differ from the previous one. Workers need no clock for this.
+
+The waiting thread looks at the words: a word that stays the same for longer than its limit belongs to a step or reset
+that takes too long. Time that a step spends queued behind other steps does not count. Of the time between two looks,
+only a bounded part counts, so that one pause of the learner outside ``recv``, however long, never makes a step late.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def doing_of(word: int, num_ids: int) -> Doing | None:
 class StepWatchdog:
     """A watchdog that measures the time each worker has spent in its current step or reset.
 
-    words: the activity words, one per worker. num_ids: as for SlabShape. slice_s: the longest wait before the next
-    ``look``, in seconds; None if there are no limits.
+    words: the activity words, one per worker. num_ids: as for SlabShape. Attribute slice_s: the longest time that the
+    caller may wait before the next ``look``, in seconds; None if there are no limits.
     """
 
     def __init__(self, words: Array, num_ids: int, limits: Limits) -> None:
@@ -70,9 +71,10 @@ class StepWatchdog:
     def look(self, pending: Callable[[int], object]) -> Sequence[tuple[int, str]]:
         """Return the workers whose step or reset has taken too long, each with a description for the error.
 
-        pending: a function that is called with a worker's number. It returns a value that identifies a request which
-        the worker may not have begun, or None if there is no such request. This detects a worker process that was
-        stopped while it was idle, and so never begins its next request.
+        If less than half of ``slice_s`` has passed since the previous check, nothing is checked. pending: a function
+        that is called with the number of an idle worker. It returns a value that identifies a request which the worker
+        may not have begun, or None if there is no such request. With this, the watchdog also detects a worker process
+        that was stopped while it was idle, and so never begins its next request.
         """
         assert self.slice_s is not None, "nothing is limited"
         now_s = time.monotonic()

@@ -32,16 +32,17 @@ MAX_KEYS = 64  # keys whose tensors are cached: more than a VecEnv has blocks
 
 
 class Tensors:
-    """A cache of tensors for batches whose arrays are the same objects each time.
+    """A converter of batches' arrays to tensors, with a cache for arrays that are the same objects each time.
 
     device: a name, or a torch.device.
 
     - None, "cpu" or "host": tensors share the arrays' memory, and are valid as long as the arrays are.
     - "cuda", "cuda:1", …: tensors are copies in device memory, made on a separate stream. ``of`` returns at once;
       later work on the caller's current stream waits for the copy on the device. Tensors are valid until the
-      second ``of`` after the call that returned them. The arrays must not change until the copy is complete;
-      ``finish(key)`` waits for that. Memory passed to ``pin`` is copied directly, other arrays through pinned buffers.
-    - Any other ("mps"): tensors are copies, complete when ``of`` returns.
+      second ``of`` after the call that returned them. Arrays in memory passed to ``pin`` are copied directly, and must
+      not change until the copy is complete; ``finish(key)`` waits for that. Other arrays are copied through pinned
+      buffers, and may change as soon as ``of`` has returned.
+    - Any other device, such as "mps": tensors are copies, complete when ``of`` returns.
 
     copy: whether tensors stay valid forever, which takes a new copy of each batch. cuda: the Cuda that copies to the
     device; by default, one is created when it is first needed.
@@ -79,7 +80,10 @@ class Tensors:
         return torch_device
 
     def check(self, space: gymnasium.Space[object]) -> None:
-        """Raise SpaceError if torch does not support the dtype of a flat observation space on this device."""
+        """Raise SpaceError if torch does not support the dtype of a flat observation space on this device.
+
+        For a CUDA device, only torch's support on the host is checked.
+        """
         dtype = np.dtype(space.dtype)
         try:
             host = self._torch.from_numpy(np.zeros(0, dtype))
@@ -130,7 +134,8 @@ class Tensors:
     def pin(self, memory: Array | mmap.mmap) -> bool:
         """Pin a buffer, such as an array or an mmap, until ``close``, so that CUDA copies directly from it.
 
-        Return False if the device is not CUDA, or if the system refuses; copies then go through a pinned buffer.
+        Return False if the device is not CUDA, or if the system refuses. If the system refuses, copies go through a
+        pinned buffer instead.
         """
         if self.device.type != "cuda":
             return False
@@ -142,7 +147,7 @@ class Tensors:
         return True
 
     def leases(self) -> list[Hashable]:
-        """Return the keys whose arrays are still being copied, without waiting."""
+        """Return, without waiting, the keys whose arrays are still being copied and so must not change."""
         return [key for key, event in self._passes.items() if not event.query()]
 
     def finish(self, key: Hashable) -> None:
@@ -152,7 +157,10 @@ class Tensors:
             event.synchronize()
 
     def close(self) -> None:
-        """Wait for the copies in progress and release all memory. Tensors that ``of`` returned stay unchanged."""
+        """Wait for the copies in progress, unpin memory, and drop all cached tensors and buffers.
+
+        The tensors that ``of`` returned are not affected.
+        """
         for key in list(self._passes):
             self.finish(key)
         for event in self._staged:
@@ -171,7 +179,7 @@ class Tensors:
         return tensor
 
     def _copied(self, key: Hashable, arrays: Sequence[Array], host: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Start copying to the device, and return the target tensors."""
+        """Start copying a batch to the device, except read-only arrays that are there already; return the targets."""
         cuda = self._device()
         self._buffer_index ^= 1
         buffer_index = self._buffer_index
@@ -199,8 +207,8 @@ class Tensors:
     def _staging(self, buffer_index: int, index: int, source: Tensor, *, first: bool) -> Tensor:
         """Return a copy of a tensor in a pinned buffer, which was last used two batches ago.
 
-        first: whether this is the batch's first such copy; it waits until the device has read the buffers' previous
-        content.
+        first: whether this is the batch's first such copy. The first copy waits until the device has read the previous
+        content of the buffers.
         """
         event = self._staged[buffer_index]
         if first and event is not None:
@@ -238,7 +246,7 @@ def tensors_of(as_torch: bool | None, device: Device | str | None, *, copy: bool
 
 
 class Cuda:
-    """The stream on which a Tensors copies to one CUDA device, with the memory and events that the copies need."""
+    """The stream on which a Tensors object copies to one CUDA device, and the memory and events that copies need."""
 
     def __init__(self, torch: ModuleType, device: Device) -> None:
         self._torch = torch
@@ -274,11 +282,11 @@ class Cuda:
         return tensor
 
     def begin(self) -> None:
-        """Make subsequent copies wait for the caller's queued work, which may still read the old content."""
+        """Make subsequent copies wait for the caller's queued work, which may still read the targets' old content."""
         self._stream.wait_stream(self._torch.cuda.current_stream(self._device))
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Queue a copy from pinned host memory."""
+        """Queue a copy from pinned host memory to a tensor on the device."""
         with self._torch.cuda.stream(self._stream):
             target.copy_(source, non_blocking=True)
 
@@ -293,8 +301,9 @@ class Cuda:
 class _Buffers(NamedTuple):
     """The buffers of one batch, in lists that are indexed like the batch's arrays.
 
-    targets: tensors on the device. sources: the read-only array that each target holds, or None. pinned: tensors in
-    pinned host memory, through which arrays in other memory are copied; None before the first such copy.
+    targets: tensors on the device. sources: for each target, the read-only array of which it is a copy, or None if it
+    is a copy of a writeable array. pinned: tensors in pinned host memory, through which arrays in other memory are
+    copied; None before the first such copy.
     """
 
     targets: list[Tensor]
@@ -302,7 +311,7 @@ class _Buffers(NamedTuple):
     pinned: list[Tensor | None]
 
     def fit(self, host: Sequence[Tensor], cuda: Cuda) -> None:
-        """Allocate the targets that are missing, or that differ in shape or dtype from the tensors to copy."""
+        """Allocate missing targets, and replace each target whose shape or dtype differs from the tensor to copy."""
         for index, tensor in enumerate(host):
             if index == len(self.targets):
                 self.targets.append(cuda.empty(tensor))

@@ -49,7 +49,10 @@ class _Parcel(NamedTuple):
 
 
 def dumps(content: object) -> bytes:
-    """Serialize an object and this process's registrations for ``loads``. Errors from pickling the object propagate."""
+    """Serialize an object and this process's registrations for ``loads``. Errors from pickling the object propagate.
+
+    A specification that cannot be pickled is replaced by one whose entry point raises PlanError.
+    """
     plain: dict[str, EnvSpec] = {}
     specs: dict[str, EnvSpec] = {}
     for env_id, spec in list(gymnasium.registry.items()):
@@ -93,8 +96,8 @@ def loads(parcel: bytes) -> object:
 def register() -> None:
     """Register with Gymnasium the specifications that ``loads`` received.
 
-    They replace any specifications that imports have registered under the same ids since. Does nothing in the sending
-    process.
+    They replace any specifications that imports have registered under the same ids in the meantime. Does nothing in the
+    sending process.
     """
     gymnasium.registry.update(_registered)
 
@@ -202,7 +205,7 @@ _hidden: list[types.ModuleType] = []  # the real ``__main__``, once for each thr
 def main_hidden() -> Iterator[None]:
     """Hide ``__main__`` while a process starts, so that spawn does not run the user's script again.
 
-    The process does not need the script, because ``dumps`` sends objects defined there by value.
+    The new process does not need the script, because ``dumps`` sends objects that the script defines by value.
     """
     with _hiding:
         _hidden.append(_hidden[0] if _hidden else sys.modules["__main__"])

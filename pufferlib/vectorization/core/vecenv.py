@@ -117,8 +117,8 @@ class VecEnv(ABC):
         """Start new episodes; ``recv`` returns their first rows.
 
         seed: an int from which the seeds of all environments are derived; a sequence with one seed (or None) for each
-            environment to reset; or None, with which each environment continues with its own generator. For the first
-            reset, ``make(seed=…)`` has seeded these generators.
+            environment to reset; or None for no new seeds. An environment without a new seed continues with its random
+            generator; for its first reset, it gets a seed that is derived from ``make(seed=…)``.
         options: a mapping for all environments, or a sequence with one mapping (or None) for each environment to reset.
         env_ids: the environments to reset, none of which may be in flight; by default, all of them, once the actions
             already sent have been executed and their rows dropped.
@@ -131,10 +131,11 @@ class VecEnv(ABC):
     def send(self, actions: object, env_ids: Sequence[int] | None = None) -> None:
         """Send actions to environments; ``recv`` returns the resulting rows.
 
-        actions: (rows, \\*single_action_space.shape), one row per agent, for the environments of the last batch, or for
-            ``env_ids`` in that order; for a Tuple space, a tuple of such arrays. They are copied. Actions of rows
-            without a living agent, and of rows whose next step starts an episode (autoreset), are ignored, but must be
-            valid as well.
+        actions: (rows, \\*single_action_space.shape), one row per agent; for a Tuple space, a tuple of such arrays.
+            They are copied. Actions of rows without a living agent, and of rows whose next step starts an episode
+            (autoreset), are ignored, but must be valid as well.
+        env_ids: the environments to which the actions belong, in the order of the actions; by default, the environments
+            of the last batch.
 
         Raises ActionError for a wrong shape or dtype, a discrete value outside the space, or a number that is not
         finite; CallError if an environment is not waiting for an action. In either case, nothing is sent. Finite

@@ -24,10 +24,10 @@ FIELDS = ("ended_episodes", "ended_steps", "ended_scores", "ended_returns")
 class EpisodeStats:
     """Means over the episodes that have ended for all agents of an environment; NaN if there are none.
 
-    num_episodes: how many have ended. mean_length: the mean length in steps. mean_score: the mean of ``info["score"]``;
-    None if the kernel writes no score or no episode has ended. mean_return: the mean of the episodes' returns, each
-    summed over all agents. mean_returns: the mean return of each agent index, float64. agent_names: the name of each
-    agent index; () if agents have no names.
+    num_episodes: the number of these episodes. mean_length: the mean length in steps. mean_score: the mean of
+    ``info["score"]``; None if the kernel writes no score or no episode has ended. mean_return: the mean of the
+    episodes' returns, each summed over all agents. mean_returns: the mean return of each agent index, float64.
+    agent_names: the name of each agent index; () if agents have no names.
     """
 
     num_episodes: int

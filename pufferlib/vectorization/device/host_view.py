@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 class HostView:
     """Access to the environments' methods and attributes from the host.
 
-    data: a cuda_ext.data.Data. reference: the kernel's reference environment. To call a method of an environment, a
-    copy of the reference is set to the environment's state.
+    data: a cuda_ext.data.Data. reference: the kernel's reference environment. A method of an environment is called on
+    a copy of the reference that is set to the environment's state. Changes that the method makes to the copy are lost.
     """
 
     def __init__(self, data: Any, reference: Any) -> None:
@@ -51,9 +51,10 @@ class HostView:
         return [row.item() if field.per == "env" else row for row in rows]
 
     def set(self, name: str, values: Any, env_ids: Sequence[int]) -> None:
-        """Set a state field of environments.
+        """Set the state field ``name`` of environments.
 
-        Raises CallError for an unknown field or a value of the wrong type, PlanError for a wrong number of values.
+        values: a list or tuple with one value per environment, or one value for all. Raises CallError for an unknown
+        field or a value of the wrong type, PlanError for a wrong number of values.
         """
         field = self._states.get(name)
         if field is None:
@@ -113,7 +114,7 @@ class HostView:
         return [name for name, value in plain.items() if not np.array_equal(value, changed[name])]
 
     def _of(self, env_ids: Sequence[int]) -> Iterator[Any]:
-        """Yield, for each environment, a copy of the reference environment that has the environment's state."""
+        """Yield, for each environment, a copy of the reference that is set to the environment's state."""
         columns = {name: column.cpu().numpy() for name, column in self.states(env_ids).items()}
         self._data.device_to_host_nbytes += sum(column.nbytes for column in columns.values())
         for index in range(len(env_ids)):

@@ -35,7 +35,7 @@ class Endings:
     mean_step_s: float
 
     def copy(self) -> Endings:
-        """Return a copy whose columns are copied on the device, without waiting."""
+        """Return, without waiting for the device, a copy whose columns are new tensors on the device."""
         return dataclasses.replace(
             self, **{name: column.clone() for name, column in vars(self).items() if hasattr(column, "clone")}
         )

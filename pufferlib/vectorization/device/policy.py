@@ -22,8 +22,8 @@ NO_POLICY, LOGITS, NETWORK = range(3)  # of policy.cuh
 class Chosen(NamedTuple):
     """The actions chosen for each row, as tensors on the device.
 
-    actions: int64, (rows, …), in the form that ``send`` takes. log_probs, entropies: the log-probability and the
-    entropy of each row's complete action, float32 (rows,).
+    actions: int64, (rows, …), in the form that ``send`` takes. log_probs: the log-probability of each row's complete
+    action, float32 (rows,). entropies: the entropy of the distribution of that action, float32 (rows,).
     """
 
     actions: Any
@@ -32,7 +32,7 @@ class Chosen(NamedTuple):
 
 
 class Policies:
-    """A chooser of actions on the device, with the launch arguments that this needs.
+    """A chooser of actions on the device, with the arguments of the launches that choose them.
 
     torch: the module. space: the action space of a row. nvec: the number of options of each discrete action.
     num_options: the sum of nvec, which is the number of logits of a row. fixed: the arguments that are the same in each

@@ -56,7 +56,7 @@ class DeviceQueue:
         self._only_resets = False  # only a partial reset is in flight, so receive fills the rest of the batch
 
     def make_block(self, num_slots: int) -> Block:
-        """Return a new block for this many environments, outside the queue."""
+        """Return a new block with ``num_slots`` slots, which is not part of the queue."""
         return Block(self._torch, self.shape, self.launchers, self.streams, num_slots)
 
     def newest(self) -> Block | None:
@@ -99,9 +99,9 @@ class DeviceQueue:
         return played
 
     def choose_all(self, policies: Policies, logits: Any, masks: Any, greedy: bool) -> Chosen:
-        """Step all environments with actions that the launch chooses from logits; return the block's choices.
+        """Step all environments with actions that the launch chooses from logits; return the choices.
 
-        Later steps that use the same block overwrite them.
+        The next such step with the same block overwrites the choices.
         """
         block = self._free[0]
         block.begin()
@@ -213,9 +213,10 @@ class DeviceQueue:
     def receive(self, debug: bool) -> Block:
         """Return the next block, and mark its environments as waiting for an action.
 
-        It is a full block whose launches have finished or, if there is none, the oldest full block. The caller's stream
-        waits for its launches. The block that was received two calls earlier expires. debug: whether to overwrite the
-        rows of the expired block. Raises CallError if no block is full, ClosedError after ``close``.
+        The next block is the oldest full block whose launches have finished or, if there is none, the oldest full
+        block. The caller's stream waits for the launches that fill it. The block that was received two calls earlier
+        expires. debug: whether to overwrite the rows of the expired block. Raises CallError if no block is full,
+        ClosedError after ``close``.
         """
         if not self._full:
             self.launchers.require_open()

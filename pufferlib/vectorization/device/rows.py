@@ -209,7 +209,10 @@ class Block:
         return arrays
 
     def expire(self, debug: bool) -> None:
-        """End the validity of the batch. debug: whether to overwrite its rows, with NaN and True."""
+        """End the validity of the batch.
+
+        debug: whether to overwrite its observations and rewards with NaN, and its flags and masks with True.
+        """
         if debug:
             for column in (self.observations, self.rewards):
                 column.fill_(float("nan"))

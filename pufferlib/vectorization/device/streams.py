@@ -29,7 +29,7 @@ class CurrentStream(Protocol):
     def current(self) -> int:
         """Make the stream wait for earlier launches, and return its address.
 
-        Raises CallError if a graph capture rules that out.
+        Raises CallError if a graph capture makes the wait impossible.
         """
 
 
@@ -47,7 +47,7 @@ class Streams:
     torch: the module. device: a CUDA device. newest: a function that returns the block of the last batch, or None.
 
     Only a change of stream is noticed. A graph captured on the stream on which earlier steps ran is therefore not
-    checked. The trainers capture graphs in this way; they copy the rows of each step.
+    checked. The trainers capture graphs in this way, which works because they copy the rows of each step.
     """
 
     def __init__(self, torch: Any, device: Any, newest: Callable[[], Any]) -> None:
@@ -107,7 +107,7 @@ class BlockStream:
         self._event: Any = None
 
     def launch(self, launcher: Any, num_envs: int, tensors: Sequence[Any]) -> None:
-        """Launch a kernel after all work on the caller's stream. tensors: the tensors that the launch reads.
+        """Launch a kernel that starts after all work on the caller's stream. tensors: the tensors that it reads.
 
         Raises the errors of ``CurrentStream.current``, and CallError if the block has its own stream while a graph is
         being captured.

@@ -79,16 +79,21 @@ class CUDA(VecEnv):
         (cuda_ext/checking.py).
 
     Each kernel has a reference: an ordinary environment with the same dynamics. All environments take the same
-    arguments, and resets accept only options that do not change the reference's first state. Actions on the host are
-    checked at every step. Actions in tensors on a GPU are checked at each environment's first step, and at every step
-    with ``check="always"`` or ``debug=True``, which waits for the GPU; at other steps an action outside the space is
-    played as action 0. ``infos`` are made when they are read, which copies some columns of the batch to the host.
-    ``info["episode"]["t"]`` is estimated: the number of steps times the mean time of one. With
+    arguments, and resets accept only options that do not change the reference's first state. Only one thread at a time
+    may use the object.
+
+    Actions on the host are checked at every step. Actions in tensors on a GPU are checked at each environment's first
+    step. With ``check="always"`` or ``debug=True`` they are checked at every step, which waits for the GPU. At a step
+    without a check, an action outside the space is played as action 0.
+
+    ``infos`` are made when they are read, which copies some columns of the batch to the host.
+    ``info["episode"]["t"]`` is estimated: the number of steps times the mean time of a step. With
     ``autoreset_mode="disabled"``, an environment whose episode is over stays unchanged, with masks False, until it is
-    reset, so that the host need not wait for the device. ``get_attr`` and ``set_attr`` access the state fields of the
-    kernel's schema. ``call``, ``render``, and ``get_attr`` of anything else use a reference environment set to the
-    environment's state. ``states`` returns states that can be stored; ``twin`` returns a reference environment set to
-    such a state, for example to render it later. Only one thread at a time may use the object.
+    reset, so that the host need not wait for the device.
+
+    ``get_attr`` and ``set_attr`` access the state fields of the kernel's schema. ``call``, ``render``, and ``get_attr``
+    of anything else use a reference environment set to the environment's state. ``states`` returns states that can be
+    stored; ``twin`` returns a reference environment set to such a state, for example to render it later.
     """
 
     backend = "cuda"
@@ -193,7 +198,10 @@ class CUDA(VecEnv):
         queue.launch(ids, tensor)
 
     def _ids_of(self, env_ids: Sequence[int] | None) -> Ids:
-        """Return the environments of a call: ``env_ids``, by default the environments of the last batch."""
+        """Return the environments of a call: ``env_ids``, by default the environments of the last batch.
+
+        Raises ClosedError after ``close``; CallError for invalid ids, or if there are no ids and no batch.
+        """
         self._launchers.require_open()
         self._queue.streams.current()
         if env_ids is not None:
@@ -264,7 +272,8 @@ class CUDA(VecEnv):
         actions: a table (num_steps, rows, …); by default, uniform random actions from the environments' generators. The
             action of a step that starts an episode (next_step) is ignored.
         policy: a torch.nn.Sequential of Linear, Tanh and ReLU, from a row's observation to the logits of its action;
-            the result then also holds its choices. greedy: whether to choose the likeliest action.
+            the result is then a Rollout, which also holds the policy's choices. greedy: whether the policy chooses the
+            likeliest action.
         keep: True returns the rows of all steps, which stay valid forever, without infos; read ``terminations`` and
             ``truncations`` instead. False returns only the rows of the last step, (rows, …), which are valid as long as
             a batch is. Without a table of actions, the launch then writes no other rows.

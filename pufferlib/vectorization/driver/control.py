@@ -76,7 +76,7 @@ class Replies:
         return len(self.by_worker) == len(self.ids_of)
 
     def results(self) -> list[object]:
-        """Return the results in the order of the call's env_ids, once all workers have answered.
+        """Return the results in the order of the call's env_ids. All workers must have answered.
 
         Raises WorkerError if an environment raised, or if its result cannot be pickled.
         """

@@ -99,9 +99,10 @@ class Dispatcher:
             assert isinstance(message, Ready), message  # of a worker that replaces a dead one
 
     def may_land(self) -> bool:
-        """Return whether the next batch is complete and everything that came with it has been handled.
+        """Return whether the next batch can be received. If it is complete, collects the infos that arrived with it.
 
-        Raises CallError if it can never be complete.
+        Returns False if the batch is not complete, or if messages must be handled first. Raises CallError if the batch
+        can never be complete.
         """
         return self._scheduler.batch_ready() and self.collect_infos() and not self._messages
 
@@ -166,7 +167,7 @@ class Dispatcher:
         """Record lost environments, which are made again by their next resets, and end their episodes with crash rows.
 
         If an action or reset of an environment is in flight, its crash rows are written now. If the environment waits
-        or has finished, crash rows answer its next action.
+        for an action, or its finished rows have not been received yet, crash rows answer its next action.
         """
         recovery, scheduler = self._recovery, self._scheduler
         scheduler.held = True
@@ -179,9 +180,9 @@ class Dispatcher:
                 recovery.crash_due[env_id] = cause
 
     def answer_by_crash(self, env_ids: Sequence[int], cause: str, *, died: bool = False) -> None:
-        """Deliver crash rows for those of these lost environments that have an action or reset in flight.
+        """Deliver crash rows for each of these lost environments that has an action or reset in flight.
 
-        The only info of such an environment is then one with the cause. A reset answers its next action.
+        One info with the cause replaces such an environment's pending infos. Its next action is answered by a reset.
         """
         for env_id in self._scheduler.crash(env_ids, died=died):
             self._infos.replace(env_id, {"env_id": env_id, "restarted": cause})  # drops infos of the replaced rows

@@ -170,8 +170,8 @@ class Parts(NamedTuple):
 def claim_originals(claims: Claims, creators: Sequence[EnvCreator], workers: Workers) -> None:
     """Claim, for one VecEnv, the environments that its creators already held before they were called.
 
-    Workers have copies of these environments. This claims the originals in this process, and raises WorkerError if an
-    original already plays other rows.
+    Workers have copies of these environments; the originals in this process are claimed. Raises WorkerError if an
+    original already serves as another environment.
     """
     for env_id, error in claims.claim_originals(creators, workers.held_envs):
         raise Failed.of(env_id, workers.worker_of[env_id], "__init__", error).error()

@@ -45,8 +45,8 @@ class PendingInfos:
     def collect(self, pickled: list[tuple[int, int, bytes]] | None = None) -> bool:
         """Collect the pickled infos that arrived with rows; return False if some cannot be unpickled.
 
-        pickled: infos that have already been taken from the ring, as (worker, env_id, payload) tuples; by default, they
-        are taken here.
+        pickled: infos that have already been taken from the ring, as (worker, env_id, payload) tuples; by default, this
+        call takes them from the ring.
         """
         assert self._ring is not None, "on the portable path infos arrive in messages"
         readable = True

@@ -15,9 +15,10 @@ class Recovery:
     """A record of the environments that raised or lost their worker.
 
     counts: how many times each environment has been lost; each time, its next reset makes it again. crash_due: the
-    environments that were lost while they waited, with the reason; a crash row answers their next action. reset_due:
-    the environments whose crash row has been written; a reset of the new environment answers their next action.
-    ``crash_due`` and ``reset_due`` stay empty if ``on_error`` is "raise".
+    environments that were lost while they waited for an action or their finished rows waited for ``recv``, with the
+    reason; a crash row answers their next action. reset_due: the environments whose crash row has been written; a reset
+    of the new environment answers their next action. ``crash_due`` and ``reset_due`` stay empty if ``on_error`` is
+    "raise".
     """
 
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
@@ -52,20 +53,23 @@ class Recovery:
         self._unmade.add(env_id)
 
     def retry_seed(self, env_id: int, seed: int) -> None:
-        """Record a failed reset: the environment's next reset without a seed uses this seed."""
+        """Record a failed reset: the environment's next reset without a seed uses this seed.
+
+        If another seed is already due for the environment, does nothing.
+        """
         self._first_seeds.setdefault(env_id, seed)
 
     def order(self, env_id: int, slot: int, seed: int | None = None, options: Info | None = None) -> ResetOrder:
         """Return the order to reset an environment.
 
-        seed: by default, the seed that is due: that of the environment's first reset, or the one that ``lose`` or
-            ``retry_seed`` has recorded. It is None if no seed is due.
+        seed: by default, the seed that is due: the seed of the environment's first reset, or the seed that ``lose`` or
+            ``retry_seed`` has recorded. If no seed is due, the order has none.
         """
         order_seed = self._first_seeds.get(env_id) if seed is None else seed
         return ResetOrder(env_id, slot, order_seed, options, env_id in self._unmade)
 
     def begun(self, env_ids: Sequence[int]) -> None:
-        """Record that the reset orders of environments are being sent, so that they are no longer due."""
+        """Record that the reset orders of these environments are being sent, and forget what was due for them."""
         for env_id in env_ids:
             self._first_seeds.pop(env_id, None)
             self.crash_due.pop(env_id, None)

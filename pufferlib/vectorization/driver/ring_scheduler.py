@@ -35,7 +35,8 @@ class RingScheduler(Scheduler):
     """The scheduler of the compiled path, where workers commit rows to the ring.
 
     If batches are in the order of sending, or hold all environments, a failed environment keeps its slot, and the batch
-    waits for its reset. In a pool, the other environments continue without it.
+    waits until that environment is reset. If batches hold the first environments to finish, the batches that follow are
+    formed without the failed environment.
 
     play: the result of ``InPlace.player``; None for any other backend.
     """

@@ -19,19 +19,23 @@ __all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Scheduler", "crash_ro
 
 
 class Scheduler(ABC):
-    """A record of every environment's state that chooses which finished environments form the next batch.
+    """An interface that records every environment's state and chooses the finished environments of the next batch.
 
     states: for each environment NEW (never reset), WAITING (its rows were received), FLYING (an action or reset was
-    sent), READY (its rows are written) or FAILED (it raised or its worker died; only a reset helps). in_flight: the
-    FLYING environments; on the compiled path, reading this first marks the finished environments as READY. overs: for
-    each environment, 1 if its last rows to arrive ended an episode. batch: the last batch, None before the first.
-    last_ids: the environments of the last batch, None before the first. last_slots: the slots of these environments.
+        sent), READY (its rows are written) or FAILED (it raised or its worker died; only a reset helps).
+    in_flight: the FLYING environments; on the compiled path, reading this first marks the finished environments as
+        READY.
+    overs: for each environment, 1 if its last rows to arrive ended an episode.
+    batch: the last batch, None before the first.
+    last_ids: the environments of the last batch, None before the first.
+    last_slots: the slots of the environments in last_ids.
     num_coming: the number of environments that were sent an action or reset and whose rows have not been received.
-    num_ready: the number of these environments that have finished. settled: whether no environment is in flight, and
-    every message that came with rows has been handled. overdue: whether it is time to look for dead workers, even while
-    rows keep arriving. held: whether some environments must not receive a plain step; while it is True, the fast path
-    is disabled. stuck_reason: why only a reset of all environments helps, or "". fast_path: the compiled FastPath; None
-    on the portable path.
+    num_ready: the number of environments counted in num_coming that have finished.
+    settled: whether no environment is in flight, and every message that came with rows has been handled.
+    overdue: whether it is time to look for dead workers, even while rows keep arriving.
+    held: whether some environments must not receive a plain step; while it is True, the fast path is disabled.
+    stuck_reason: why only a reset of all environments helps, or "".
+    fast_path: the compiled FastPath; None on the portable path.
     """
 
     states: bytearray
@@ -65,9 +69,10 @@ class Scheduler(ABC):
 
     @abstractmethod
     def crash(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
-        """Write crash rows for those of these environments that are in flight; return the ids of these, now finished.
+        """Write crash rows for all of these environments that are in flight, and mark these as finished.
 
-        died: whether their worker has died, perhaps between writing rows and announcing them.
+        Return the ids of the environments that were in flight. died: whether their worker has died, perhaps between
+        writing rows and announcing them.
         """
 
     @abstractmethod
@@ -98,7 +103,10 @@ class Scheduler(ABC):
 
     @abstractmethod
     def take_batch(self) -> Batch:
-        """Return the next batch; mark its environments as waiting, or as failed if ``fail`` has deferred that."""
+        """Return the next batch, and mark its environments as waiting.
+
+        Environments that ``fail`` left out because they had finished are now marked as failed instead.
+        """
 
     @abstractmethod
     def reset(self) -> None:

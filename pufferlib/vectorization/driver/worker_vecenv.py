@@ -67,10 +67,10 @@ Result = TypeVar("Result")
 def exclusive(
     method: Callable[Concatenate[WorkerVecEnv, Parameters], Result],
 ) -> Callable[Concatenate[WorkerVecEnv, Parameters], Result]:
-    """Make a WorkerVecEnv's method raise ClosedError once the VecEnv is closed, CallError while another call runs.
+    """Wrap a WorkerVecEnv's method so that it raises CallError while any thread is in a call of the same VecEnv.
 
-    An exception other than PufferError, such as KeyboardInterrupt, closes the VecEnv unless the backend was
-    ``interruptible``.
+    Once the VecEnv is closed, it raises ClosedError. If the method raises an exception other than PufferError, such as
+    KeyboardInterrupt, the VecEnv is closed, unless the backend was ``interruptible`` at that time.
     """
 
     @functools.wraps(method)

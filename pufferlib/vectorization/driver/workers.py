@@ -38,15 +38,20 @@ __all__ = ["Workers"]
 class Workers:
     """The workers of one VecEnv, run by a backend.
 
-    backend: the backend; callers make sure that it is not closed, see ``closed``. title: the VecEnv's name in errors.
-    shares: the environments of each worker. worker_of: the worker of each environment. pids: each worker's process id,
-    0 if it is dead or has none on this machine. dead: the workers that have died and have not been replaced. in_place:
-    whether the workers execute a request while it is submitted, so that no message comes later. call_guard: the guard
-    that admits one thread at a time to the VecEnv's calls. closed: whether ``close`` has been called. closed_because:
-    the reason, as text that ClosedErrors include. left_open: whether ``close`` gave up waiting for a thread in a step;
-    another ``close`` tries again. held_envs: where creators held environments that existed before the creators were
-    called, keyed by env id; filled by ``start``. refusal: the worker's message for which ``start`` raised WorkerError,
-    or None.
+    backend: the backend. Check ``closed`` before using it.
+    title: the VecEnv's name in errors.
+    shares: the environments of each worker.
+    worker_of: the worker of each environment.
+    pids: each worker's process id, 0 if the worker is dead or has no process on this machine.
+    dead: the workers that have died and have not been replaced.
+    in_place: whether the workers execute a request while it is submitted, so that no message comes later.
+    call_guard: the guard that admits one thread at a time to the VecEnv's calls.
+    closed: whether ``close`` has been called.
+    closed_because: why it was called, as text that ClosedErrors include; "" if the user called it.
+    left_open: whether ``close`` gave up waiting for a thread in a step; another ``close`` tries again.
+    held_envs: for each environment that existed before its creator was called, where a creator held that environment,
+        keyed by env id; filled by ``start``.
+    refusal: the message from a worker that made ``start`` raise WorkerError, or None.
     """
 
     def __init__(self, backend: Backend, title: str) -> None:
@@ -117,7 +122,10 @@ class Workers:
         self.backend.submit(dict.fromkeys(range(len(self.shares)), self._attach))
 
     def seal(self, requests: Mapping[int, Reset | Call]) -> Mapping[int, Request]:
-        """Serialize requests for ``submit``, if the backend does so. Raises CallError if one cannot be serialized."""
+        """Serialize requests for ``submit`` if the backend serializes requests; return them unchanged if it does not.
+
+        Raises CallError if a request cannot be serialized.
+        """
         if self._seal is None:
             return requests
         return {worker: self._seal(request) for worker, request in requests.items()}
@@ -170,7 +178,7 @@ class Workers:
         return messages
 
     def _abandon(self, grace_s: float) -> None:
-        """Kill the workers, or warn and leave them as they are if the backend cannot kill them."""
+        """Kill the workers. If the backend cannot kill them, warn, and set ``left_open``."""
         try:
             for worker in set(range(len(self.shares))) - self.dead:
                 self.backend.kill(worker, "it was closed")

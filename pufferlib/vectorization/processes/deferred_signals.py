@@ -41,7 +41,7 @@ def deferred_signals() -> Iterator[None]:
 
 
 def as_before() -> None:
-    """Restore the delayed handlers. A process that was forked inside the context calls this itself."""
+    """Restore the delayed handlers. A process that is forked inside ``deferred_signals`` must call this itself."""
     try:
         while _deferred:
             number, handler = next(iter(_deferred.items()))

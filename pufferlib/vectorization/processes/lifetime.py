@@ -65,6 +65,8 @@ def die_with_parent(life: Connection[object, object]) -> None:
     On Linux, the kernel kills the group within milliseconds after the life pipe closes, even while the GIL is held or
     the process is stopped. PR_SET_PDEATHSIG would instead react to the end of the thread that created this process.
     Elsewhere, a thread of this process waits for the pipe to close, and kills the group.
+
+    life: the read end of the parent's LifePipe, which belongs to this function afterwards.
     """
     os.setpgid(0, 0)
     if hasattr(fcntl, "F_SETSIG"):

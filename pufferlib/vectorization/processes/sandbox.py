@@ -55,8 +55,8 @@ class Sandbox:
     """A process that calls ``function(channel, *arguments)`` and can send objects to this one.
 
     fresh: whether to start a new Python; by default, only if a fork is not safe. A new Python receives the function and
-    the arguments as pickles. environ: environment variables to set in a new Python. through: called with the bytes of
-    the output as they arrive.
+    the arguments as pickles. environ: environment variables to set in a new Python. through: a function that is
+    called with each piece of the output, in bytes, when ``receive`` or ``end`` reads it.
 
     channel: this end of a duplex multiprocessing connection; the function gets the other end. output: the last
     KEPT_NBYTES bytes of what the process and its descendants have written to stdout and stderr. pid: the id of the
@@ -137,7 +137,7 @@ class Sandbox:
         return code is not None
 
     def receive(self, kind: type[Message]) -> list[Message]:
-        """Return the objects that have arrived, without waiting, and add what the process has printed to ``output``.
+        """Return, without waiting, the objects that have arrived, and add what the process has printed to ``output``.
 
         It may be called after ``end`` as well. kind: the type that all objects must have. Raises TypeError for an
         object of another type.
@@ -222,7 +222,7 @@ class Sandbox:
     # ----------------------------------------------------------------------------------------------- the process
 
     def _run(self, channel: Channel, output: Channel, function: Function, arguments: Sequence[object]) -> None:
-        """Call the function in a forked process."""
+        """Call the function with stdout and stderr going to ``output``. The forked process runs this."""
         for sandbox in _open:  # so that their processes end with this process's parent, not with this process
             sandbox._life.leave()
         self._life.leave()

@@ -65,7 +65,7 @@ class Launch(NamedTuple):
 
 
 def run_worker(launch: Launch) -> None:
-    """Make a worker's environments, and serve requests until the channel closes: the target of a worker process."""
+    """Make a worker's environments, and serve requests until the channel closes. A worker process runs this."""
     die_with_parent(launch.life)
     as_before()  # once it has left the parent's group, to which a terminal sends Ctrl-C
     sys.stdout = _NamedStream(1, f"worker {launch.worker}")
@@ -163,8 +163,8 @@ def _put_infos(ring: Ring, worker: int, message: InfosMessage) -> bool:
 def frames_of(message: Message, worker: int) -> tuple[list[bytes], bool]:
     """Return the frames of a message, and whether they hold all of the message.
 
-    An environment whose infos cannot be pickled gets a Failed instead, and other environments are not affected. A Reply
-    whose results cannot be pickled is replaced by a failed Reply.
+    If the infos of one environment cannot be pickled, a Failed replaces that environment's part of the message, and
+    other environments are not affected. A Reply whose results cannot be pickled is replaced by a failed Reply.
     """
     try:
         if isinstance(message, Failed):
@@ -208,7 +208,10 @@ def _portable(error: BaseException | None) -> BaseException | None:
 
 
 class _NamedStream(io.TextIOBase):
-    """A stream that writes complete lines to a descriptor, each prefixed with the worker's name."""
+    """A stream that writes complete lines to a descriptor, each prefixed with the worker's name.
+
+    ``flush`` also writes a line that is still incomplete, and ends it.
+    """
 
     encoding = "utf-8"
 

@@ -63,7 +63,7 @@ class Process:
     """A worker process, the leader of its process group.
 
     death_fd: a descriptor that becomes readable once the process has ended; None after ``end``. It is also None if the
-    platform has no such descriptor, where only the closing of the process's socket reveals its end.
+    platform has no such descriptor; then only the closing of its socket reveals that the process has ended.
     """
 
     def __init__(self, launch: Launch, context: str) -> None:
@@ -101,7 +101,7 @@ class Process:
 
 @functools.cache
 def _ready_to_fork() -> None:
-    """Import modules that every worker needs, and find the libraries with threads, once for all forked workers.
+    """Import modules that every worker needs, and find the libraries that use threads, once for all forked workers.
 
     In each worker, this would take 10 ms of CPU time, more than the rest of its start.
     """

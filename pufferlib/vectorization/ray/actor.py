@@ -155,7 +155,7 @@ def own_host() -> str:
 
 
 class ActorDispatcher(Dispatcher):
-    """The Dispatcher of an actor, which handles its workers' messages and collects those for the VecEnv.
+    """The Dispatcher of an actor. It handles the messages of the actor's workers, and collects messages for the VecEnv.
 
     outgoing: the messages for the VecEnv. lost: environments whose rows in the slab are invalid. num_asked: the number
     of unanswered calls, by worker.
@@ -229,7 +229,10 @@ class ActorService:
         return self._location
 
     def listen(self, key: bytes) -> Address | None:
-        """Listen for a client with the key, which may then call directly; return the address, or None if that fails."""
+        """Listen for direct calls from a client that has the key.
+
+        Return the address of the listening socket, or None if this machine cannot listen.
+        """
         try:
             self._server = SocketServer(own_host(), key, self._exchange_bytes, NUM_THREADS)
         except OSError:
@@ -247,8 +250,10 @@ class ActorService:
     def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
         """Make the environments and return frames: a Ready for each worker, or a Failed or Died if making them fails.
 
-        format: the argument of ``attach``; None if the VecEnv calls ``attach`` later. path: the ``sys.path`` of the
-            VecEnv's process; its folders that exist on this machine are added to this process's ``sys.path``.
+        sealed: the ActorTask, serialized by ``transfer.dumps``.
+        format: the argument with which this method calls ``attach``; None if the VecEnv calls ``attach`` later.
+        path: the ``sys.path`` of the VecEnv's process. Those of its folders that exist on this machine are added to
+            this process's ``sys.path``.
         """
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
         task = transfer.loads(sealed)
@@ -323,10 +328,11 @@ class ActorService:
     def exchange(self, call: bytes, linger_s: float = LINGER_S) -> bytes | tuple[Any, ...]:
         """Execute requests, wait until ``num_back`` environments have finished, and return their rows and messages.
 
-        call: a pickled tuple of the call's number, its requests and num_back. This method returns earlier if there are
-        messages to report, if no more rows can come, or if SLICE_S seconds have passed. Unless batches are synchronous,
-        it also returns linger_s seconds after the first rows. It returns as well when the next call arrives, so that at
-        most one call waits for rows.
+        call: a pickled tuple of the call's number, its requests and num_back.
+
+        This method returns earlier if there are messages to report, if no more rows can come, or if SLICE_S seconds
+        have passed. If batches do not hold all environments, it also returns linger_s seconds after the first rows. It
+        also returns when the next call arrives, so that at most one call waits for rows.
         """
         number, requests, num_back = pickle.loads(call)
         with self._changed:
@@ -349,7 +355,7 @@ class ActorService:
             return sealed(answer)
 
     def _clock(self, kind: int) -> None:
-        """Credit ``worker_times[kind]`` with the seconds since the previous call, if the worker runs in this process.
+        """Add the seconds since this method last ran to ``worker_times[kind]``, if the worker runs in this process.
 
         kind: BUSY or WAITED, of telemetry/timeline.py.
         """
@@ -388,7 +394,7 @@ class ActorService:
         """Send a worker the request that a frame holds.
 
         If the request cannot be unpickled, or resets environments of a worker that could not be started, a failure is
-        reported instead. Calls to such a worker are dropped.
+        reported instead. Calls to a worker that could not be started are dropped.
         """
         backend = self._workers.backend
         for message in messages_of(next(iter(complete_frames(frame))), worker):
@@ -416,7 +422,8 @@ class ActorService:
     def _post(self, env_ids: list[int], send: Any) -> None:
         """Start work in environments. If their worker runs in this process, also collect the rows.
 
-        send: a function that starts the work, given the slots for the environments' rows.
+        If batches are synchronous, all other environments are marked as finished, and their rows as invalid. send: a
+        function that starts the work, given the slots for the environments' rows.
         """
         scheduler = self._scheduler
         send(scheduler.mark_sent(env_ids))

@@ -1,9 +1,9 @@
 """RayBackend: workers in actors on the machines of a cluster.
 
-One call carries actions to many environments of an actor, and its answer carries the rows of many. Small answers of
-actors with worker processes come over a socket (sockets.py); all others come through Ray, large observations as arrays
-in the object store. This file makes calls and reads answers. calls.py sends calls and receives answers, actor.py is the
-code in an actor, and supervisor.py starts and ends actors.
+One call carries actions to many environments of an actor, and its answer carries the rows of many environments. Small
+answers of actors with worker processes come over a socket (sockets.py). All other answers come through Ray, with large
+observations as arrays in the object store. This file makes calls and reads answers. calls.py sends calls and receives
+answers, actor.py is the code in an actor, and supervisor.py starts and ends actors.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class RayBackend(Backend):
     def _call(self, actor: ActorHandle, requests: list[Any]) -> None:
         """Send requests to an actor in one call, or hold them until the actor is placed.
 
-        The answer to the call will hold the results so far. Does nothing if the actor has died.
+        The answer to the call holds the results that are ready by then. Does nothing if the actor has died.
         """
         if actor.handle is None:  # it has died meanwhile, which ``poll`` reports
             return
@@ -267,9 +267,9 @@ class RayBackend(Backend):
     def _hear(self, actor: ActorHandle) -> list[Any]:
         """Take the answer to an actor's oldest call, and return the messages that result from it.
 
-        An actor that reports its place is sent the requests held for it. If the call failed, the result is a Died
-        message for each of the actor's workers. If the node died before the actor was placed, Ray is asked for the
-        actor again instead.
+        An actor that reports its location is sent the requests held for it. If the call failed, or the direct
+        connection to the actor ended, the actor is killed, and the result is a Died message for each of its workers.
+        If the call failed because the node died before the actor was placed, Ray is asked for the actor again instead.
         """
         try:
             kind, answer = self._calls.take(actor)

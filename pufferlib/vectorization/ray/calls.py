@@ -29,12 +29,17 @@ DEATH_S = 1.0  # the time for Ray to report the death of an actor that could not
 
 @dataclass(eq=False)
 class ActorHandle(RemoteActor):
-    """The driver's record of an actor and of the actors that replace it. tasks: the tasks of the actor's workers.
+    """The driver's record of an actor and of the actors that replace it.
 
-    env_spec: as for ``Backend.start``. number: the number of the last ``exchange`` call. calls: (kind, Ray's reference)
-    of each call in flight, in order; a call over a socket has None as its reference. more: whether the actor has more
-    work in progress. begun_s: when the actor's placement began, None once it is placed. held: requests to send once the
-    actor is placed. key: the key of the actor's SocketServer. client: the direct connection to the actor, or None.
+    tasks: the tasks of the actor's workers.
+    env_spec: as for ``Backend.start``.
+    number: the number of the last ``exchange`` call.
+    calls: (kind, Ray's reference) of each call in flight, in order; a call over a socket has None as its reference.
+    more: whether the actor has work in progress whose results need another call.
+    begun_s: when the actor's placement began, None once it is placed.
+    held: requests to send once the actor is placed.
+    key: the key of the actor's SocketServer.
+    client: the direct connection to the actor, or None.
     serving: Ray's reference to the ``serve`` call, which lasts as long as the direct connection.
     """
 
@@ -71,7 +76,7 @@ class Calls:
     # ------------------------------------------------------------------------------------------------ there
 
     def send(self, actor: ActorHandle, call: bytes) -> None:
-        """Send an actor an ``exchange`` call, over its socket if that takes the call, else through Ray."""
+        """Send an actor an ``exchange`` call: over its socket if ``SocketClient.takes`` allows it, else through Ray."""
         if actor.client is not None and actor.client.takes(call):
             with suppress(OSError):  # the end of the connection is noticed when answers are received
                 actor.client.send(call)
@@ -113,7 +118,10 @@ class Calls:
     # ------------------------------------------------------------------------------------------------- back
 
     def wait(self, timeout_s: float) -> list[ActorHandle]:
-        """Return the actors that have answered a call, waiting up to timeout_s seconds for the first answer."""
+        """Return the actors that have answered a call, or whose direct connection has ended.
+
+        Waits up to timeout_s seconds for the first of them.
+        """
         heads = {actor.calls[0][1]: actor for actor in self._waiting if actor.calls}
         direct = heads.pop(None, None) is not None
         ready = self._await_clients(0.0 if heads else timeout_s)
@@ -177,7 +185,10 @@ class Calls:
     # ----------------------------------------------------------------------------------------------- ending
 
     def cut(self, actor: ActorHandle) -> None:
-        """Drop the direct connection to an actor, and its calls except ``serve``, whose end reveals the cause."""
+        """Drop the direct connection to an actor, if there is one, and all calls except ``serve``.
+
+        The end of the ``serve`` call shows why the connection ended.
+        """
         if actor.client is not None:
             with suppress(KeyError, ValueError):  # Ctrl-C came before it was registered, or after it was unregistered
                 self._clients.unregister(actor.client)

@@ -32,12 +32,14 @@ _ending = ExitStack()  # ends that connection
 
 
 class Connection:
-    """A use of this process's connection to Ray. A connection that this class has made ends with its last use.
+    """A use of this process's connection to Ray, which is made here if the process has none.
 
-    address: the cluster's address, by default that in RAY_ADDRESS, else "local", which starts a Ray here. num_cpus: the
-    least number of CPUs of a Ray that is started here. log_to_driver: whether a connection that is made here prints
-    reports of Ray and its workers. is_local: whether this Ray was started here. head: host:port of the cluster's head,
-    None with a ray:// address.
+    A connection that is made here ends with its last use.
+
+    address: the cluster's address; by default the address in RAY_ADDRESS, else "local", which starts a Ray here.
+    num_cpus: the least number of CPUs of a Ray that is started here. log_to_driver: whether a connection that is made
+    here prints reports of Ray and its workers. is_local: whether this Ray was started here. head: host:port of the
+    cluster's head, None with a ray:// address.
 
     Raises MissingExtra if Ray is not installed, PlatformError if no cluster answers at the address or Ray cannot be
     started here, PlanError if this process is already connected to another cluster.
@@ -108,7 +110,8 @@ class Connection:
     def check(self) -> None:
         """Check, at most once in CHECK_S seconds, that the cluster's head answers.
 
-        Raises PlatformError if it has not answered for LOST_S seconds, or if this connection has ended.
+        Raises PlatformError if the head has not answered for LOST_S seconds, or if this connection has ended. With a
+        ray:// address, checks only that the connection has not ended.
         """
         now_s = time.monotonic()
         self.require()
@@ -131,14 +134,17 @@ class Connection:
             self._answered_s = time.monotonic()
 
     def require(self) -> None:
-        """Raise PlatformError if this connection has ended; Ray would otherwise silently connect to some cluster."""
+        """Raise PlatformError if this connection has ended, or if ``check`` has found that the head is gone.
+
+        Without this check, Ray would silently connect to some cluster.
+        """
         if self._session != _session or not self.ray.is_initialized():
             self._lost = "this process is no longer connected to Ray; somebody has called ray.shutdown"
         if self._lost:
             raise PlatformError(self._lost)
 
     def release(self) -> None:
-        """Release this use of the connection; the last release ends it."""
+        """Release this use of the connection. If the connection was made here, its last release ends it."""
         global _users
         if self._counted and self._session == _session:
             self._counted = False

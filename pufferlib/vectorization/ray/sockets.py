@@ -98,7 +98,7 @@ class SocketClient:
 class SocketServer:
     """The actor's end, which answers each call with ``answer(call)``, up to ``num_threads`` calls at a time.
 
-    host, key: as for ``util.sockets.Listener``. Raises OSError if it cannot listen there.
+    host, key: as for ``util.sockets.Listener``. Raises OSError if it cannot listen on ``host``.
     """
 
     def __init__(self, host: str, key: bytes, answer: Callable[[bytes], bytes], num_threads: int) -> None:

@@ -22,9 +22,9 @@ MOST_DEATHS = 3  # in a row, of an actor and its replacements
 class RemoteActor:
     """A record of an actor and of the actors that replace it.
 
-    handle: Ray's handle of the actor, None while there is no actor. generation: how many actors have been requested.
-    deaths: how many actors have died in a row. location: where the actor is, as text that follows its name; "" if that
-    is not known.
+    index: the actor's number. handle: Ray's handle of the actor, None while there is no actor. generation: how many
+    actors have been requested. deaths: how many actors have died in a row. location: where the actor is, as text that
+    follows its name; "" if the location is not known.
     """
 
     index: int
@@ -90,8 +90,9 @@ class Supervisor(Generic[Actor]):
     def count_death(self, actor: Actor, when: str, reason: str) -> None:
         """Count a death of an actor. Raises WorkerError if this is the MOST_DEATHS-th death in a row.
 
-        ``deaths`` is then 0 again; the user also sets it to 0 after progress. when: text for the error that says what
-        the actor had not reached. reason: the cause of this death, for the error.
+        In that case, ``deaths`` is 0 again. The user of this object also sets it to 0 when the actor makes progress.
+        when: text for the error that says when the actor died, such as "before it had made its environments". reason:
+        the cause of this death, for the error.
         """
         actor.deaths += 1
         if actor.deaths == MOST_DEATHS:
@@ -100,10 +101,10 @@ class Supervisor(Generic[Actor]):
             raise WorkerError(text, worker=actor.index)
 
     def answers(self, calls: Mapping[Any, Actor], timeout_s: float) -> Answers[Actor]:
-        """Return (actor, answer) for calls that end within timeout_s, and the actors of those that do not end.
+        """Return (actor, answer) for each call that ends within timeout_s, and the actors whose calls take longer.
 
-        calls: the actors by Ray's references to their calls. Calls that fail are left out; if the connection has ended,
-        all calls are left out.
+        calls: for each call, the actor, keyed by Ray's reference to the call. Calls that fail are left out; if the
+        connection has ended, all calls are left out.
         """
         if not calls or not self.connection.alive():
             return [], []
@@ -115,7 +116,7 @@ class Supervisor(Generic[Actor]):
         return answers, [calls[call] for call in late]
 
     def ask_to_close(self, actors: Iterable[Actor], timeout_s: float, *arguments: Any) -> Answers[Actor]:
-        """Call ``close(*arguments)`` of those actors that exist, and return the answers as ``answers`` does."""
+        """Call ``close(*arguments)`` of each actor that exists, and return the answers as ``answers`` does."""
         asked = [actor for actor in actors if actor.handle is not None and self.connection.alive()]
         return self.answers({actor.handle.close.remote(*arguments): actor for actor in asked}, timeout_s)
 

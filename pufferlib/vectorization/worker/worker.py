@@ -51,7 +51,8 @@ __all__ = ["Worker", "WorkerTask", "seed_globals"]
 class WorkerTask(NamedTuple):
     """The arguments of a worker.
 
-    creators: one per environment of the share, called as ``creator()``.
+    env_ids: the worker's share of the environments. creators: one per environment of the share, called as
+    ``creator()``. wrap_kwargs: the keyword arguments of ``emulate``.
     """
 
     worker: int
@@ -70,8 +71,8 @@ class Worker:
     emit: the function to which every answer is passed, as a message; it returns False if it had to report a failure
     instead of a part of the message. env_spec: the EnvSpec of the VecEnv's environments if it is known, as for a worker
     that replaces a dead one; each environment is then made by its first reset. refuses_late: whether a step or reset
-    that took longer than the task's limits counts as a failure once it returns, because no watchdog runs. make_hook:
-    called after an environment has been made.
+    that took longer than the task's limits counts as a failure once it returns, because no watchdog runs. make_hook: a
+    function that is called after each environment has been made.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class Worker:
         self._doing[0] = 0
 
     def clock(self, kind: int) -> None:
-        """Credit ``worker_times[kind]`` with the seconds since the previous call; the compiled loop does this itself.
+        """Add the seconds since this method last ran to ``worker_times[kind]``. The compiled loop does this itself.
 
         kind: BUSY or WAITED, of telemetry/timeline.py.
         """
@@ -544,10 +545,11 @@ def _set_attribute(env: object, name: str, value: object) -> None:
 def seed_globals(entropy: Entropy, worker: int, generation: int) -> None:
     """Seed the global generators of this worker process, for environments that draw from them.
 
-    generation: the number of earlier processes of this worker.
+    These are the generators of random, NumPy and, if it is imported, torch. Environments should draw from the generator
+    that ``reset(seed)`` seeds. If this function did not seed the global generators, environments that use them would
+    draw the same numbers in every forked process.
 
-    Environments should draw from the generator that ``reset(seed)`` seeds. Those that do not would otherwise draw the
-    same numbers in every forked process.
+    generation: the number of earlier processes of this worker.
     """
     seed = int(np.random.SeedSequence(entropy, spawn_key=(worker, generation, 1)).generate_state(1)[0])
     random.seed(seed)
