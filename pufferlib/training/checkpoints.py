@@ -31,7 +31,7 @@ def checkpoint_path(run: Path) -> Path:
 
 
 def later(folder: Path) -> int | None:
-    """Return the number of steps in newest.pt if it is ahead of checkpoint.pt, else None.
+    """Return the number of training steps in newest.pt if it is ahead of checkpoint.pt, else None.
 
     Also returns None if either file is missing or unreadable. A run killed between writing checkpoint.pt and removing
     newest.pt leaves an outdated newest.pt.

@@ -135,7 +135,7 @@ class Report:
     def phase(self, name: str) -> None:
         """Set the trainer's current phase: "environments" (waiting for them), "inference" or "learning".
 
-        Raises PlanError for any other name.
+        Also redraws the dashboard if that is due. Raises PlanError for any other name.
         """
         now = perf_counter()
         if self.current is not None:

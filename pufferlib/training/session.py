@@ -550,7 +550,7 @@ def _config_of(
 
 
 def main(config_type: type[Any], train: Callable[[Any], Result]) -> None:
-    """Run a trainer's script: train with the command line's settings, and print a summary or the error's message."""
+    """Train with the command line's settings, and print a summary; on a PufferError, exit with its message."""
     try:
         config = from_command_line(config_type)
         print(summary(config, train(config)))

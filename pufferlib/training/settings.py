@@ -72,10 +72,10 @@ def settle(
 
     config_type: a frozen dataclass whose fields all have defaults; its ``algorithm`` names its table in
     ``defaults.toml``. parse: a function that takes arguments and defaults, and returns the values of all fields of
-    ``config_type`` and ``FromFile``. Tables such as ``env_kwargs`` are merged key by key; those of a source whose
-    environment or policy is not the one chosen are left out. Raises PlanError for a file that cannot be read, and for
-    keys and types that ``config_type`` does not have; RegistryError for an unknown environment, if its family's
-    settings are looked up.
+    ``config_type`` and ``FromFile``. Tables of arguments, such as ``env_kwargs``, are merged key by key. If a source of
+    settings names another environment or policy than the one chosen, its tables for it are left out. Raises PlanError
+    for a file that cannot be read, and for keys and types that ``config_type`` does not have; RegistryError for an
+    unknown environment, if its family's settings are looked up.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     # A first pass, for the file and the environment. Its help would show the wrong defaults.
@@ -135,11 +135,11 @@ def algorithm_in(path: str | Path) -> str | None:
 
 
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
-    """Return the patterns that match an environment, comma-separated, and its family's settings; empty if none matches.
+    """Return (patterns, settings): the patterns that match an environment, comma-separated, and its family's settings.
 
-    The settings are read from ``defaults.toml`` and the family's own file. Later tables override earlier ones; if a
-    table names a different policy, the policy arguments of earlier tables are dropped. Raises RegistryError for an
-    unknown name.
+    Both are empty if no pattern matches. The settings are read from ``defaults.toml`` and the family's own file. Later
+    tables override earlier ones; if a table names a different policy, the policy arguments of earlier tables are
+    dropped. Raises RegistryError for an unknown name.
     """
     entry = registry.find(env)
     names = {env, entry.target}
