@@ -64,7 +64,7 @@ def default_console() -> Console | Lines:
 class Report:
     """A context manager that reports a training run's progress; the trainer calls its methods.
 
-    ``phase`` sets what the trainer is doing, ``infos`` takes a batch's infos, ``update`` reports progress. TensorBoard
+    ``phase`` sets the trainer's phase, ``infos`` takes a batch's infos, ``update`` reports progress. TensorBoard
     and Weights & Biases get the same scalars at the same steps: those passed to ``update``, and
 
     - ``charts/SPS``: steps per second, the mean since training began or was resumed; ``charts/seconds``: seconds of

@@ -239,8 +239,8 @@ class Session:
         """The seed of the environments in this stretch.
 
         In the first stretch, it is the run's seed, unless the run was resumed within this stretch, from newest.pt. In
-        all other cases, it is computed from the run's seed and the number of checkpoints and, if the run was resumed
-        within this stretch, from the step at which it was resumed.
+        all other cases, it is computed from the run's seed and the number of checkpoints. If the run was resumed within
+        this stretch, the step at which it was resumed also enters the computation.
         """
         entropy = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
         if entropy == [0]:
