@@ -166,7 +166,7 @@ class Opponents(Sampled):
 class Practice:
     """A stand-in for the Session that a trainer's ``learn`` uses.
 
-    It has one stretch, and is its own report, which only checks that losses are finite.
+    It has one stretch, and serves as its own report; as a report, it only checks that losses are finite.
     """
 
     def __init__(self, vec: LearnerView, learner: Any, config: RunConfig) -> None:

@@ -89,10 +89,10 @@ class Report:
         resumed_at: int | None = None,
         labels: Sequence[str] = (),
     ) -> None:
-        """folder: for TensorBoard's files, if any. tracker: gets the same scalars; the report starts and finishes it.
+        """folder: for TensorBoard's files, if any. tracker: gets the same scalars as TensorBoard.
 
-        resumed_at: the step from which a run in the same folder is resumed; scalars stored at later steps are
-        discarded. labels: the agents' labels (see ``results.labels_of``).
+        The report starts and finishes the tracker. resumed_at: the step from which a run in the same folder is resumed;
+        scalars stored at later steps are discarded. labels: the agents' labels (see ``results.labels_of``).
         """
         self.title, self.total_steps, self.folder, self.tracker = title, total_steps, folder, tracker
         self.resumed_at = resumed_at

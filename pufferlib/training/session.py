@@ -4,7 +4,7 @@
 a trainer's ``learn``, and evaluates the policy on fresh seeds. A ``Session`` divides a run into stretches that end in
 checkpoints. Since the state of environments cannot be saved, all of them are reset after each stretch, with seeds that
 follow from the run's seed and the checkpoint's number. An uninterrupted run therefore does the same as one that is
-resumed at a checkpoint.
+resumed from a checkpoint.
 
 Between checkpoints, the latest training state is saved to ``newest.pt`` at regular intervals. This does not affect the
 run: no environment is reset, because the result must not depend on the clock. A run resumed from ``newest.pt``,
