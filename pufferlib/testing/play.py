@@ -1,4 +1,4 @@
-"""Play an environment with random actions that its masks allow, and return the raw and the flat observations."""
+"""Play an environment with random actions, return its raw and its flat observations, and compare replays."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def ignore_call(call: str) -> None:
 class Subject:
     """The environment under test: its creator, and the arguments with which it is created and wrapped.
 
-    noted: called with a description at the start of each call of the environment, and with "" at the call's end; not
-    pickled.
+    noted: called with a description at the start of each call of the environment, and with "" at the call's end. It is
+    not pickled: an unpickled copy has the default.
     """
 
     creator: Callable[..., Any]
@@ -75,7 +75,7 @@ class Subject:
 
 
 class Moment(NamedTuple):
-    """The result of a reset or step, keyed by agent; the agent of a single-agent environment is None."""
+    """The result of a reset or step. Its dicts are keyed by agent; a single-agent environment's only key is None."""
 
     rows: dict[Any, Any]  # flat observations
     raw: dict[Any, Any]  # the environment's observations
@@ -93,7 +93,7 @@ class Moment(NamedTuple):
 
 
 class Player:
-    """A player of an environment with random actions.
+    """A player that takes random actions in an environment.
 
     The actions depend only on the seed that is passed to ``start_actions``, the action spaces and the action masks.
     before, after: called before and after each reset and step of the environment; after receives the method's name.
@@ -166,7 +166,7 @@ class Player:
         return own_space(space(agent) if self.multi_agent else space)
 
     def decoded(self, agent: Any, row: Any) -> Any:
-        """Decode an agent's flat row, without the leaves that emulation has added to the observation."""
+        """Return an agent's observation, decoded from its flat row, without the leaves that emulation has added."""
         layout, raw = self.layout(agent), self.raw_space(agent)
         sample = layout.decode(row)
         inner = layout.space
@@ -235,7 +235,10 @@ class Player:
         return Moment(concerned, raw, rewards, terminations, truncations, infos, self._alive, seconds)
 
     def raw_observations(self) -> dict[Any, Any]:
-        """Return the observations of the raw environment's last reset or step, keyed by agent."""
+        """Return the observations of the raw environment's last reset or step, keyed by agent.
+
+        If that call raised an exception, the result is empty or, for a single-agent environment, {None: None}.
+        """
         method, observation = self._returned
         if isinstance(observation, tuple):
             if method == "step" or (len(observation) == 2 and isinstance(observation[1], (Mapping, type(None)))):
@@ -273,7 +276,11 @@ class _Delegate:
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Return a random sample of a space that ``mask`` allows; ignore a mask that is None or does not fit the space."""
+    """Return a random sample of a space; values that ``mask`` forbids are not drawn.
+
+    A mask is used for a Discrete space if it has one entry per action, and for a MultiDiscrete space if it is a tuple.
+    Any other mask is ignored.
+    """
     if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):
@@ -322,7 +329,7 @@ def _tick(call: str, moment: Moment) -> Tick:
 
 
 def parting(one: Trace, other: Trace) -> str | None:
-    """Describe the first difference between two traces; return None if they are equal."""
+    """Describe the first difference between two traces of the same length; return None if they are equal."""
     for index, (first, second) in enumerate(zip(one, other, strict=True)):
         for name in Tick._fields[1:]:
             if getattr(first, name) != getattr(second, name):

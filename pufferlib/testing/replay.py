@@ -22,8 +22,8 @@ class ReplayResult(NamedTuple):
     """The result of a replay in another process.
 
     stage: the last stage that the replay reached: "started", "loaded" (the creator is loaded), "played" (trace is set),
-    "stepped" (a step was tried after an episode's end; after_end describes its effect, or is None if no episode ended)
-    or "finished". error: why the replay ended early; "" if it did not.
+    "stepped" (after_end is set) or "finished". after_end: the effect of a step after an episode's end; None if no
+    episode ended. error: why the replay ended early; "" if it did not.
     """
 
     stage: str
@@ -60,7 +60,7 @@ def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds:
 
 
 def _explained(result: ReplayResult, sandbox: Sandbox) -> ReplayResult:
-    """Return a process's result; if its replay neither finished nor reported an error, add the reason."""
+    """Return a process's result; if its replay neither finished nor reported an error, add how the process ended."""
     if result.stage == "finished" or result.error:
         return result
     if sandbox.exitcode is not None and sandbox.exitcode < 0:
@@ -70,7 +70,7 @@ def _explained(result: ReplayResult, sandbox: Sandbox) -> ReplayResult:
 
 
 def serve(channel: Channel, task: bytes) -> None:
-    """Run a replay in the sandbox; send each stage through ``channel``."""
+    """Run a replay in a sandbox's process; send each stage, or an error, through ``channel``."""
     warnings.simplefilter("ignore")
 
     def report(**fields: Any) -> None:

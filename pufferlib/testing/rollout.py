@@ -51,8 +51,9 @@ class Rollout:
 def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
     """Play num_steps steps, or as many as fit into TIME_LIMIT_S, and return the results.
 
-    If an exception is raised, the rollout ends there, and the exception is stored in ``error``. An observation that
-    emulation cannot pack is recorded as a fault instead.
+    If a reset or step raises an exception, the rollout ends there, and the exception is stored in ``error``. If the
+    reason is an observation that emulation cannot pack, a fault is recorded instead. Exceptions raised while the
+    environment is created or wrapped propagate.
     """
     rollout = Rollout()
     player = Player(subject)
@@ -121,7 +122,7 @@ def _look_at(rollout: Rollout, player: Player, moment: Moment, where: str) -> No
 
 
 def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observation: Any, where: str) -> bool:
-    """Record the worst fault of an observation, if it has any; return whether it does."""
+    """Record the worst fault of an observation, if any; return whether there is one."""
     if observation is None:
         return False
     fault = find_fault(player.raw_space(agent), observation, f"{_of(agent)}observation")

@@ -29,7 +29,7 @@ def first_line(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception as text, with the file and line number of its innermost frame outside pufferlib."""
+    """Return an exception as text, with the file and line number of its innermost frame outside pufferlib, if any."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_foreign(frame.filename)]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     message = first_line(error)

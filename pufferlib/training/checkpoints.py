@@ -31,10 +31,10 @@ def checkpoint_path(run: Path) -> Path:
 
 
 def later(folder: Path) -> int | None:
-    """Return the number of steps in newest.pt if it is ahead of checkpoint.pt, else None.
+    """Return the number of training steps in newest.pt if it is ahead of checkpoint.pt, else None.
 
-    Also returns None if either file is missing or unreadable. A run killed between writing checkpoint.pt and removing
-    newest.pt leaves an outdated newest.pt.
+    Also returns None if either file is missing or unreadable. newest.pt is behind if the run was killed after it wrote
+    checkpoint.pt and before it removed newest.pt.
     """
     if not (folder / FILE).exists() or not (folder / NEWEST).exists():
         return None

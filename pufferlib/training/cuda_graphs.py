@@ -46,7 +46,8 @@ class GraphedIteration:
     def _captured(self) -> torch.cuda.CUDAGraph:
         """Capture the iteration in a CUDA graph, set ``outputs`` to the graph's outputs, and return the graph.
 
-        Raises PlanError if the iteration waits for the device.
+        Raises PlanError if the iteration cannot be captured, for example because it waits for the device. Errors that
+        do not come from the capture, such as a lack of memory, propagate.
         """
         graph = torch.cuda.CUDAGraph()
         if torch_version() < (2, 14):  # later versions do so themselves, and warn if callers do too

@@ -134,7 +134,7 @@ def _times(shares: Mapping[str, float]) -> Table:
 
 
 def _side_by_side(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Table:
-    """Arrange blocks side by side, with widths in the given ratios; below each other if there is only one ratio."""
+    """Arrange blocks side by side, with widths in the given ratios; with only one ratio, one below another."""
     table = Table.grid(expand=True, padding=(0, 2, 0, 0), pad_edge=False)
     for ratio in ratios[: len(blocks)]:
         table.add_column(ratio=ratio)

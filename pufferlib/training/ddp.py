@@ -38,8 +38,8 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
     """Connect the processes that torchrun started; yield this process's settings and those of the whole run.
 
     Each process has its share of ``num_envs`` and its own seed; only the first prints and writes files. Without
-    torchrun, the two settings are the same. plan: a function that is called with this process's settings if
-    num_envs="auto", and returns the number of environments that fit in the process's memory; every process then gets
+    torchrun, the process's settings are those of the run. plan: a function that is called with this process's settings
+    if num_envs="auto", and returns the number of environments that fit in the process's memory; every process then gets
     the smallest of these numbers. Raises PlanError if there are fewer environments than processes.
     """
     world_size = num_processes()

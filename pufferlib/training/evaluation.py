@@ -38,7 +38,7 @@ NUM_RESAMPLES = 2_000
 class Subject:
     """A policy and the environment in which to evaluate it. policy: a description of the policy.
 
-    act: takes a VecEnv, ``greedy`` and ``seed``, and returns an ``Act``.
+    act: a function that takes a VecEnv, ``greedy`` and ``seed``, and returns an ``Act``, which maps batches to actions.
     """
 
     policy: str
@@ -60,11 +60,14 @@ class Subject:
     ) -> Subject:
         """Return the subject for a policy's file or a run's folder, or for an environment and the name of a policy.
 
-        target: the file, the folder or the environment. policy, policy_kwargs: if the target is an environment, the
-        policy, "random" or module:Class, and the policy's arguments. env: the environment to use instead of the file's.
-        env_kwargs, wrap_kwargs: added to the file's arguments; they override arguments of the same name. trust: see
-        ``read_policy``. Raises CheckpointError if there is no readable policy, PlanError for arguments that do not go
-        together, and RegistryError if the file's environment is not found.
+        target: the file, the folder or the environment. policy: only if the target is an environment; "random" or
+        module:Class. policy_kwargs: the arguments of this class. env: the environment to use instead of the file's; the
+        file's ``env_kwargs`` are then ignored. env_kwargs, wrap_kwargs: added to the file's arguments; they override
+        arguments of the same name. trust: see ``read_policy``.
+
+        Raises CheckpointError if there is no readable policy. Raises PlanError if the target is a Python program, if
+        there is no policy for an environment, or if arguments do not go together. Raises RegistryError if the file's
+        environment is not found.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
         path = Path(target)
@@ -240,13 +243,13 @@ def evaluate(
     see: Callable[[pufferlib.Batch], None] | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> list[Episode]:
-    """Play ``num_episodes`` complete episodes in environments newly seeded with ``seed``, and return them.
+    """Reset the environments with ``seed``, play ``num_episodes`` episodes, and return them.
 
-    act: returns the flat actions for a batch. The number of episodes from each environment (from each copy, if
-    environments are already vectorized) is fixed beforehand: the first episodes to finish would mostly be short ones.
+    The number of episodes from each environment (from each copy, if environments are already vectorized) is fixed
+    beforehand, because the episodes that finish first are mostly short ones. act: returns the flat actions for a batch.
     max_steps: the number of steps after which an episode is cut, with ``Episode.cut`` set, so that endless episodes
-    also end. see: called with each batch while its environments wait. after: called after each batch with the numbers
-    of finished episodes and of environment steps.
+    also end. see: called with each batch while its environments wait for actions. after: called after each batch with
+    the numbers of episodes and of environment steps so far.
     """
     copies = vec.copies_per_env
     share, rest = divmod(num_episodes, vec.num_envs * copies)
@@ -320,8 +323,9 @@ class Summary(NamedTuple):
     def of(cls, values: Iterable[float]) -> Summary:
         """Return the statistics of one or more values.
 
-        The interval is a bootstrap: percentiles 2.5 and 97.5 of the means of resamples of the same size, drawn with
-        replacement. It assumes no distribution, and is too narrow for fewer than about ten episodes.
+        The interval is found by bootstrap: the values are resampled with replacement NUM_RESAMPLES times, and its ends
+        are the 2.5th and 97.5th percentiles of the resamples' means. It assumes no distribution, and is too narrow for
+        fewer than about ten episodes.
         """
         array = np.asarray(list(values), np.float64)
         generator = np.random.default_rng(0)

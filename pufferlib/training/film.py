@@ -53,9 +53,9 @@ class Film:
         self._frames.append((zlib.compress(frame.tobytes(), 1), frame.shape))
 
     def count(self, rewards: np.ndarray, masks: np.ndarray, picture: Any) -> None:
-        """Add a step of an episode: the rewards of its valid rows to the return, and its picture to the film.
+        """Add a step of an episode: its rewards to ``episodic_return``, and its picture to the film.
 
-        masks: which rows are valid. picture: None if the film is full; the picture is then counted as left out.
+        masks: which rewards count. picture: None if the film is full; ``num_left_out`` is then increased instead.
         """
         self.episodic_return += float(rewards[masks].sum())
         if picture is None:

@@ -1,6 +1,6 @@
 """A fleet of Ray actors: it requests rollouts, replaces actors that die, and counts lost rollouts.
 
-A fleet is independent of learning. Its actors may have any class with the methods ``close()`` and
+A fleet is independent of learning. Its actors may be of any class with the methods ``close()`` and
 ``play(seed, version, weights)``; ``play`` returns a ``RolloutReport`` and the rollout.
 """
 
@@ -51,15 +51,16 @@ class FleetActor(RemoteActor):
 class Fleet:
     """A context manager for a run's actors: each plays one rollout at a time, and is replaced if it dies.
 
-    num_lost: how many rollouts were lost with actors or nodes that died; the open episodes of their environments were
-    lost as well. num_dropped: how many rollouts were older than ``max_lag`` when they arrived.
+    num_lost: the number of rollouts that were lost because an actor or a node died. The unfinished episodes of a dead
+    actor's environments were lost as well. num_dropped: the number of rollouts that were older than ``max_lag`` when
+    they arrived.
     """
 
     def __init__(self, connection: Connection, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
         """Prepare the actors, without starting them.
 
-        connection: the connection to the cluster, which is released at the end. kind: the actors' class, which is
-        called with an index and ``arguments``. config: see ``appo_ray.Config``.
+        connection: the connection to the cluster; the fleet releases it when it exits. kind: the actors' class, which
+        is called with an index and ``arguments``. config: see ``appo_ray.Config``.
         """
         self.report, self.config, self.arguments = report, config, arguments
         self.members = [FleetActor(index) for index in range(config.num_actors)]
@@ -99,10 +100,10 @@ class Fleet:
     def gather(self, count: int) -> tuple[list[Any], list[int]]:
         """Return ``count`` rollouts, ordered by actor, and the lag of each in policy versions.
 
-        Rollouts whose lag is above ``max_lag`` are dropped. An actor is asked for its next rollout as soon as its last
-        one has arrived. If no lag is allowed, however, all actors are asked together, once no rollout is outstanding.
-        Raises WorkerError if an actor's environment or policy raises, or if an actor dies repeatedly; other pufferlib
-        errors of actors are raised unchanged.
+        Rollouts whose lag is above ``max_lag`` are dropped; the infos of all arriving rollouts go to the report. An
+        actor is asked for its next rollout as soon as its last one has arrived. If no lag is allowed, however, all
+        actors are asked together, once no rollout is outstanding. Raises WorkerError if an actor's environment or
+        policy raises, or if an actor dies repeatedly; other pufferlib errors of actors are raised unchanged.
         """
         results: list[tuple[int, Any, int]] = []
         while len(results) < count:
@@ -171,7 +172,7 @@ class Fleet:
         self.plays[report_ref] = member, rollout_ref
 
     def _first(self) -> Any:
-        """Wait for the first play to finish or fail, and return the reference to its report.
+        """Wait until any rollout finishes or fails, and return the reference to its report.
 
         Refreshes the dashboard meanwhile, and prints a message once after PATIENCE_S.
         """
@@ -216,7 +217,7 @@ class Fleet:
         self._ask(member)
 
     def _explained(self, member: FleetActor, cause: Any, trace: str) -> PufferError:
-        """Convert an actor's error to a WorkerError that names the actor; return other pufferlib errors unchanged."""
+        """Convert an error to a WorkerError that names the actor; return pufferlib errors of other types unchanged."""
         if isinstance(cause, PufferError) and not isinstance(cause, WorkerError):
             return cause
         env_id = getattr(cause, "env_id", None)
@@ -232,9 +233,11 @@ class Fleet:
 
 
 def connect(config: Any) -> Connection:
-    """Connect to Ray, or start Ray on this machine with CPUs for all actors. config: as for ``Fleet``.
+    """Connect to Ray, or start Ray on this machine with CPUs for all actors; return the connection.
 
-    Raises PlanError if no Ray answers at the address, and the other errors of ``Connection``.
+    config: as for ``Fleet``. The address is ``config.address`` or, by default, the one in RAY_ADDRESS; without either,
+    or if it is "local", Ray is started. Raises PlanError if no Ray answers at the address, and the other errors of
+    ``Connection``.
     """
     num_cpus = math.ceil(config.num_actors * config.cpus_per_actor)
     try:

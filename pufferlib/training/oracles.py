@@ -60,13 +60,17 @@ class LearnedOracle(Oracle, ImprovingOracle):
     ``ppo.Config`` or ``dqn.Config``, whose ``algorithm`` selects the trainer. Its ``total_steps`` is the number of rows
     in which the seat acts, for each response or improvement; settings of a run's environments, folder and evaluation
     are ignored. warm: whether a response starts with the weights of its seat's newest policy instead of new weights; if
-    that policy's origin is not the oracle's, new weights are used anyway. seats: as in ``Router``. num_episodes: the
-    number of finished episodes so far. Equal seeds give equal policies if the VecEnv gives equal batches.
-    Training a response adds only the response to the pool. A learner's optimizer and PPO's statistics of reward sizes
-    continue from one improvement to the next, as part of the learner's state in the pool; the learning rate starts over
-    in each improvement.
-    Raises PlanError for settings that trainers reject; for ``frame_stack`` above 1, since a trainer sees only some of
-    its agents' observations; and for devices other than the CPU, where routers compute.
+    that policy was made with another class or other arguments than the oracle's, new weights are used anyway. seats: as
+    in ``Router``. num_episodes: the number of finished episodes so far. Equal seeds give equal policies if the VecEnv
+    gives equal batches.
+
+    During training, the pool also has a temporary learner, which is removed at the end. A learner's optimizer and PPO's
+    statistics of reward sizes continue from one improvement to the next, as part of the learner's state in the pool;
+    the learning rate starts over in each improvement.
+
+    Raises PlanError for ``frame_stack`` above 1, since a trainer sees only some of its agents' observations, and for
+    devices other than the CPU, on which routers compute. Training raises PlanError for settings that the trainer
+    rejects, and if there are too few rows for the minibatches.
     """
 
     def __init__(
@@ -162,7 +166,7 @@ class Opponents(Sampled):
 class Practice:
     """A stand-in for the Session that a trainer's ``learn`` uses.
 
-    It has one stretch, and is its own report, which only checks that losses are finite.
+    It has one stretch, and serves as its own report; as a report, it only checks that losses are finite.
     """
 
     def __init__(self, vec: LearnerView, learner: Any, config: RunConfig) -> None:

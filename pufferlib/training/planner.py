@@ -3,10 +3,10 @@
     puffer train tag/grid --algorithm ppo_cuda --num-envs auto
 
 The memory that an environment takes (its state, its rows, its columns of a rollout, its share of a minibatch's
-activations) is measured, not computed from shapes, which would have to be written down twice. One trial plays whole
-iterations with few environments, another with twice as many; the difference is the memory of the environments added.
-The number that should fit in most of the free memory is then tried, and halved until an iteration completes. All memory
-is released between trials.
+activations) is measured. To compute it instead, all shapes would have to be written down a second time. One trial plays
+whole iterations with few environments, another with twice as many; the difference is the memory of the environments
+added. The number that should fit in most of the free memory is then tried, and halved until an iteration completes. All
+memory is released between trials.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
 
 
 def halved(number: int) -> Iterator[int]:
-    """Yield a number and its successive halves, rounded down, until it reaches 1."""
+    """Yield a number and its successive halves, rounded down, the last being 1. Yields nothing for 0."""
     while number:
         yield number
         number //= 2
@@ -143,7 +143,11 @@ def ran_out(error: BaseException | None) -> bool:
 
 
 def free_nbytes(device: str) -> float:
-    """Return a device's free bytes; on the host, divided by the number of processes that torchrun started there."""
+    """Return the free bytes of a device.
+
+    For the CPU, these are the bytes available on this machine, divided by the number of processes that torchrun started
+    on it.
+    """
     if torch.device(device).type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     return memory_at_hand() / int(os.environ.get("LOCAL_WORLD_SIZE", 1))

@@ -42,7 +42,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Band:
-    """The mean of several curves and a band around it, as arrays of shape (num_points,); ``label`` describes both."""
+    """The mean of several curves and a band around it, as arrays of shape (num_points,). label: the legend's text."""
 
     label: str
     x: np.ndarray
@@ -116,7 +116,8 @@ def folders_of(patterns: Sequence[str]) -> list[Path]:
 def read(run_folder: Path, tag: str) -> Curve:
     """Return a run's TensorBoard scalar. Raises NoScalar if the run has none of that name.
 
-    Points that a resumed run had stored beyond its checkpoint before it was interrupted are left out.
+    If a run was interrupted and resumed from a checkpoint, points that it had stored beyond the checkpoint before the
+    interruption are left out.
     """
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -181,7 +182,10 @@ def grouped(curves: Mapping[Path, Curve]) -> dict[str, list[Curve]]:
 
 
 def band_of(label: str, curves: Sequence[Curve]) -> Band:
-    """Return the mean of curves and the band around it. Raises PlanError if the curves have no range in common."""
+    """Return the mean of curves and the band around it. Raises PlanError if the curves have no range in common.
+
+    The band is the 95 % interval of the mean or, with fewer than MIN_SEEDS curves, the range of their values.
+    """
     begin, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
     if begin > end:
         raise pufferlib.PlanError(f"{label}: one ends at {end:,.0f} before another begins at {begin:,.0f}; plot fewer")

@@ -15,9 +15,9 @@ Act = Callable[[pufferlib.Batch], Any]  # flat actions for a batch
 
 
 def random_actor(vec: pufferlib.VecEnv, *, seed: int = 0) -> Act:
-    """Return an ``Act`` that samples actions at random; of discrete actions, only those that the action mask allows.
+    """Return an ``Act`` that samples actions at random.
 
-    Seeds the VecEnv's action space.
+    Discrete actions that an action mask forbids are not sampled. Seeds the VecEnv's action space.
     """
     read_mask = (
         action_mask_reader(vec.observation_layout, vec.single_action_space) if _has_discrete_actions(vec) else None

@@ -64,7 +64,7 @@ def default_console() -> Console | Lines:
 class Report:
     """A context manager that reports a training run's progress; the trainer calls its methods.
 
-    ``phase`` sets what the trainer is doing, ``infos`` takes a batch's infos, ``update`` reports progress. TensorBoard
+    ``phase`` sets the trainer's phase, ``infos`` takes a batch's infos, ``update`` reports progress. TensorBoard
     and Weights & Biases get the same scalars at the same steps: those passed to ``update``, and
 
     - ``charts/SPS``: steps per second, the mean since training began or was resumed; ``charts/seconds``: seconds of
@@ -89,10 +89,10 @@ class Report:
         resumed_at: int | None = None,
         labels: Sequence[str] = (),
     ) -> None:
-        """folder: for TensorBoard's files, if any. tracker: gets the same scalars; the report starts and finishes it.
+        """folder: for TensorBoard's files, if any. tracker: gets the same scalars as TensorBoard.
 
-        resumed_at: the step from which a run in the same folder is resumed; scalars stored at later steps are
-        discarded. labels: the agents' labels (see ``results.labels_of``).
+        The report starts and finishes the tracker. resumed_at: the step from which a run in the same folder is resumed;
+        scalars stored at later steps are discarded. labels: the agents' labels (see ``results.labels_of``).
         """
         self.title, self.total_steps, self.folder, self.tracker = title, total_steps, folder, tracker
         self.resumed_at = resumed_at
@@ -135,7 +135,7 @@ class Report:
     def phase(self, name: str) -> None:
         """Set the trainer's current phase: "environments" (waiting for them), "inference" or "learning".
 
-        Raises PlanError for any other name.
+        Also redraws the dashboard if that is due. Raises PlanError for any other name.
         """
         now = perf_counter()
         if self.current is not None:

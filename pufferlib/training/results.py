@@ -186,7 +186,7 @@ def charts(episodes: Collection[Episode]) -> dict[str, float]:
 
 
 def summary(config: Any, result: Result) -> str:
-    """Return the text printed at the end of a run: the policy's results, the training time, and what to try next."""
+    """Return the text to print at the end of a run: the policy's results, the training time, commands to try next."""
     score = "" if result.score is None else f"score {result.score:.3f}, "
     lines = [
         f"{config.env}: {score}mean return {result.mean_return:.3f} over {len(result.episodes):,} fresh episodes, "

@@ -18,8 +18,8 @@ class RewardProcessing:
 
     normalize: divide rewards by the running standard deviation of discounted returns (not of rewards), so that the
     critic's targets are of about the same size, however frequent rewards are. bound: the magnitude to which rewards are
-    clipped, after any normalization; None: no bound. episodic_life: treat an agent's lost life, by info["lives"], as
-    its termination, though the game continues.
+    clipped, after any normalization; None: no bound. episodic_life: treat the loss of a life, a decrease of
+    info["lives"], as the agent's termination, though the game continues.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class RewardProcessing:
     def __call__(self, batch: pufferlib.Batch) -> tuple[np.ndarray, np.ndarray]:
         """Return the rewards, (rows,) float32, and terminations, (rows,) bool, of a batch of arrays.
 
-        Also updates the statistics and, if needed, the agents' lives. Raises SpaceError for a reward that is not
-        finite, since weights would turn to NaN and remain so.
+        Also updates the statistics if rewards are normalized, and the agents' lives if ``episodic_life`` is set. Raises
+        SpaceError for a reward that is not finite, since weights would turn to NaN and remain so.
         """
         rewards, terminations = batch.rewards, batch.terminations
         if not np.isfinite(rewards).all():
@@ -90,7 +90,7 @@ class RewardProcessing:
         self.count += len(new)
 
     def _lost_lives(self, batch: pufferlib.Batch) -> np.ndarray:
-        """Note the lives in a batch's infos, and return a mask, (rows,) bool: True where the row's agent lost lives."""
+        """Store the lives in a batch's infos; return a mask, (rows,) bool: True where the row's agent lost lives."""
         lost = np.zeros(len(batch.masks), np.bool_)
         lives = dict(pair for info in batch.infos if "lives" in info for pair in self._lives_of(info))
         for row in np.flatnonzero(np.isin(batch.agent_ids, list(lives))):

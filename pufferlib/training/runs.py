@@ -122,7 +122,7 @@ def provenance() -> dict[str, Any]:
 def git_state(folder: Path) -> Mapping[str, Any] | None:
     """Return a folder's git ``revision``, and whether tracked files have uncommitted changes (``dirty``).
 
-    Returns None if the folder is in no repository, or git is not available.
+    Returns None if the folder is in no repository, if the repository has no commit, or if git is not available.
     """
     revision = _git(folder, "rev-parse", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no")

@@ -4,7 +4,7 @@
 a trainer's ``learn``, and evaluates the policy on fresh seeds. A ``Session`` divides a run into stretches that end in
 checkpoints. Since the state of environments cannot be saved, all of them are reset after each stretch, with seeds that
 follow from the run's seed and the checkpoint's number. An uninterrupted run therefore does the same as one that is
-resumed at a checkpoint.
+resumed from a checkpoint.
 
 Between checkpoints, the latest training state is saved to ``newest.pt`` at regular intervals. This does not affect the
 run: no environment is reset, because the result must not depend on the clock. A run resumed from ``newest.pt``,
@@ -239,8 +239,8 @@ class Session:
         """The seed of the environments in this stretch.
 
         In the first stretch, it is the run's seed, unless the run was resumed within this stretch, from newest.pt. In
-        all other cases, it is computed from the run's seed and the number of checkpoints and, if the run was resumed
-        within this stretch, from the step at which it was resumed.
+        all other cases, it is computed from the run's seed and the number of checkpoints. If the run was resumed within
+        this stretch, the step at which it was resumed also enters the computation.
         """
         entropy = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
         if entropy == [0]:
@@ -550,7 +550,7 @@ def _config_of(
 
 
 def main(config_type: type[Any], train: Callable[[Any], Result]) -> None:
-    """Run a trainer's script: train with the command line's settings, and print a summary or the error's message."""
+    """Train with the command line's settings, and print a summary; on a PufferError, exit with its message."""
     try:
         config = from_command_line(config_type)
         print(summary(config, train(config)))

@@ -2,9 +2,9 @@
 
     puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
 
-The file is TOML whose keys are fields of the trainer's ``Config``, with tables ``[env_kwargs]``, ``[wrap_kwargs]`` and
-``[policy_kwargs]``; or a run's ``config.json``, or a run's folder. A family's settings are in ``defaults.toml``, or
-next to the family's file in ``pufferlib/environments``.
+``--config`` names a TOML file, a run's ``config.json`` or a run's folder. The keys of a TOML file are fields of the
+trainer's ``Config``, with tables ``[env_kwargs]``, ``[wrap_kwargs]`` and ``[policy_kwargs]``. A family's settings are
+in ``defaults.toml``, or next to the family's file in ``pufferlib/environments``.
 """
 
 from __future__ import annotations
@@ -72,10 +72,14 @@ def settle(
 
     config_type: a frozen dataclass whose fields all have defaults; its ``algorithm`` names its table in
     ``defaults.toml``. parse: a function that takes arguments and defaults, and returns the values of all fields of
-    ``config_type`` and ``FromFile``. Tables such as ``env_kwargs`` are merged key by key; those of a source whose
-    environment or policy is not the one chosen are left out. Raises PlanError for a file that cannot be read, and for
-    keys and types that ``config_type`` does not have; RegistryError for an unknown environment, if its family's
-    settings are looked up.
+    ``config_type`` and ``FromFile``.
+
+    Tables such as ``env_kwargs`` are merged key by key from all sources of settings, with two exceptions: the tables
+    ``env_kwargs`` and ``wrap_kwargs`` of a source that names an environment other than the chosen one are left out, and
+    so is ``policy_kwargs`` of a source that names a policy other than the chosen one.
+
+    Raises PlanError for a file that cannot be read, and for keys and types that ``config_type`` does not have;
+    RegistryError for an unknown environment, if its family's settings are looked up.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     # A first pass, for the file and the environment. Its help would show the wrong defaults.
@@ -135,11 +139,11 @@ def algorithm_in(path: str | Path) -> str | None:
 
 
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
-    """Return the patterns that match an environment, comma-separated, and its family's settings; empty if none matches.
+    """Return (patterns, settings): the patterns that match an environment, comma-separated, and its family's settings.
 
-    The settings are read from ``defaults.toml`` and the family's own file. Later tables override earlier ones; if a
-    table names a different policy, the policy arguments of earlier tables are dropped. Raises RegistryError for an
-    unknown name.
+    Both are empty if no pattern matches. The settings are read from ``defaults.toml`` and the family's own file. Later
+    tables override earlier ones; if a table names a different policy, the policy arguments of earlier tables are
+    dropped. Raises RegistryError for an unknown name.
     """
     entry = registry.find(env)
     names = {env, entry.target}

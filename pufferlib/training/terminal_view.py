@@ -80,7 +80,7 @@ def renderable(picture: Any, console: Console) -> RenderableType:
 
 
 class HalfBlocks:
-    """A picture, uint8 (height, width, 3), drawn with one character for two pixels, one above the other."""
+    """A picture, uint8 (height, width, 3), drawn in a terminal; each character shows an upper and a lower pixel."""
 
     def __init__(self, picture: np.ndarray) -> None:
         if len(picture) % 2:

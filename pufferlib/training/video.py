@@ -24,7 +24,7 @@ def render_mode(
     among: Sequence[str] = (RGB,),
     make_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the first mode in ``among`` that is one of an environment's render modes, after drawing in it as a trial.
+    """Return the first of the modes in ``among`` that an environment supports, after a trial that draws in this mode.
 
     make_kwargs: arguments of ``pufferlib.make``; by default the environment is made in a worker. Raises PlanError if
     the environment supports none of the modes, or cannot be made with the chosen mode; MissingExtra if drawing needs a
@@ -239,8 +239,8 @@ class Reel:
     def __init__(self, path: Path, num_videos: int, num_envs: int, num_episodes: int) -> None:
         """path: a file for all films or, if it has no extension or is a folder, a folder for one file per film.
 
-        Raises PlanError if num_videos is not from 1 to num_episodes, for an unknown extension, or for a missing folder
-        of a file. Raises MissingExtra if the package for the films' format is not installed.
+        Raises PlanError if num_videos is not from 1 to num_episodes, if the extension is unknown, or if the file's
+        folder does not exist. Raises MissingExtra if the package for the films' format is not installed.
         """
         if not 1 <= num_videos <= num_episodes:
             raise PlanError(f"{num_videos} videos of {num_episodes} episodes; use 1 to {num_episodes}")

@@ -74,8 +74,8 @@ def autotune(
     after: a function that is called after each trial of a plan, with the table of all plans so far.
 
     Raises PlanError if no plan fits into the memory and for invalid arguments; RegistryError or MissingExtra if the
-    environment is unknown or its package is missing; WorkerError if it cannot be created or played; PlatformError if
-    the system cannot start a process.
+    environment is unknown or its package is missing; WorkerError if the environment cannot be created or played;
+    PlatformError if the system cannot start a process.
     """
     if not budget_s > 0:
         raise PlanError(f"budget_s={budget_s!r} leaves no time to measure; use 10 or more")
@@ -204,8 +204,8 @@ class _Search:
     def _candidates(self, stats: Stats) -> list[Row]:
         """Return all plans that the fixed arguments allow, sorted by forecast, the fastest first.
 
-        The best serial plan and the best plan with processes come before all others, so that both are tried even if
-        there is no time for more.
+        Two plans are moved to the front: the best serial plan and the best plan with processes. Both are thus tried
+        even if there is no time for more.
         """
         rows = []
         for num_envs, batch_size in self._sizes():

@@ -1,7 +1,7 @@
 """Types used in annotations across the package.
 
-A value that pufferlib only passes on, such as an info's value or the result of an environment's method, is an
-``object``.
+A value that pufferlib only passes on, such as an info's value or the result of an environment's method, is
+annotated as ``object``.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ _EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE]\+?\d{1,2}")
 def whole_numbers(kind: type[Any], arguments: Sequence[str]) -> list[str]:
     """Return the arguments with the integer values of flags written in full, such as 100000 for 1e5.
 
-    kind: the dataclass whose fields are the flags. Raises PlanError if the value of a flag for one integer is
-    neither an integer nor None.
+    kind: the dataclass whose fields are the flags. Raises PlanError if a flag takes a single integer, and its value is
+    neither an integer nor "None".
     """
     hints = _flags_of(kind)
     results, flag = [], ""

@@ -84,9 +84,9 @@ def uniform(word: Any) -> Any:
 def episode_of(seed: int | None, last_seed: int | None, last_episode: int) -> tuple[int, int]:
     """Return the seed and the index of the episode that ``reset(seed)`` begins.
 
-    With a seed, it is episode 0 of that seed. If seed is None, it is the episode of last_seed that follows last_episode
-    or, if last_seed is None (before the first reset), episode 0 of a random seed. Raises ValueError for a seed outside
-    0 to 2**32 - 1.
+    With a seed, it is episode 0 of that seed. If seed is None, it is the episode of last_seed that follows
+    last_episode. If last_seed is None too, as before the first reset, it is episode 0 of a random seed. Raises
+    ValueError for a seed outside 0 to 2**32 - 1.
     """
     if seed is not None and not 0 <= seed <= LOW:
         raise ValueError(f"seed={seed} is no uint32; use 0 to 2**32 - 1")

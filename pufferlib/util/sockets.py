@@ -92,7 +92,11 @@ class Listener:
                     return accepted.socket
 
     def _greet(self) -> None:
-        """Begin the handshake of the next peer that has connected."""
+        """Begin the handshake of the next peer that has connected.
+
+        If MOST_PEERS peers are in a handshake already, drops the oldest first. If no file descriptor is free for the
+        new peer, drops the oldest instead or, if there is none, waits for RETRY_S seconds.
+        """
         try:
             connected, _ = self._socket.accept()
         except OSError as error:  # it has gone already, or no descriptor is free

@@ -24,8 +24,8 @@ def near(name: str, known: Iterable[str], most: int = 1, *, parts: bool = True) 
     """Return up to ``most`` known names of which ``name`` may be a misspelling, nearest first; often an empty list.
 
     A name is near a known one if it differs only in case and separators, or in a few letters ("backnd"). If parts is
-    True, it is also near if it abbreviates words ("n_envs"), or is a large part of the known name's beginning or end
-    ("multiproc", "workers"). Sharing one word is not enough.
+    True, two more kinds of names are near: those with abbreviated words ("n_envs"), and beginnings or ends that make up
+    a large part of the known name ("multiproc", "workers"). Sharing one word is not enough.
     """
     ranks = ((_distance(name, other), index, other) for index, other in enumerate(known))
     ranked = sorted((rank, index, other) for rank, index, other in ranks if rank is not None and (parts or rank[0] < 2))

@@ -26,8 +26,8 @@ IDS = (4, 5)
 class Batch(NamedTuple):
     """The result of ``recv``: the rows of ``batch_size`` environments, ``agents_per_env`` rows each.
 
-    With ``as_torch`` or ``device``, all fields except ``infos`` are torch tensors instead of arrays. The arrays are
-    valid until the second ``recv`` after the one that returned them, and must not be written. Storing them into a
+    With ``as_torch`` or ``device``, all fields except ``infos`` are torch tensors instead of arrays. Arrays and tensors
+    are valid until the second ``recv`` after the one that returned them, and must not be written. Storing them into a
     rollout buffer copies them anyway. To keep the Batch itself, pass ``copy=True`` to ``make``; otherwise later rows
     overwrite it.
     """

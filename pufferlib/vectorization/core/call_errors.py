@@ -61,7 +61,10 @@ def in_flight_error(states: Mapping[int, int]) -> CallError:
 
 
 def too_few_in_flight_error(num_in_flight: int, batch_size: int, *, some_wait: bool) -> CallError:
-    """Return the error for a ``recv`` whose batch can never be full. some_wait: whether environments await actions."""
+    """Return the error for a ``recv`` whose batch can never be full.
+
+    some_wait: whether some environments are waiting for an action.
+    """
     return CallError(
         f"{num_in_flight} environments are in flight, and a batch holds {batch_size}: recv could never return; "
         f"{'send actions for more' if some_wait else 'call reset or async_reset first'}"

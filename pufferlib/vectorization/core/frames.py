@@ -130,8 +130,8 @@ def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMess
 def messages_of(frame: Frame, worker: int) -> list[Message]:
     """Return the messages in a frame of any kind except STEP.
 
-    For a sealed message that cannot be unpickled, return a failed Reply if it has a ticket, otherwise a Failed for each
-    of its environments. worker: the worker's number, for these failures.
+    If a sealed message cannot be unpickled, returns a failed Reply if the message has a ticket, otherwise a Failed for
+    each of its environments. worker: the worker's number, for these failures.
     """
     if frame.kind == DONE:
         words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)

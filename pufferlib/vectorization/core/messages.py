@@ -196,7 +196,10 @@ class Done(NamedTuple):
 
 
 class InfosMessage(NamedTuple):
-    """The message with the non-empty infos, and their ids, of rows for which no Done is sent, on the compiled path."""
+    """The message with the infos of rows on the compiled path, where no Done is sent for rows.
+
+    infos: the non-empty infos, with their ids.
+    """
 
     env_ids: list[int]
     infos: list[Info]
@@ -335,7 +338,8 @@ def failure_texts(failures: Iterable[Failed]) -> list[str]:
 def summary_of(errors: Sequence[WorkerError]) -> str:
     """Summarize environments' exceptions and workers' deaths without tracebacks, one line per cause.
 
-    If there are more than MOST_CAUSES causes, the last line states the number of causes left out.
+    Several causes are preceded by a line that states the number of errors. If there are more than MOST_CAUSES causes,
+    the last line states the number of causes left out.
     """
     causes: dict[str, tuple[str, list[int]]] = {}
     for error in errors:
