@@ -419,8 +419,8 @@ class ActionLayout(_Base):
 
         Box values are cast to the dtype of their space. In a nested space, values of integer Boxes are rounded and
         clipped to the bounds; values of float Boxes may lie beyond the bounds. Raises SpaceError for a row of another
-        shape or kind of number, for NaN in an integer Box, and for a length or index out of range; ``refuse`` checks
-        the other values.
+        shape or kind of number, for NaN in an integer Box, and for a length or index out of range. Other invalid values
+        are not detected here; ``refuse`` detects them.
         """
         action = NotImplemented if self.unpacker is None else self.unpacker.unpack(row)
         if action is not NotImplemented:
@@ -464,9 +464,9 @@ class ActionLayout(_Base):
     def refuse(self, row: Any, whose: str = "") -> None:
         """Raise ActionError if a flat row holds an invalid value.
 
-        A discrete value is invalid outside its space; a number is invalid if it is not finite or does not fit the
-        space's dtype, as ``ActionValues`` describes. row: as in ``unpack``. whose: text that follows the action in the
-        message, such as " of agent 'a'".
+        A discrete value is invalid outside its space; a value of a Box is invalid if it is not finite or does not fit
+        the space's dtype, as ``ActionValues`` describes. row: as in ``unpack``. whose: text that follows the action in
+        the message, such as " of agent 'a'".
         """
         parts = row if len(self.components) == 2 else (row,)
         for part, values in zip(parts, self._values, strict=True):

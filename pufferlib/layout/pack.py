@@ -39,8 +39,9 @@ class Writer:
     """A careful writer, which writes every sample that fits its space, and raises errors that explain each misfit.
 
     ``compile_writer`` makes a fast writer. strict: whether to also check that values are in their space. lenient:
-    whether values outside a Box or Text, which can still be stored, and shapes that differ only by axes of length 1
-    cause only a warning instead of a SpaceError. Rounding errors often move observations out of their bounds.
+    whether two kinds of misfit cause only a warning instead of a SpaceError: storable values outside a Box or Text, and
+    shapes that differ only by axes of length 1. Observations need this, because rounding errors often move them out of
+    their bounds.
     """
 
     def __init__(self, tree: Node, warned: set[str], *, strict: bool = False, lenient: bool = True) -> None:

@@ -98,8 +98,9 @@ def replay(
     importable function. Replay only files that you would also run as programs.
 
     Raises RecordingError if the file is not a recording, or if it lacks the environment or its arguments and they are
-    not passed. Raises WorkerError if rows could not be compared because their worker failed, and that failure is not
-    the difference itself. Also raises the errors of ``make``.
+    not passed. Raises WorkerError if a worker failed and it is unknown which environment caused the failure, and if one
+    environment's failure prevented the comparison of another's rows and no difference was found elsewhere. Also raises
+    the errors of ``make``.
     """
     stored = recording if isinstance(recording, Recording) else Recording.load(recording)
     origin = stored.origin
