@@ -8,9 +8,9 @@
     my_game:Maze-v0                          any other Gymnasium id
     my_game:make_env                         your own callable, on the module search path
 
-``creator`` imports the module that a name refers to, except that the packages of families and kernels are imported only
-when the creator is called, in the worker. If a family's ``listed`` does not return a name, however, ``find`` imports
-the family's package to look the name up.
+``creator`` imports the module that a name refers to. The packages of families and kernels are an exception: they are
+imported only in the worker, when it calls the ``env_creator``. However, if a family has a function ``listed`` and this
+does not return the name, ``find`` imports the family's package to look the name up.
 """
 
 from __future__ import annotations

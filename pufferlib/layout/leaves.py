@@ -206,7 +206,7 @@ def register(
 class Bounds:
     """The bounds of variable lengths: for a whole layout and, by path, for individual spaces.
 
-    Raises SpaceError for an unknown name of a bound, for a value that is neither None nor an integer of at least 0, and
+    Raises SpaceError if the name of a bound is unknown, if its value is neither None nor an integer of at least 0, or
     if the bounds of a path are not a mapping.
     """
 

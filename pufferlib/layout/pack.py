@@ -114,7 +114,7 @@ class Writer:
         """Cast an array to the leaf's dtype, with a warning unless the leaf is Discrete or the sample is plain.
 
         sample: the original of the array. plain: whether the sample has no dtype, like Python numbers. Raises
-        SpaceError for another kind of number or an integer overflow.
+        SpaceError if the array's kind of number cannot be cast, or an integer does not fit the leaf's dtype.
         """
         integers = array.dtype.kind in "biu" and leaf.dtype.kind in "biu"
         if not (np.can_cast(array.dtype, leaf.dtype, "same_kind") or (plain and integers)):

@@ -51,8 +51,9 @@ def record(
 ) -> Recording:
     """Play environments with random actions; save and return the recording.
 
-    For each environment and step, the recording holds the action, the reward, the flags, the mask, the returns and
-    lengths of episodes that ended, and a hash of each leaf of the observation: 64 bits of BLAKE2b over its bytes.
+    For each environment and step, the recording holds the action, the reward, the flags for termination and truncation,
+    and the mask. It also holds the returns and lengths of the episodes that ended, and a hash of each leaf of the
+    observation: 64 bits of BLAKE2b over the leaf's bytes.
 
     env, env_args, env_kwargs, wrap_kwargs, autoreset_mode: as for ``pufferlib.make``. The file cannot store an env
         without a name, or arguments that are not Python literals; pass these to ``replay`` again.

@@ -98,9 +98,9 @@ def replay(
     importable function. Replay only files that you would also run as programs.
 
     Raises RecordingError if the file is not a recording, or if it lacks the environment or its arguments and they are
-    not passed. Raises WorkerError if a worker failed and it is unknown which environment caused the failure, and if one
-    environment's failure prevented the comparison of another's rows and no difference was found elsewhere. Also raises
-    the errors of ``make``.
+    not passed. Raises WorkerError if a worker failed and it is unknown which environment caused the failure. Also
+    raises it if one environment's failure prevented the comparison of another's rows, and no difference was found
+    elsewhere. Raises the errors of ``make`` as well.
     """
     stored = recording if isinstance(recording, Recording) else Recording.load(recording)
     origin = stored.origin

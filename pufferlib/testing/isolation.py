@@ -123,7 +123,9 @@ def check_isolated(
     through: Callable[[str], object] | None = None,
     **arguments: Any,
 ) -> IsolatedReport:
-    """Run ``check_env`` in a separate process; return its report and output, and where it crashed or hung, if it did.
+    """Run ``check_env`` in a separate process, and return its report and the environment's output.
+
+    If the process crashed or hung, the result also holds the stack at that moment.
 
     env: a registered name. only, before, after, arguments: as in ``check_env``.
     step_timeout: the time limit, in seconds, for each call of the environment, including its creation and resets;
