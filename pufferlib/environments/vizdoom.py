@@ -40,8 +40,8 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> Gymnas
     reward is the sum over the four frames. A scenario's sounds, maps and notifications are available only in
     "Vizdoom…".
 
-    game_variables: in "doom/…", whether an observation is instead a dict of the image, "screen", and the scenario's
-    numbers, such as health and ammunition, "gamevariables", float32. It has no effect in a scenario without such
+    game_variables: in "doom/…", whether an observation is a dict instead: "screen" is the image, and "gamevariables",
+    float32, holds the scenario's numbers, such as health and ammunition. It has no effect in a scenario without such
     numbers. kwargs: arguments of ViZDoom; in "doom/…", "frame_skip" and "screen_resolution" change the number of frames
     and the image's size.
     """

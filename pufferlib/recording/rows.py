@@ -170,7 +170,7 @@ class Reader:
 
 
 def _episode(agent_index: int, episode: Any) -> Episode | None:
-    """Parse the "episode" entry of an info; return None if it is missing or has another form."""
+    """Parse the "episode" entry of an info; return None if it is missing or cannot be parsed."""
     try:
         return Episode(agent_index, float(np.asarray(episode["r"]).item()), int(np.asarray(episode["l"]).item()))
     except (TypeError, KeyError, ValueError, IndexError):

@@ -333,9 +333,9 @@ class Stats:
 
     @cached_property
     def verdict(self) -> str:
-        """A sentence that names the limit of throughput.
+        """A sentence that names the limit of throughput, or says that nothing was measured.
 
-        If the model predicts that another plan would be faster, the sentence also names that plan and its gain.
+        If the model predicts that another plan would be clearly faster, the sentence also names that plan and its gain.
         """
         if not self.num_batches or not self.step.num:
             return "nothing to judge yet: play some batches first"
