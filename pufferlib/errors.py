@@ -94,7 +94,7 @@ class RecordingError(PufferError, ValueError):
 class CheckpointError(PufferError, ValueError):
     """Raised if a saved policy, training run or league cannot be loaded.
 
-    It is missing, incomplete, invalid or untrusted, or does not fit its environment.
+    The reason may be that it is missing, incomplete, invalid or untrusted, or that it does not fit its environment.
     """
 
 

@@ -8,9 +8,9 @@
     my_game:Maze-v0                          any other Gymnasium id
     my_game:make_env                         your own callable, on the module search path
 
-``creator`` imports the module that a name refers to, except that the packages of families and kernels are imported only
-when the creator is called, in the worker. If a family's ``listed`` does not return a name, however, ``find`` imports
-the family's package to look the name up.
+``creator`` imports the module that a name refers to. The packages of families and kernels are an exception: they are
+imported only in the worker, when it calls the ``env_creator``. However, if a family has a function ``listed`` and this
+does not return the name, ``find`` imports the family's package to look the name up.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def names(members: bool = True) -> list[Entry]:
     """Return an entry for each known environment, and for each family pattern that has no known members.
 
     members: whether to list the families' members, as far as they are known without an import (modules in a folder, ids
-    registered with Gymnasium). If False, only each family's patterns are listed.
+    registered with Gymnasium). If False, each family is listed only by its patterns.
     """
     entries = [*_ocean(), *_kernels()]
     for stem, family in environments.families().items():
@@ -127,7 +127,7 @@ def _is_there(package: str) -> bool:
 def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
     """Return whether a family has, or may have, the environment of an entry. The family's package must be installed.
 
-    Imports the package if the family lists names and the entry's name is not one of them.
+    Imports the package if the family has a function ``listed`` and this does not return the entry's name.
     """
     packages = {family.package, family.registers}  # ids outside Gymnasium's registry are known only to the package
     if family.folder or family.members or "gymnasium" in packages:
@@ -444,7 +444,7 @@ def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
     """Yield entries for a family's environments that match a pattern.
 
     If the family has a ``folder``, its environments are the modules in that folder. Otherwise, they are its ``members``
-    (all ids registered with Gymnasium if it has none), and its aliases of registered ids.
+    or, if it has none, all ids registered with Gymnasium; its aliases of registered ids are added to these.
     """
     if family.folder:
         files = (file.stem for folder in _folders(family.folder) for file in folder.glob("*.py"))

@@ -22,6 +22,9 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> ParallelEnv:
-    """Make a SISL environment with PettingZoo's parallel interface. kwargs: arguments of its ``parallel_env``."""
+    """Make a SISL environment with PettingZoo's parallel interface.
+
+    kwargs: arguments of ``parallel_env`` in the environment's module.
+    """
     env: ParallelEnv = from_module(FAMILY, name, **kwargs)
     return env

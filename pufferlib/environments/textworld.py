@@ -29,9 +29,9 @@ class Quest(gymnasium.Env[Any, Any]):
     """A text game: a quest through several rooms.
 
     An observation is a Dict of "text", the game's text; "commands", the commands that the game accepts, one per line;
-    and "action_mask", which marks the numbers of these commands. An action is the number of a command. A number without
-    a command plays "look". Commands beyond the first MAX_COMMANDS are left out and cannot be chosen. The reward is the
-    increase in the score.
+    and "action_mask", int8 (MAX_COMMANDS,), which is 1 at the indices of these commands and 0 elsewhere. An action is
+    the index of a command; an index without a command plays "look". Commands beyond the first MAX_COMMANDS are left out
+    and cannot be chosen. The reward is the increase in the score.
 
     num_rooms, num_objects, quest_length: the size of the game. game_seed: the seed from which the game is generated;
     all episodes play the same game. max_episode_steps: the number of steps after which an episode is truncated.
@@ -94,6 +94,6 @@ def _plain(text: str | None) -> str:
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Quest:
-    """Make a game. kwargs: arguments of ``Quest``."""
+    """Make a game. kwargs: arguments of ``Quest``. Raises RegistryError unless name is "textworld/quest"."""
     member(FAMILY, name)
     return Quest(**kwargs)

@@ -1,4 +1,4 @@
-"""First-person Doom: "Vizdoom…" unchanged, "doom/…" with the usual small images."""
+"""First-person Doom: ViZDoom's environments, unchanged as "Vizdoom…", and with small images as "doom/…"."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ MOST = 12.5  # bound of a turn, in degrees, or of a movement, per frame
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Make a scenario: "Vizdoom…" unchanged, "doom/…" with images, uint8 (60, 80, 3), one per four frames.
+    """Make the environment of a Doom scenario.
 
-    In "doom/…", Doom draws the images at twice this size, and each pixel is the mean of four. Continuous turns, in
-    degrees, and movements are bounded to ±12.5 per frame; ViZDoom does not bound them. The reward is the sum over the
-    four frames. A scenario's sounds, maps and notifications are available only in "Vizdoom…".
+    "Vizdoom…" is ViZDoom's environment, unchanged. In "doom/…", an observation is an image, uint8 (60, 80, 3), and a
+    step lasts four frames. Doom draws the image at twice this size, and each pixel is the mean of four. The action
+    space bounds continuous turns, in degrees, and movements to ±12.5 per frame; ViZDoom's does not bound them. The
+    reward is the sum over the four frames. A scenario's sounds, maps and notifications are available only in
+    "Vizdoom…".
 
-    game_variables: in "doom/…", whether an observation is a dict of "screen", the image, and "gamevariables", float32,
-    the scenario's numbers, such as health and ammunition. It has no effect in a scenario without such numbers. kwargs:
-    arguments of ViZDoom; in "doom/…", "frame_skip" and "screen_resolution" change the number of frames and the image's
-    size.
+    game_variables: in "doom/…", whether an observation is a dict instead: "screen" is the image, and "gamevariables",
+    float32, holds the scenario's numbers, such as health and ammunition. It has no effect in a scenario without such
+    numbers. kwargs: arguments of ViZDoom; in "doom/…", "frame_skip" and "screen_resolution" change the number of frames
+    and the image's size.
     """
     # Otherwise all instances in a folder share a settings file there, and start with what others left in it.
     kwargs = {"doom_config_path": os.devnull, **kwargs}
@@ -62,7 +64,10 @@ def _recreated(name: str, **kwargs: object) -> GymnasiumEnv:
 
 
 def _small(env: Any, game_variables: object) -> GymnasiumEnv:
-    """Wrap an environment to return images of half the height and width, with the game variables if requested."""
+    """Wrap an environment so that it returns images of half the height and width.
+
+    game_variables: whether to return the game variables as well, if the environment has them.
+    """
     space = env.observation_space
     height, width, channels = space["screen"].shape
     screen = spaces.Box(0, 255, (height // 2, width // 2, channels), np.uint8)
@@ -87,7 +92,10 @@ def _halved(image: Array) -> Array:
 
 
 def _bounded(env: GymnasiumEnv) -> GymnasiumEnv:
-    """Wrap an environment to bound its continuous actions to ±MOST; return the environment itself if there are none."""
+    """Wrap an environment so that its action space bounds continuous actions to ±MOST.
+
+    Actions themselves are passed on unchanged. Returns the environment itself if it has no continuous actions.
+    """
     raw_space = env.action_space
     bounded = {
         key: spaces.Box(-MOST, MOST, space.shape, np.float32) if isinstance(space, spaces.Box) else space

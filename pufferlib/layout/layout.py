@@ -327,8 +327,8 @@ class Layout(_Base):
     def decode(self, row: Any) -> Any:
         """Return a copy of the sample in one row (NumPy, or torch on any device).
 
-        The copy has the types of the space's samples: ``decode(flatten(x)) == x``. Raises SpaceError for a row of
-        another shape or dtype, such as a batch, and for a stored length or index out of range.
+        The copy has the types of the space's samples: ``decode(flatten(x)) == x``. Raises SpaceError if the row's shape
+        or dtype is not the layout's, as for a batch of rows, and if a stored length or index is out of range.
         """
         row = np.asarray(row.detach().cpu() if hasattr(row, "detach") else row)
         if row.shape != self.shape or row.dtype != self.dtype:
@@ -340,7 +340,7 @@ class Layout(_Base):
     def _slices(self, rows: Any) -> list[Any]:
         """Return a view of each leaf in the rows.
 
-        Raises SpaceError for rows of another length, and the errors of ``slices``.
+        Raises SpaceError if the rows' length is not the layout's, and the errors of ``slices``.
         """
         if tuple(rows.shape[-1:]) != self.shape:
             raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
@@ -418,9 +418,9 @@ class ActionLayout(_Base):
         """Return a copy of the action in one flat row, in the environment's format; a Discrete is a Python int.
 
         Box values are cast to the dtype of their space. In a nested space, values of integer Boxes are rounded and
-        clipped to the bounds; values of float Boxes may lie beyond the bounds. Raises SpaceError for a row of another
-        shape or kind of number, for NaN in an integer Box, and for a length or index out of range; ``refuse`` checks
-        the other values.
+        clipped to the bounds; values of float Boxes may lie beyond the bounds. Raises SpaceError if the row's shape or
+        kind of number does not fit the layout, for NaN in an integer Box, and for a length or index out of range. Other
+        invalid values are not detected here; ``refuse`` detects them.
         """
         action = NotImplemented if self.unpacker is None else self.unpacker.unpack(row)
         if action is not NotImplemented:
@@ -464,9 +464,9 @@ class ActionLayout(_Base):
     def refuse(self, row: Any, whose: str = "") -> None:
         """Raise ActionError if a flat row holds an invalid value.
 
-        A discrete value is invalid outside its space; a number is invalid if it is not finite or does not fit the
-        space's dtype, as ``ActionValues`` describes. row: as in ``unpack``. whose: text that follows the action in the
-        message, such as " of agent 'a'".
+        A discrete value is invalid outside its space; a value of a Box is invalid if it is not finite or does not fit
+        the space's dtype, as ``ActionValues`` describes. row: as in ``unpack``. whose: text that follows the action in
+        the message, such as " of agent 'a'".
         """
         parts = row if len(self.components) == 2 else (row,)
         for part, values in zip(parts, self._values, strict=True):

@@ -110,7 +110,9 @@ class Text(_Nest):
 
 @dataclass(frozen=True)
 class Items(_Nest):
-    """Up to ``max_length`` elements of one kind, and their number, the length; a length of -1 stands for None.
+    """A Sequence, or the nodes or edges of a Graph: up to ``max_length`` elements of one kind, and their number.
+
+    The number is stored as ``length``; a length of -1 stands for edges that are None.
 
     stacked: whether a sample is one batch of all elements, as from a Gymnasium Sequence with ``stack=True``, rather
     than a tuple of elements.
@@ -132,7 +134,8 @@ class Items(_Nest):
 class Graph(_Nest):
     """A graph's nodes, its edges, and the pair of nodes that each edge links.
 
-    clamp: whether links to missing nodes are read as links to the last node.
+    clamp: whether links to missing nodes are read as links to the last node, and a graph without nodes as one without
+    edges.
     """
 
     nodes: Items
@@ -203,7 +206,7 @@ def register(
 class Bounds:
     """The bounds of variable lengths: for a whole layout and, by path, for individual spaces.
 
-    Raises SpaceError for an unknown name of a bound, for a value that is neither None nor an integer of at least 0, and
+    Raises SpaceError if the name of a bound is unknown, if its value is neither None nor an integer of at least 0, or
     if the bounds of a path are not a mapping.
     """
 

@@ -39,8 +39,9 @@ class Writer:
     """A careful writer, which writes every sample that fits its space, and raises errors that explain each misfit.
 
     ``compile_writer`` makes a fast writer. strict: whether to also check that values are in their space. lenient:
-    whether values outside a Box or Text, which can still be stored, and shapes that differ only by axes of length 1
-    cause only a warning instead of a SpaceError. Rounding errors often move observations out of their bounds.
+    whether two kinds of misfit cause only a warning instead of a SpaceError: storable values outside a Box or Text, and
+    shapes that differ only by axes of length 1. Observations need this, because rounding errors often move them out of
+    their bounds.
     """
 
     def __init__(self, tree: Node, warned: set[str], *, strict: bool = False, lenient: bool = True) -> None:
@@ -113,7 +114,7 @@ class Writer:
         """Cast an array to the leaf's dtype, with a warning unless the leaf is Discrete or the sample is plain.
 
         sample: the original of the array. plain: whether the sample has no dtype, like Python numbers. Raises
-        SpaceError for another kind of number or an integer overflow.
+        SpaceError if the array's kind of number cannot be cast, or an integer does not fit the leaf's dtype.
         """
         integers = array.dtype.kind in "biu" and leaf.dtype.kind in "biu"
         if not (np.can_cast(array.dtype, leaf.dtype, "same_kind") or (plain and integers)):

@@ -305,7 +305,7 @@ def lone_plan(leaf: Fixed) -> tuple[Any, ...]:
 def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return a flat action, or a component of one, as an array.
 
-    Raises SpaceError for another shape or an unsuitable kind of number.
+    Raises SpaceError if its shape differs from ``shape``, or its kind of number is not suitable for ``dtype``.
     """
     array = np.asarray(component)
     if array.shape != shape or array.dtype.kind not in ("biu" if dtype.kind in "biu" else "fiu"):

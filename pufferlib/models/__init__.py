@@ -13,8 +13,8 @@ state: the state that the policy returned with these agents' previous rows, a tu
 action_mask: bool (rows, num_options), the allowed options; None if the environment has no masks. The caller applies it
     to the outputs, so a policy may ignore it.
 outputs: for Discrete, MultiDiscrete and MultiBinary spaces, logits, (rows, num_options), with the options of all parts
-    one after another; for Box spaces, (mean, std), each (rows, num_aims), with one column per number, where -1 to 1
-    spans the bounds; for spaces with both, (logits, mean, std).
+    one after another; for Box spaces, (mean, std), each (rows, num_aims), with one column per element of a Box, where
+    -1 to 1 spans the element's bounds; for spaces with both, (logits, mean, std).
 values: the expected discounted returns, (rows,) float32.
 
 A policy that depends on the agents' indices in their environment has an attribute ``num_places``, the number of

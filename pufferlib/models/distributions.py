@@ -30,8 +30,9 @@ Outputs = Tensor | tuple[Tensor, ...]
 class Decisions:
     """The discrete and continuous parts of a flat action space, a VecEnv's ``single_action_space``.
 
-    nvec: the number of options of each discrete part. num_options: their sum, the number of logits. num_aims: the
-    number of continuous parts. Raises SpaceError if the space has no Discrete, MultiDiscrete, MultiBinary or Box part.
+    A continuous part is one element of a Box. nvec: the number of options of each discrete part. num_options: the sum
+    of nvec, which is the number of logits. num_aims: the number of continuous parts. Raises SpaceError if the space has
+    neither discrete nor continuous parts.
     """
 
     def __init__(self, action_space: gymnasium.Space[Any]) -> None:

@@ -239,7 +239,7 @@ def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[
 
     Tensors are on the CPU and memory-mapped, so they are read from disk when they are used. kind: the expected kind of
     file. name: the name of such files in a run's folder, for error messages. Raises CheckpointError if the file is
-    missing, is incomplete, contains code, or has another kind or version.
+    missing, is incomplete, contains code, or is of the wrong kind or version.
     """
     if not Path(path).is_file():
         raise CheckpointError(f"there is no file {path}; a trainer's run folder has {name}")

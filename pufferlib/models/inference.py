@@ -207,7 +207,9 @@ class BatchPlayer:
         greedy: bool = False,
         seed: int | None = None,
     ) -> None:
-        """Prepare to play ``num_agents`` agents, ``agents_per_env`` in each environment; by default, all in one.
+        """Prepare to play ``num_agents`` agents.
+
+        agents_per_env: the number of agents in each environment; by default, all agents are in one environment.
 
         Raises SpaceError if the policy depends on agents' indices and was made for another number of agents per
         environment.
@@ -228,7 +230,10 @@ class BatchPlayer:
 
     @torch.inference_mode()
     def act(self, observations: Any, agent_ids: Any, masks: Any) -> Any:
-        """Return flat actions for observations, agent_ids and masks, which are arrays or tensors as in a Batch."""
+        """Return flat actions for rows of observations, and store the frames and states of their agents.
+
+        observations, agent_ids, masks: arrays or tensors, as in a Batch.
+        """
         ids, lives = self._tensor(agent_ids), self._tensor(masks)
         rows = self._frames(self._tensor(observations), ids, lives)
         state = None if self._memory is None else self._memory.of(ids, lives)

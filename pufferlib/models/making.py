@@ -95,8 +95,8 @@ def make_policy(
     kwargs: further arguments of the policy; "default" accepts the arguments of both CNN and MLP, and ignores those that
         the chosen class lacks.
 
-    Raises PlanError for an unknown name or argument and if the result is not a torch.nn.Module, RegistryError if a
-    "module:Class" does not exist, SpaceError for spaces that the policy does not support.
+    Raises PlanError for an unknown name or argument, and if the result is not a torch.nn.Module; RegistryError if a
+    "module:Class" does not exist; and SpaceError for spaces that the policy does not support.
     """
     if policy == "default":
         policy_class: Callable[..., Any] = CNN if has_images(observation_layout) else MLP

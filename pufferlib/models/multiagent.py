@@ -114,7 +114,7 @@ class Teams(nn.Module):
 
     policies: one policy per team, keyed by the team's name; all are for the same layout and actions, and have no state.
     places: the indices of each team's agents, with the same keys. Raises PlanError if an index belongs to no team or to
-    two, if a team has no agent, if policies and places have different keys, and for a policy with a state.
+    two, if a team has no agent, if policies and places have different keys, or if a policy has a state.
     """
 
     def __init__(self, policies: Mapping[str, nn.Module], places: Mapping[str, Sequence[int]]) -> None:

@@ -26,7 +26,7 @@ SMALLEST_IMAGE = 36  # pixels, the least height and width for the convolutions
 
 
 def has_images(layout: Layout) -> bool:
-    """Return whether rows are or contain images that are large enough for the convolutions."""
+    """Return whether a row is or contains an image that is large enough for the convolutions."""
     return next(_images(layout), None) is not None
 
 

@@ -66,10 +66,11 @@ class Difference:
 
 
 def leaf_text(leaf: Any, recorded: Array | None, now: Array) -> tuple[str, str]:
-    """Format the recorded and the current value of a leaf; of a large leaf, only the first element that differs.
+    """Format the recorded and the current value of a leaf as two texts.
 
-    leaf: a leaf of a Layout. recorded: the recorded row; None if only its hash was stored, in which case the first text
-    is UNKNOWN, and the second is the ``array_text`` of the current value. now: the current row.
+    For a leaf of more than SHORT elements, the texts show only the first element that differs, and how many differ.
+    leaf: a leaf of a Layout. recorded: the recorded row, or None if only its hash was stored; in that case, the first
+    text is UNKNOWN, and the second is the ``array_text`` of the current value. now: the current row.
     """
     current = _leaf_of(leaf, now)
     if recorded is None:

@@ -5,9 +5,12 @@ is pickled, and equal recordings produce identical files. ``header`` is a JSON s
 
     {"format": "pufferlib recording", "version": 1, "env": "ocean/squared", "env_args": "()", …}
 
-The other arrays hold one environment after another, with ``lengths`` rows for each. Row 0 comes from the first reset,
-row n from the n-th step after it, whichever batch the row arrived in. ``actions_0`` (and ``actions_1`` if an action is
-a pair) holds the action sent after each row. Later versions of pufferlib can read earlier files.
+``lengths`` holds the number of rows of each environment. The arrays whose names begin with ``episode_`` have one entry
+per episode that ended; ``episode_rows`` holds the index of the row in which it ended, counted over all environments.
+All other arrays have one entry per row: first all rows of environment 0, then all rows of environment 1, and so on. An
+environment's row 0 comes from its first reset, and its row n from the n-th step after that, whichever batch the row
+arrived in. ``actions_0`` (and ``actions_1`` if an action is a pair) holds the action sent after each row. Later
+versions of pufferlib can read earlier files.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ After = Callable[[int, int], None] | None
 class Arrival(NamedTuple):
     """The rows that have just arrived from one environment.
 
-    batch_index: the environment's index in the batch. is_last: whether the episode is over and the environment will be
-    reset without an action.
+    batch_index: the environment's index in the batch. is_last: whether the episode is over and the VecEnv does not
+    reset environments itself, so that ``play`` will reset this environment instead of sending it an action.
     """
 
     env_id: int

@@ -51,8 +51,9 @@ def record(
 ) -> Recording:
     """Play environments with random actions; save and return the recording.
 
-    For each environment and step, the recording holds the action, the reward, the flags, the mask, the returns and
-    lengths of episodes that ended, and a hash of each leaf of the observation: 64 bits of BLAKE2b over its bytes.
+    For each environment and step, the recording holds the action, the reward, the flags for termination and truncation,
+    and the mask. It also holds the returns and lengths of the episodes that ended, and a hash of each leaf of the
+    observation: 64 bits of BLAKE2b over the leaf's bytes.
 
     env, env_args, env_kwargs, wrap_kwargs, autoreset_mode: as for ``pufferlib.make``. The file cannot store an env
         without a name, or arguments that are not Python literals; pass these to ``replay`` again.
@@ -161,10 +162,10 @@ class _Recorder:
         return sum(self._num_rows), sum(self._targets)
 
     def _fail(self, env_id: int, step: int, crash: Crash) -> None:
-        """Stop recording an environment, which crashed at this step.
+        """Stop recording an environment that has no row at this step because of a crash.
 
         If the environment itself caused the crash, the whole recording is shortened: it ends before the first step in
-        which an environment caused one. Raises WorkerError if it is unknown which environment caused this crash.
+        which an environment caused a crash. Raises WorkerError if it is unknown which environment caused this crash.
         """
         self._targets[env_id] = 0
         if crash.env_id is None:
@@ -176,7 +177,7 @@ class _Recorder:
             self._targets = [min(step, target) for target in self._targets]
 
     def recording(self, origin: Origin) -> Recording:
-        """Return the recording, which ends at the failure, if any."""
+        """Return the recording; if there was a failure, only the rows before the step in which it happened."""
         row_spec, failure = self.row_spec, self._failure
         limits = self._num_rows if failure is None else [min(failure.step, num) for num in self._num_rows]
         tapes = [tape.cut(num) for tape, num in zip(self._tapes, limits, strict=True)]
@@ -198,7 +199,7 @@ def _name(env: Any) -> str | None:
 def versions_of(env: Any) -> dict[str, str]:
     """Return the versions of Python, pufferlib, NumPy, Gymnasium and the environments' packages, by name.
 
-    The type of machine is included under the name "machine".
+    The type of machine is included under the name "machine". Modules that belong to no installed package are left out.
     """
     versions = {
         "Python": platform.python_version(),

@@ -97,9 +97,10 @@ def replay(
     Nothing in a file is unpickled, but a replay runs the environment that the file refers to, which may be any
     importable function. Replay only files that you would also run as programs.
 
-    Raises RecordingError if the file is not a recording, or if it lacks the environment or its arguments and they are
-    not passed. Raises WorkerError if rows could not be compared because their worker failed, and that failure is not
-    the difference itself. Also raises the errors of ``make``.
+    Raises RecordingError if the file is not a recording, or if a recording lacks the environment or its arguments and
+    they are not passed. Raises WorkerError if a worker failed and it is unknown which environment caused the failure.
+    Also raises it if one environment's failure prevented the comparison of another's rows, and no difference was found
+    elsewhere. Raises the errors of ``make`` as well.
     """
     stored = recording if isinstance(recording, Recording) else Recording.load(recording)
     origin = stored.origin
@@ -205,7 +206,7 @@ class _Replayer:
         """Compare an environment's rows in a step with the recorded ones; return the first difference, if any.
 
         If another environment crashed the worker, this is noted in ``lost``, and nothing is compared. Raises
-        WorkerError if a worker failed and it is unknown which environment caused it.
+        WorkerError if a worker failed and it is unknown which environment caused the failure.
         """
         failure, crash = self._recording.failure, row.crash
         if step == tape.num_rows:

@@ -87,7 +87,11 @@ class Crash(NamedTuple):
 
     @classmethod
     def of(cls, cause: str) -> Crash:
-        """Parse ``info["restarted"]``; if it names the environment that failed, omit the worker and any addresses."""
+        """Return the Crash that ``info["restarted"]`` describes.
+
+        If ``cause`` names the environment that failed, the text omits the worker and the addresses of objects, which
+        may differ from run to run.
+        """
         line, _, rest = cause.strip().partition("\n")
         match = _RAISED.match(line)
         if match is not None:
@@ -134,9 +138,10 @@ class Reader:
         return env_infos
 
     def row(self, batch: Batch, index: int, infos: Sequence[Mapping[str, Any]]) -> Row:
-        """Return the rows of the environment at ``index`` in a batch, as views that expire with the batch.
+        """Return the rows of the environment at ``index`` in a batch.
 
-        infos: the environment's infos in the batch.
+        All arrays except ``hashes`` are views, which expire with the batch. infos: the environment's infos in the
+        batch.
         """
         mine = slice(index * self._num_agents, (index + 1) * self._num_agents)
         observations = batch.observations[mine]
@@ -165,7 +170,7 @@ class Reader:
 
 
 def _episode(agent_index: int, episode: Any) -> Episode | None:
-    """Parse the "episode" entry of an info; return None if it is missing or has another form."""
+    """Parse the "episode" entry of an info; return None if it is missing or cannot be parsed."""
     try:
         return Episode(agent_index, float(np.asarray(episode["r"]).item()), int(np.asarray(episode["l"]).item()))
     except (TypeError, KeyError, ValueError, IndexError):

@@ -33,9 +33,9 @@ ALL, SOME = 1.25, 3.0
 class Times(NamedTuple):
     """Statistics of durations; those in seconds are NaN if there were no durations.
 
-    Each is a float, or an array (num_envs,) with one value per environment. num: the number of durations. p50_s, p99_s:
-    percentiles from the histogram, whose buckets are a quarter of an octave wide, limited to what mean_s, std_s and
-    max_s allow.
+    Each statistic is a float, or an array (num_envs,) with one value per environment. num: the number of durations.
+    p50_s, p99_s: percentiles from a histogram with buckets of a quarter of an octave, limited to what mean_s, std_s and
+    max_s allow; NaN if there is no histogram.
     """
 
     num: Any
@@ -146,7 +146,7 @@ def scalars(times: Times) -> Times:
 
 
 def percentile(counts: Array, share: float) -> float:
-    """Return the duration below which a share of a histogram's counts lies; NaN if all counts are zero.
+    """Return the duration, in seconds, below which this share of a histogram's counts lies; NaN if all are zero.
 
     The duration is interpolated within its bucket.
     """

@@ -1,4 +1,8 @@
-"""Plot a VecEnv's stats: step times, overall and by environment, shares of the time, and forecasts for other plans."""
+"""Plot a VecEnv's stats.
+
+The four plots show the step times of all environments, the step times of each environment, the share of the time during
+which the learner and each worker were busy, and the forecasts for other plans.
+"""
 
 from __future__ import annotations
 

@@ -82,9 +82,9 @@ class Forecast(NamedTuple):
 class Stats:
     """Statistics on where a VecEnv's time went in one period.
 
-    seconds: the time from the start of the first ``recv`` to the end of the last one, plus that of earlier sends and
-        resets. steps_per_s: environment steps (not agent steps) received per second, including the first rows of
-        episodes.
+    seconds: the time from the start of the first ``recv`` to the end of the last one, plus the time spent in sends and
+        resets before the first ``recv``. steps_per_s: environment steps (not agent steps) received per second,
+        including the first rows of episodes.
     step, reset: statistics pooled over environments. env_step, env_reset: one value per environment. Steps and resets
         include emulation; the percentiles of resets are NaN.
     histogram: uint64 (num_envs, 128), each environment's histogram of step times, with bucket edges ``edges``.
@@ -95,11 +95,11 @@ class Stats:
     busy: (num_workers,), the share of the time during which each worker had work.
     cpu, queued: the shares of the workers' busy time (on serial, of the whole time) spent on a core, and waiting for
         one; NaN if the system does not report them.
-    waits, thinks: the shares of the time that the learner, the thread that calls ``recv``, spends inside ``recv`` and
-        ``send``, and outside of them, which counts as thinking. think_cpu: the share of the thinking time (on serial,
-        of the whole time) spent on a core.
-    fill_mean_s, fill_max_s: the mean and the longest time, in seconds, from a batch's first departure to its
-        completion; NaN if none was recorded, as on the portable path.
+    waits: the share of the time that the learner, the thread that calls ``recv``, spends inside ``recv`` and ``send``.
+        thinks: the share that it spends outside of them, which counts as thinking. think_cpu: the share of the thinking
+        time (on serial, of the whole time) spent on a core.
+    fill_mean_s, fill_max_s: the mean and the longest time, in seconds, from a batch's first sent action to its last
+        row; NaN if none was recorded, as on the portable path.
     """
 
     backend: str
@@ -142,7 +142,11 @@ class Stats:
         agents_per_env: int = 1,
         cores: int,
     ) -> Stats:
-        """Compute the stats of a period recorded with this plan. cores: how many CPU cores the workers may use."""
+        """Compute the stats of a recorded period.
+
+        backend, num_envs, num_workers, batch_size: the plan with which it was recorded. cores: the number of CPU cores
+        that the workers may use.
+        """
         times, histogram = recorded.times, recorded.histogram
         env_step, env_reset = times_of(times[:, STEP], histogram), times_of(times[:, RESET])
         step = scalars(times_of(pooled(times[:, STEP]), histogram.sum(0, keepdims=True)))
@@ -212,7 +216,10 @@ class Stats:
 
     @property
     def edges(self) -> Array:
-        """The edges of the histogram's buckets in seconds, (129,); despite its upper edge, the last bucket is open."""
+        """The edges of the histogram's buckets in seconds, (129,).
+
+        The last edge is only nominal, because the last bucket has no upper bound.
+        """
         return bucket_edges()
 
     # --------------------------------------------------------------------------------------------- forecasts
@@ -222,8 +229,8 @@ class Stats:
         """The step and reset times of the environments, as input to the model.
 
         If the system does not report CPU time, or the mean step is shorter than SLEEPLESS_S, steps are assumed to need
-        a core throughout. Workers wait for one another only if there are more workers than cores; the rest of the
-        waiting time, which other programs cause, counts as step time.
+        a core throughout. Workers are assumed to wait for one another's cores only if there are more workers than
+        cores; the rest of the waiting time is attributed to other programs, and counts as step time.
         """
         cpu, queued = self.cpu, self.queued
         if math.isnan(cpu) or self.step.mean_s < SLEEPLESS_S:
@@ -297,7 +304,12 @@ class Stats:
 
     @cached_property
     def forecasts(self) -> tuple[Forecast, ...]:
-        """Forecasts of other plans with the same batch size: serial, more workers, and pools of several batches."""
+        """Forecasts of other plans with the same batch size.
+
+        The plans are a serial one, unless the present plan is serial; the present plan with more workers, if these are
+        needed to keep all cores busy; and pools of up to four batches, if they have more environments than the present
+        plan.
+        """
         batch_size, num_workers = self.batch_size, self._best_workers(self.num_envs)
         pool = "ray" if self.backend == "ray" else "pool"
         kind = pool if self.backend in POOL_BACKENDS else "multiprocessing"
@@ -321,9 +333,9 @@ class Stats:
 
     @cached_property
     def verdict(self) -> str:
-        """A sentence that names the limit of throughput.
+        """A sentence that names the limit of throughput, or says that nothing was measured.
 
-        If the model predicts that another plan would be faster, the sentence also names that plan and its gain.
+        If the model predicts that another plan would be clearly faster, the sentence also names that plan and its gain.
         """
         if not self.num_batches or not self.step.num:
             return "nothing to judge yet: play some batches first"
@@ -449,14 +461,14 @@ class Stats:
         return "\n".join(lines)
 
     def plot(self, path: str | Path) -> Path:
-        """Draw the figures to an image file and return its path. Raises MissingExtra if matplotlib is not installed."""
+        """Draw the stats to an image file and return its path. Raises MissingExtra if matplotlib is not installed."""
         return plot(self, path)
 
 
 def _spreads(times: UnpreemptedTimes) -> tuple[float, float]:
     """Return the standard deviations of step times within environments and of the environments' mean step times.
 
-    Both are divided by the mean of all step times, and NaN if there are none.
+    Both are divided by the mean of all step times; both are NaN if there are no step times.
     """
     known = times.num > 0
     if not known.any():

@@ -68,7 +68,7 @@ class Load:
         return mean, float(np.sqrt((weights * (self.stds_s[known] ** 2 + (means - mean) ** 2)).sum()))
 
     def draws(self, num_envs: int, num_draws: int, seed: int = 0) -> list[list[float]]:
-        """Draw ``num_draws`` durations, in seconds, for each of ``num_envs`` environments."""
+        """Draw ``num_draws`` durations of steps and resets, in seconds, for each of ``num_envs`` environments."""
         generator = np.random.default_rng(seed)
         counts = np.asarray(self.histogram, np.float64)
         pooled = counts.sum(0), *self._pooled

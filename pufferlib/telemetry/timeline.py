@@ -15,9 +15,9 @@ and [RETURNED], values are running totals: a reader copies them when a period be
 ``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received; [RECV] seconds inside recv;
     [SEND] seconds inside send and async_reset (which step and reset on the serial backend); [THOUGHT] seconds from the
     return of recv to its next call, without those inside send (the learner's time); [FILL_NUM, FILL_SUM, FILL_MAX] the
-    number of blocks, and the sum and maximum of their seconds from departure to completion; [RETURNED] the time at
-    which recv last returned in this period, in seconds of a monotonic clock. [RETURNED] is 0 until recv first returns
-    in the period; only then does the learner's time begin to count.
+    number of blocks, and the sum and maximum of their seconds from the first sent action to the last row; [RETURNED]
+    the time at which recv last returned in this period, in seconds of a monotonic clock. [RETURNED] is 0 until recv
+    first returns in the period; only then does the learner's time begin to count.
 
 **Which steps are timed.** After a timed step, a random number of steps, from 0 to 2k, is not timed. Here,
 k = floor(100 · cost / duration), at most 1,000, and cost is the time that timing one step takes. Timing thus takes

@@ -65,7 +65,7 @@ def check_env(
         at most 200 steps.
     only: the names of the checks to run, from CHECKS; by default, all. The checks that these need run as well, but are
         not in the report.
-    before: called with the name of each reported check before it runs. after: called with the check's Result.
+    before: called with the name of each reported check before it runs. after: called with its Result when it is over.
     noted: called with a description at the start of each call of the environment, and with "" at the call's end.
 
     An exception in the environment becomes a failed check. A crash ends this process, in which the environment runs;

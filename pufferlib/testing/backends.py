@@ -20,10 +20,11 @@ RECV_TIMEOUT_S = 300.0
 
 
 def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **counts: int) -> list[list[str]]:
-    """Play with random actions that the masks allow; return each environment's first ``num_steps`` row digests.
+    """Play environments with random actions that the masks allow, and return digests of their rows.
 
-    An environment has one digest per reset or step, of the rows of all its agents. counts: num_envs, num_workers and
-    batch_size, as in ``pufferlib.make``. Raises the errors of ``make`` and ``recv``.
+    The result has one list per environment, with the digests of its first ``num_steps`` resets and steps. A digest
+    covers the rows of all the environment's agents. counts: num_envs, num_workers and batch_size, as in
+    ``pufferlib.make``. Raises the errors of ``make`` and ``recv``.
     """
     with make(
         subject.creator,

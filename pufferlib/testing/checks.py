@@ -251,7 +251,7 @@ def other_seeds(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def rows(context: CheckContext) -> Verdict:
-    """Check that a worker can play the environment, emulated as a fixed number of rows."""
+    """Check that the environment can be emulated as a fixed number of rows, and played on the serial backend."""
     raw, wrap_kwargs = context.subject.split()
     try:
         env = emulate(raw, **wrap_kwargs)

@@ -18,7 +18,9 @@ _SPARED = {*sys.stdlib_module_names, "numpy", "torch", "gymnasium", "pufferlib",
 
 @contextmanager
 def fake_clock(start_s: float, tick_s: float) -> Iterator[None]:
-    """Replace Python's clocks with a fake clock that starts at start_s and advances by tick_s at each reading.
+    """Replace Python's clocks, inside the ``with`` block, with a fake clock.
+
+    The fake clock starts at start_s and advances by tick_s at each reading; both are in seconds.
 
     The replaced clocks are ``time``, ``monotonic``, ``perf_counter`` and ``process_time`` of the module ``time``, their
     ``_ns`` variants, and the classes ``datetime`` and ``date``. Modules that have imported any of these by name see the

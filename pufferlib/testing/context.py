@@ -90,9 +90,9 @@ class CheckContext:
 
     @functools.cached_property
     def leftovers(self) -> str | None:
-        """The first difference between a replay in a new environment and one in an environment played before.
+        """The first difference, as text, between replays with the same seed in a new and in a used environment.
 
-        The difference is a text; None if there is none.
+        None if the replays are identical.
         """
         first = self.traces["first"]
         with fake_clock(*CLOCK):

@@ -43,8 +43,9 @@ BOARD_NBYTES = 4096
 class IsolatedReport(NamedTuple):
     """The results of the checks in a separate process.
 
-    ended: whether the process crashed, or hung and was killed. stack: the lines of its traceback at that moment,
-    outermost first; empty if there is none. printed: a record of the environment's output.
+    ended: whether the process crashed, or hung and was killed. stack: the lines of the traceback that it left in that
+    case, outermost first; empty if there is none. If the innermost frame is outside pufferlib, pufferlib's frames and
+    those of its callers are left out. printed: a record of the environment's output.
     """
 
     report: Report
@@ -54,7 +55,7 @@ class IsolatedReport(NamedTuple):
 
 
 class Printed:
-    """A record of the environment's output: the number of lines, and the last three.
+    """A record of the environment's output: the number of lines, and the last three, cut to MAX_LINE characters.
 
     through: called with all output as it arrives.
     """
@@ -71,7 +72,10 @@ class Printed:
         self.add(b"", final=True)
 
     def add(self, data: bytes, final: bool = False) -> None:
-        """Add output. final: whether it is the last."""
+        """Add output, UTF-8, and pass it to ``through``.
+
+        final: whether this is the last output, so that an unfinished line counts as a line.
+        """
         text = self._decoder.decode(data, final)
         if self._through is not None and text:
             self._through(text)
@@ -119,12 +123,16 @@ def check_isolated(
     through: Callable[[str], object] | None = None,
     **arguments: Any,
 ) -> IsolatedReport:
-    """Run ``check_env`` in a separate process; return its report and output, and where it crashed or hung, if it did.
+    """Run ``check_env`` in a separate process, and return its report and the environment's output.
+
+    If the process crashed or hung, the result also holds the stack at that moment.
 
     env: a registered name. only, before, after, arguments: as in ``check_env``.
-    step_timeout: the time limit, in seconds, for each call of the environment, including its creation and resets. If a
-        call takes longer or ends the process, the current check fails and later checks do not run.
-    waiting: called repeatedly during a slow call, with the call's description and the seconds that it has taken so far.
+    step_timeout: the time limit, in seconds, for each call of the environment, including its creation and resets;
+        between calls, the limit is 60 times as long. If a limit is exceeded or the process crashes, the current check
+        fails and later checks do not run.
+    waiting: called repeatedly during a call that takes more than 2 s, with the call's description and the seconds that
+        it has taken so far.
     through: called with the output as it arrives.
 
     Raises PlanError if step_timeout is not above 0, and the errors of ``check_env`` (as RuntimeError if they cannot be
@@ -179,7 +187,11 @@ class _Play:
         self._sandbox, self._board, self._stack_path = sandbox, board, stack_path
 
     def messages(self, step_timeout: float, waiting: Callable[[str, float], None] | None) -> Iterator[tuple[str, Any]]:
-        """Yield the process's messages until it ends; if it crashes or hangs, finally yield ("ended", description)."""
+        """Yield the process's messages until it ends.
+
+        If it crashes, or hangs and is killed, the last item is ("ended", description). step_timeout, waiting: as for
+        ``check_isolated``.
+        """
         last_read, since_s = (0, ""), time.monotonic()
         while True:
             await_any([self._sandbox], POLL_S)
@@ -254,7 +266,10 @@ class _Play:
 
 
 def _serve(channel: Channel, board_path: Path, stack_path: Path, env: str, arguments: dict[str, Any]) -> None:
-    """Check an environment in the sandbox, and send the results through ``channel``."""
+    """Check an environment in the sandbox, and send the results through ``channel``.
+
+    The call in progress is shown on the board. On a crash or SIGUSR1, the stack is written to ``stack_path``.
+    """
     board = _Board(board_path)
     with stack_path.open("w") as stack:
         faulthandler.disable()  # if it is enabled already, enable() keeps handlers installed since, such as Ray's

@@ -179,9 +179,10 @@ def _differences(reference: VecEnv, kernel_vec: CUDA) -> Iterator[tuple[str, tup
 
 
 def _plain(value: Any) -> Any:
-    """Return infos without times, with floats rounded to 9 significant digits, and with arrays as lists.
+    """Return an info, or a value in it, without times, with floats rounded and with arrays as lists.
 
-    Floats are rounded because kernel and reference may add numbers in different orders.
+    Floats are rounded to 9 significant digits, because kernel and reference may add numbers in different orders;
+    elements of arrays are not rounded.
     """
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items() if name != "t"}
