@@ -19,11 +19,13 @@ __all__ = ["Launcher"]
 class Launcher:
     """An environment's kernel, ready to launch on the device of its data.
 
-    fixed: arguments that are the same in every launch (names of ``schema.LAUNCH`` and of parameters). For a device, the
-        constants among them are compiled in: with num_steps=1 the kernel needs fewer registers. network_width and
-        num_weights describe the network that chooses actions, if any (see Shape).
-    num_threads: the maximum number of threads on the host. checked: run on the host as a device would (see
-        ``checking``).
+    fixed: the arguments that are the same in every launch, keyed by name: those of ``schema.LAUNCH``, of which
+        observation_size is required, and the values of all parameters. A kernel for a device has those of
+        ``schema.CONSTANTS`` and the parameters declared constant compiled in, which can make it cheaper; a kernel for
+        num_steps=1, for example, needs fewer registers. Two more keys, network_width and num_weights, describe the
+        network that chooses actions, if there is one (see ``Shape.of``).
+    num_threads: the maximum number of threads on the host. checked: whether to run the kernel on the host in the way
+        that a device would (see ``checking``).
     """
 
     def __init__(

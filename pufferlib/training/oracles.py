@@ -56,21 +56,23 @@ def trainer_of(algorithm: str) -> Any:
 class LearnedOracle(Oracle, ImprovingOracle):
     """An oracle whose policies learn by playing: it trains responses, and improves learners.
 
-    vec: any environments on any backend, made with ``as_torch=True``; they are reset for each policy. config:
-    ``ppo.Config`` or ``dqn.Config``, whose ``algorithm`` selects the trainer. Its ``total_steps`` is the number of rows
-    in which the seat acts, for each response or improvement; settings of a run's environments, folder and evaluation
-    are ignored. warm: whether a response starts with the weights of its seat's newest policy instead of new weights; if
-    that policy was made with another class or other arguments than the oracle's, new weights are used anyway. seats: as
-    in ``Router``. num_episodes: the number of finished episodes so far. Equal seeds give equal policies if the VecEnv
-    gives equal batches.
+    vec: a VecEnv on any backend, made with ``as_torch=True`` and any autoreset mode but "same_step"; it is reset for
+    each policy. pool: the pool to which policies are added. config: ``ppo.Config`` or ``dqn.Config``, whose
+    ``algorithm`` selects the trainer. Its ``total_steps`` is the number of rows in which the seat acts, for each
+    response or improvement; settings of a run's environments, folder and evaluation are ignored. warm: whether a
+    response starts with the weights of its seat's newest policy instead of new weights; if that policy was made with
+    another class or other arguments than the oracle's, new weights are used anyway. seats: as in ``Router``.
+
+    Attribute num_episodes: the number of finished episodes so far. Equal seeds give equal policies if the VecEnv gives
+    equal batches.
 
     During training, the pool also has a temporary learner, which is removed at the end. A learner's optimizer and PPO's
     statistics of reward sizes continue from one improvement to the next, as part of the learner's state in the pool;
     the learning rate starts over in each improvement.
 
-    Raises PlanError for ``frame_stack`` above 1, since a trainer sees only some of its agents' observations, and for
-    devices other than the CPU, on which routers compute. Training raises PlanError for settings that the trainer
-    rejects, and if there are too few rows for the minibatches.
+    Raises PlanError for ``frame_stack`` above 1, since a trainer sees only some of its agents' observations, and for a
+    device other than the CPU, since routers compute on the CPU. Training raises PlanError for settings that the trainer
+    rejects, for a VecEnv with ``autoreset_mode="same_step"``, and if there are too few rows for the minibatches.
     """
 
     def __init__(

@@ -66,13 +66,14 @@ class WorkerTask(NamedTuple):
 
 
 class Worker:
-    """The environments of one worker's share.
+    """One worker's share of the environments: it makes, resets, steps and closes them.
 
-    emit: the function to which every answer is passed, as a message; it returns False if it had to report a failure
-    instead of a part of the message. env_spec: the EnvSpec of the VecEnv's environments if it is known, as for a worker
-    that replaces a dead one; each environment is then made by its first reset. refuses_late: whether a step or reset
-    that took longer than the task's limits counts as a failure once it returns, because no watchdog runs. make_hook: a
-    function that is called after each environment has been made.
+    emit: a function that sends a message, to which every answer is passed. It returns True if the whole message was
+    sent, and False if a part of it, such as infos that cannot be pickled, was replaced by a failure. env_spec: the
+    EnvSpec of the VecEnv's environments if it is known, as for a worker that replaces a dead one; each environment is
+    then made by its first reset, or by a call before that. refuses_late: whether a step or reset that took longer than
+    the task's limits fails once it returns, as in a worker without a watchdog. make_hook: a function that is called
+    after each environment has been made.
     """
 
     def __init__(
