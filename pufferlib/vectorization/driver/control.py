@@ -41,8 +41,7 @@ class Control:
             worker_args = tuple(values[env_id] for env_id in ids) if values else tuple(args)
             calls[worker] = Call(self._num_calls, action, name, ids, worker_args, kwargs)
         replies = self._replies[self._num_calls] = Replies(env_ids, by_worker)  # removed once nothing refers to it
-        workers.require_open()
-        workers.backend.submit(calls)
+        workers.submit(calls)
         return replies
 
     def take(self, reply: Reply) -> None:

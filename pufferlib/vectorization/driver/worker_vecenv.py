@@ -38,7 +38,6 @@ from pufferlib.vectorization.core.messages import (
     Request,
     Reset,
     ResetOrder,
-    Step,
     failure_texts,
     summary_of,
 )
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from pufferlib.telemetry.stats import Stats
     from pufferlib.vectorization.core.tensors import Tensor
 
-__all__ = ["WorkerVecEnv", "steps_by_worker"]
+__all__ = ["WorkerVecEnv"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -186,7 +185,7 @@ class WorkerVecEnv(VecEnv):
         alone = scheduler.num_coming == 0
         self._only_resets = env_ids is not None and (alone or self._only_resets)
         scheduler.mark_sent(ids)
-        self._submit(resets)
+        workers.submit(resets)
         scheduler.held = recovery.pending
         self._recording.note_send(start_s)
 
@@ -241,15 +240,8 @@ class WorkerVecEnv(VecEnv):
         if scheduler.held:  # some environments, perhaps others than these, have crashed
             self._step_or_restart(ids, scheduler.mark_sent(ids))
         else:
-            self._submit(steps_by_worker(self._workers, ids, scheduler.mark_sent(ids)))
+            self._workers.step(ids, scheduler.mark_sent(ids))
         self._recording.note_send(start_s)
-
-    def _submit(self, requests: Mapping[int, Request]) -> None:
-        """Submit one request to each of several workers. Raises ClosedError if the VecEnv has been closed meanwhile."""
-        workers = self._workers
-        if workers.closed:
-            workers.require_open()  # raises
-        workers.backend.submit(requests)
 
     def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
         """Step environments; any that have crashed get crash rows, or are made again and reset, instead."""
@@ -264,8 +256,8 @@ class WorkerVecEnv(VecEnv):
         recovery.begun(begun)
         steps = [env_id for env_id in ids if env_id not in {*crashed, *begun}]
         if steps:
-            self._submit(steps_by_worker(workers, steps, [slot_of[env_id] for env_id in steps]))
-        self._submit(resets)
+            workers.step(steps, [slot_of[env_id] for env_id in steps])
+        workers.submit(resets)
         for env_id in crashed:
             self._dispatcher.answer_by_crash([env_id], recovery.crash_due[env_id])
         scheduler.held = recovery.pending
@@ -462,15 +454,3 @@ class WorkerVecEnv(VecEnv):
 def envs_in(scheduler: Scheduler, *states: int) -> list[int]:
     """Return the ids of the environments in any of these states."""
     return [env_id for env_id, state in enumerate(scheduler.states) if state in states]
-
-
-def steps_by_worker(workers: Workers, env_ids: Sequence[int], slots: Sequence[int]) -> dict[int, Step]:
-    """Return the Step to submit to each worker, so that environment ``env_ids[i]`` writes to slot ``slots[i]``."""
-    if len(workers.shares) == 1:
-        return {0: Step(env_ids, slots)}
-    by_worker: dict[int, tuple[list[int], list[int]]] = {}
-    for env_id, slot in zip(env_ids, slots, strict=True):
-        worker_ids, worker_slots = by_worker.setdefault(workers.worker_of[env_id], ([], []))
-        worker_ids.append(env_id)
-        worker_slots.append(slot)
-    return {worker: Step(*step) for worker, step in by_worker.items()}

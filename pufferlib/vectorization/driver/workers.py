@@ -7,7 +7,7 @@ import multiprocessing.util
 import os
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pufferlib.errors import PlanError
@@ -23,6 +23,7 @@ from pufferlib.vectorization.core.messages import (
     Ready,
     Request,
     Reset,
+    Step,
 )
 from pufferlib.vectorization.core.sharing import HeldEnv
 from pufferlib.vectorization.core.slab import Slab
@@ -120,6 +121,30 @@ class Workers:
         """
         self._attach = Attach(slab, ring)
         self.backend.submit(dict.fromkeys(range(len(self.shares)), self._attach))
+
+    # -------------------------------------------------------------------------------------------- requests
+
+    def submit(self, requests: Mapping[int, Request]) -> None:
+        """Submit one request to each of several workers. Raises ClosedError if ``close`` has been called."""
+        self.require_open()
+        self.backend.submit(requests)
+
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        """Start a step of these environments: environment ``env_ids[i]`` writes its rows to slot ``slots[i]``.
+
+        Raises ClosedError if ``close`` has been called.
+        """
+        if self.closed:
+            self.require_open()  # raises; no other call on the way of a step
+        if len(self.shares) == 1:
+            self.backend.submit({0: Step(env_ids, slots)})
+            return
+        by_worker: dict[int, tuple[list[int], list[int]]] = {}
+        for env_id, slot in zip(env_ids, slots, strict=True):
+            worker_ids, worker_slots = by_worker.setdefault(self.worker_of[env_id], ([], []))
+            worker_ids.append(env_id)
+            worker_slots.append(slot)
+        self.backend.submit({worker: Step(*step) for worker, step in by_worker.items()})
 
     def seal(self, requests: Mapping[int, Reset | Call]) -> Mapping[int, Request]:
         """Serialize requests for ``submit`` if the backend serializes requests; return them unchanged if it does not.

@@ -44,7 +44,6 @@ from pufferlib.vectorization.driver.factory import attach_slab
 from pufferlib.vectorization.driver.pending_infos import PendingInfos
 from pufferlib.vectorization.driver.recovery import Recovery
 from pufferlib.vectorization.driver.scheduler import READY, Scheduler
-from pufferlib.vectorization.driver.worker_vecenv import steps_by_worker
 from pufferlib.vectorization.driver.workers import Workers
 from pufferlib.vectorization.processes.backend import ProcessBackend
 from pufferlib.vectorization.processes.serve import frames_of
@@ -375,7 +374,7 @@ class ActorService:
                 array[index] = np.frombuffer(data, array.dtype).reshape(len(ids), *array.shape[1:])
             if workers.dead:  # which the VecEnv did not know when it sent the request
                 ids = [env_id for env_id in ids if workers.worker_of[env_id] not in workers.dead]
-            self._post(ids, lambda slots: workers.backend.submit(steps_by_worker(workers, ids, slots)))
+            self._post(ids, lambda slots: workers.step(ids, slots))
         elif kind == REVIVE:
             (worker,) = request
             try:
