@@ -48,7 +48,7 @@ from pufferlib.population import (
     Seat,
     seats_of,
 )
-from pufferlib.population.matchmaker import even, hard
+from pufferlib.population.matchmaking import even, hard
 from pufferlib.training.minibatches import as_one, shares
 from pufferlib.training.results import Result
 from pufferlib.training.reward_processing import RewardProcessing

@@ -30,20 +30,37 @@ from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.league import League, Setup
 from pufferlib.population.league_settings import Settings
 from pufferlib.population.learner_view import LearnerView
-from pufferlib.population.loops import Iteration, fictitious_self_play, psro, rectified_targets, self_play
-from pufferlib.population.matchmaker import Capped, Fixed, Matchmaker, Prioritized, Sampled, random_pairs
-from pufferlib.population.matchup import Matchup, Mixture, product
-from pufferlib.population.oracle import ExactOracle, ImprovingOracle, Oracle
+from pufferlib.population.matchmaking import (
+    Capped,
+    Fixed,
+    Matchmaker,
+    Matchup,
+    Mixture,
+    Prioritized,
+    Sampled,
+    Seat,
+    product,
+    random_pairs,
+    seats_of,
+)
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pbt import Member, population_based_training
-from pufferlib.population.pipeline import pipeline_psro
 from pufferlib.population.pool import Entry, PolicyPool
-from pufferlib.population.ratings import Rated, Rating, Ratings, rate_table
+from pufferlib.population.ratings import Rated, Rating, Ratings, Standing, rate_table, standings
 from pufferlib.population.remote_oracle import RemoteOracle, RemoteTraining
+from pufferlib.population.response_oracles import (
+    ExactOracle,
+    ImprovingOracle,
+    Iteration,
+    Oracle,
+    fictitious_self_play,
+    pipeline_psro,
+    psro,
+    rectified_targets,
+    self_play,
+)
 from pufferlib.population.router import Router
-from pufferlib.population.seat import Seat, seats_of
 from pufferlib.population.solvers import Solver
-from pufferlib.population.standings import Standing, standings
 from pufferlib.population.task_runner import Task
 from pufferlib.util.renamed import renamed_members
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from pufferlib.errors import PlanError
 from pufferlib.population.coordinator import Coordinator
-from pufferlib.population.matchup import Matchup
+from pufferlib.population.matchmaking import Matchup, Seat, seats_of
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.router import Router
-from pufferlib.population.seat import Seat, seats_of
 from pufferlib.population.task_runner import Task, seed_of
 from pufferlib.vectorization import VecEnv
 

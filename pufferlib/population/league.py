@@ -30,12 +30,10 @@ from pufferlib.population.games.game_env import GameEnv
 from pufferlib.population.games.sequence_form import MAX_NODES
 from pufferlib.population.games.trees import load_game
 from pufferlib.population.league_settings import Settings
-from pufferlib.population.loops import Evaluate, Iteration, psro
-from pufferlib.population.matchup import Mixture, product
-from pufferlib.population.oracle import ExactOracle, Oracle
+from pufferlib.population.matchmaking import Mixture, Seat, product, seats_of
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import INDEX, PolicyPool
-from pufferlib.population.seat import Seat, seats_of
+from pufferlib.population.response_oracles import Evaluate, ExactOracle, Iteration, Oracle, psro
 from pufferlib.util.files import written_whole
 
 __all__ = ["League", "Setup", "exact_oracle", "make_env"]

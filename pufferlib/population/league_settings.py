@@ -15,7 +15,7 @@ import numpy as np
 from pufferlib import registry
 from pufferlib.errors import PlanError
 from pufferlib.population.games.trees import load_game
-from pufferlib.population.loops import Targets, targets_of
+from pufferlib.population.response_oracles import Targets, targets_of
 from pufferlib.population.solvers import SOLVERS, Solver
 from pufferlib.util.suggestions import meant
 from pufferlib.util.toml import checked, read_toml, to_toml

@@ -10,7 +10,7 @@ import torch
 
 from pufferlib.errors import PlanError, RecvTimeout
 from pufferlib.models import action_mask_reader
-from pufferlib.population.matchmaker import policies_of
+from pufferlib.population.matchmaking import policies_of
 from pufferlib.population.router import Router
 from pufferlib.vectorization import Batch, Infos, VecEnv
 from pufferlib.vectorization.core.tensors import as_numpy

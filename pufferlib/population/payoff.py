@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import CheckpointError, PlanError
-from pufferlib.population.matchup import Matchup
+from pufferlib.population.matchmaking import Matchup
 from pufferlib.util.files import written_whole
 
 __all__ = ["PayoffTable", "pairwise_wins"]

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.errors import PlanError
-from pufferlib.population.matchmaker import Sampled
-from pufferlib.population.matchup import Matchup, Mixture
+from pufferlib.population.matchmaking import Matchup, Mixture, Sampled, Seat
 from pufferlib.population.payoff import pairwise_wins
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.router import Router
-from pufferlib.population.seat import Seat
 from pufferlib.vectorization import VecEnv
 
 __all__ = ["Estimate", "PlayedEpisodes", "play", "watch"]

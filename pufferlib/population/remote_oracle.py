@@ -10,10 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from pufferlib.population.coordinator import Coordinator
-from pufferlib.population.matchup import Mixture
-from pufferlib.population.oracle import ImprovingOracle, Oracle
+from pufferlib.population.matchmaking import Mixture
 from pufferlib.population.pbt import Member
 from pufferlib.population.pool import Content, PolicyPool
+from pufferlib.population.response_oracles import ImprovingOracle, Oracle
 from pufferlib.population.task_runner import Task, seed_of
 from pufferlib.vectorization import VecEnv
 

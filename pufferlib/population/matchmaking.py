@@ -1,19 +1,130 @@
-"""Matchmakers, which assign a matchup to an environment's next episode. Routers call them when episodes begin."""
+"""Matchmaking: which policies play in the seats of an environment in its next episode.
+
+A matchup names one policy per seat, and a mixture is a distribution over matchups. A matchmaker assigns a matchup to
+each episode that begins in an environment.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from pufferlib.errors import PlanError
-from pufferlib.population.matchup import Matchup, Mixture, product
+from pufferlib.vectorization import VecEnv
 
-__all__ = ["Capped", "Fixed", "Matchmaker", "Prioritized", "Sampled", "random_pairs"]
+__all__ = [
+    "Capped",
+    "Fixed",
+    "Matchmaker",
+    "Matchup",
+    "Mixture",
+    "Prioritized",
+    "Sampled",
+    "Seat",
+    "even",
+    "hard",
+    "policies_of",
+    "product",
+    "random_pairs",
+    "seats_of",
+]
 
 Array = np.ndarray[Any, Any]
+Matchup = tuple[int, ...]  # one policy id per seat
+
+TOLERANCE = 1e-6  # of the sum of probabilities
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A distribution over matchups, in which each seat draws a policy from its population.
+
+    populations: policy ids, one tuple per seat. marginals: each seat's probabilities, one per policy. joint: the
+    probabilities of all combinations, (n_0, n_1, …); None if the seats draw independently.
+    Raises PlanError if shapes do not fit the populations, or if values are negative or do not sum to 1; NaN is not
+    detected.
+    """
+
+    populations: tuple[tuple[int, ...], ...]
+    marginals: tuple[Array, ...]
+    joint: Array | None = None
+
+    def __post_init__(self) -> None:
+        sizes = tuple(map(len, self.populations))
+        shapes = tuple(marginal.shape for marginal in self.marginals)
+        if shapes != tuple((size,) for size in sizes):
+            raise PlanError(f"populations of {sizes} policies need marginals of these lengths, not of shapes {shapes}")
+        if self.joint is not None and self.joint.shape != sizes:
+            raise PlanError(f"populations of {sizes} policies need a joint of this shape, not of {self.joint.shape}")
+        for values in (*self.marginals, *(() if self.joint is None else (self.joint,))):
+            if not values.size or values.min() < 0 or abs(values.sum() - 1) > TOLERANCE:
+                raise PlanError(f"{values} are not probabilities, which are at least 0 and sum to 1")
+
+    @classmethod
+    def of_joint(cls, populations: Sequence[Sequence[int]], joint: Array) -> Mixture:
+        """Return the mixture with a joint distribution, (n_0, n_1, …), over combinations of policies.
+
+        populations: policy ids, one sequence per seat. Raises the errors of ``Mixture``.
+        """
+        seats = range(joint.ndim)
+        marginals = [joint.sum(tuple(other for other in seats if other != seat)) for seat in seats]
+        return cls(tuple(map(tuple, populations)), tuple(marginals), joint)
+
+    def sample(self, rng: np.random.Generator) -> Matchup:
+        """Draw a matchup. rng: the source of randomness."""
+        if self.joint is None:
+            indices = [_draw(marginal, rng) for marginal in self.marginals]
+        else:
+            indices = [int(index) for index in np.unravel_index(_draw(self.joint.reshape(-1), rng), self.joint.shape)]
+        return tuple(ids[index] for ids, index in zip(self.populations, indices, strict=True))
+
+    def support(self, seat: int) -> dict[int, float]:
+        """Return the probabilities of the policies that a seat plays with a probability above 0, by policy id."""
+        ids, marginal = self.populations[seat], self.marginals[seat]
+        return {policy: float(share) for policy, share in zip(ids, marginal, strict=True) if share > 0}
+
+
+def product(populations: Sequence[Sequence[int]], marginals: Sequence[Any]) -> Mixture:
+    """Return the mixture in which the seats draw independently.
+
+    populations: policy ids, one sequence per seat. marginals: each seat's probabilities, one per policy. Raises the
+    errors of ``Mixture``.
+    """
+    return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(marginal, np.float64) for marginal in marginals))
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A role in an environment: one player, or a team."""
+
+    name: str  # of the agent, or of the role that agents share
+    places: tuple[int, ...]  # the agent indices that its policy plays
+
+
+def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Seat, ...]:
+    """Return the seats of a VecEnv's environments: one per agent, or one per role.
+
+    vec: the VecEnv, which is not stepped. role: a function that maps an agent's name to its seat's name; agents with
+    the same seat name share a seat. Seats are ordered by their first agent index. Raises PlanError if ``role`` is
+    passed for environments whose agents may change their indices. Also raises PlanError for environments that are
+    themselves vectorized, because the rows of such an environment are independent copies.
+    """
+    if vec.copies_per_env > 1:
+        raise PlanError(
+            f"each environment is itself vectorized, with {vec.copies_per_env} copies, each of which would need a "
+            "matchup of its own; make environments with one copy each"
+        )
+    if not vec.agent_names and vec.agents_per_env > 1 and role is not None:
+        raise PlanError("agents may change their indices here, so their roles are unknown; pass Seats instead of roles")
+    names = vec.agent_names or tuple(f"place_{agent_index}" for agent_index in range(vec.agents_per_env))
+    agent_indices: dict[str, list[int]] = {}
+    for agent_index, name in enumerate(names):
+        agent_indices.setdefault(name if role is None else role(name), []).append(agent_index)
+    return tuple(Seat(name, tuple(indices)) for name, indices in agent_indices.items())
 
 
 class Matchmaker(Protocol):
@@ -251,3 +362,8 @@ def policies_of(maker: Matchmaker) -> set[int] | None:
     """Return the ids of the policies that a matchmaker can seat from now on; None if it does not list them."""
     policies: Callable[[], set[int] | None] | None = getattr(maker, "policies", None)
     return None if policies is None else policies()
+
+
+def _draw(probabilities: Array, rng: np.random.Generator) -> int:
+    edges = probabilities.cumsum()
+    return int(min(edges.searchsorted(rng.random() * edges[-1], "right"), np.flatnonzero(probabilities)[-1]))
