@@ -25,7 +25,6 @@ docs/population.md shows how to use these. ``pip install "pufferlib[games]"`` in
 with actors also needs ``pufferlib[ray]``.
 """
 
-from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.league import League, Setup
 from pufferlib.population.league_settings import Settings
@@ -47,7 +46,6 @@ from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pbt import Member, population_based_training
 from pufferlib.population.pool import Entry, PolicyPool
 from pufferlib.population.ratings import Rated, Rating, Ratings, Standing, rate_table, standings
-from pufferlib.population.remote_oracle import RemoteOracle, RemoteTraining
 from pufferlib.population.response_oracles import (
     ExactOracle,
     ImprovingOracle,
@@ -61,7 +59,8 @@ from pufferlib.population.response_oracles import (
 )
 from pufferlib.population.router import Router
 from pufferlib.population.solvers import Solver
-from pufferlib.population.task_runner import Task
+from pufferlib.population.task_queue import Coordinator, RemoteOracle, RemoteTraining
+from pufferlib.population.tasks import Task
 from pufferlib.util.renamed import renamed_members
 
 __all__ = [

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.errors import PlanError
-from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.matchmaking import Matchup, Seat, seats_of
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.router import Router
-from pufferlib.population.task_runner import Task, seed_of
+from pufferlib.population.task_queue import Coordinator
+from pufferlib.population.tasks import Task, seed_of
 from pufferlib.vectorization import VecEnv
 
 __all__ = ["Evaluator", "Lot", "play_lots"]

@@ -24,7 +24,6 @@ import numpy as np
 
 import pufferlib
 from pufferlib.errors import CallError, CheckpointError, PlanError
-from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.games.game_env import GameEnv
 from pufferlib.population.games.sequence_form import MAX_NODES
@@ -34,6 +33,7 @@ from pufferlib.population.matchmaking import Mixture, Seat, product, seats_of
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import INDEX, PolicyPool
 from pufferlib.population.response_oracles import Evaluate, ExactOracle, Iteration, Oracle, psro
+from pufferlib.population.task_queue import Coordinator
 from pufferlib.util.files import written_whole
 
 __all__ = ["League", "Setup", "exact_oracle", "make_env"]

@@ -20,7 +20,7 @@ from pufferlib.errors import CallError, CheckpointError, PlanError, PufferError
 from pufferlib.models import Origin
 from pufferlib.population import League, Settings, Setup
 from pufferlib.population.league_settings import Evaluation, Stop, Workers
-from pufferlib.population.task_runner import LostTask
+from pufferlib.population.tasks import LostTask
 from pufferlib.util import files
 
 pytestmark = pytest.mark.beside

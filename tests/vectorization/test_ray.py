@@ -18,12 +18,12 @@ import numpy as np
 import psutil
 import pytest
 import test_contract
-import test_coordinator
 import test_failures
 import test_misuse
 import test_payoffs
 import test_restarts
 import test_same_program
+import test_task_queue
 import test_vectorization
 import test_ways_out
 from fatal_tasks import Deadly, fails, hangs_once
@@ -460,7 +460,7 @@ def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: 
             num_envs=4,
             env_kwargs={"folder": str(tmp_path), "deaths": deaths},
         ) as coordinator:
-            results.append(test_coordinator.evaluated(coordinator, max_episodes=9, half_width=0.9))
+            results.append(test_task_queue.evaluated(coordinator, max_episodes=9, half_width=0.9))
             assert coordinator.num_lost == deaths == len(list(tmp_path.iterdir()))
 
             def run(way: str, call: Any = fails, coordinator: Any = coordinator) -> Any:
@@ -482,7 +482,7 @@ def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: 
                     assert run(str(tmp_path / "hangs"), hangs_once) == "came"
                 assert len(coordinator._workers._refs) == 4  # type: ignore[attr-defined]
     assert results[0].counts.min() == 5 < results[0].counts.max()
-    assert test_coordinator.same(*results)
+    assert test_task_queue.same(*results)
 
 
 def test_what_actors_cannot_make_raises_as_in_this_process() -> None:

@@ -5,23 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.population.pool import Content
-from pufferlib.population.task_runner import (
-    CLOSE_S,
-    FailedTask,
-    LostTask,
-    Order,
-    Supply,
-    Task,
-    TaskRunner,
-    timeout_result,
-)
+from pufferlib.population.tasks import CLOSE_S, FailedTask, LostTask, PoolUpdate, Supply, Task, TaskRunner
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.processes.start import portable
 from pufferlib.vectorization.ray.connection import Connection, location, plain, reason
@@ -48,16 +39,15 @@ class RemoteTaskRunner:
         self._task_runner = TaskRunner(env, make_kwargs, torch_threads)
         return location()
 
-    def work(self, payload: bytes, order: Order, *contents: Content) -> Any:
+    def run(self, payload: bytes, update: PoolUpdate, **contents: Content) -> Any:
         """Run a task; return its result, or a FailedTask if it raised an exception.
 
-        payload: the task's pickled call. contents: the contents whose digests are in ``order.new``, in that order; Ray
-        has fetched them.
+        payload: the task's pickled call. update: the update of the pool, without contents. contents: the update's
+        contents, by digest; Ray fetches them because they are arguments.
         """
         import cloudpickle
 
-        self._task_runner.take(order, contents)
-        result = self._task_runner.work(cloudpickle.loads(payload), order)
+        result = self._task_runner.run(cloudpickle.loads(payload), update._replace(contents=contents))
         # Not every exception can be pickled; its traceback can.
         return result._replace(cause=None) if isinstance(result, FailedTask) else result
 
@@ -131,47 +121,37 @@ class RayWorkers:
         self._connection.require()
         remote = self._workers[worker]
         payload = _payload(task)
-        order, new = self._supply.order(task, remote.digests)
-        live = {entry.digest for entry in (*order.entries, *order.learners)}
-        self._refs = {digest: ref for digest, ref in self._refs.items() if digest in live}
-        for digest, content in new.items():
+        update = self._supply.update(task, remote.digests)
+        digests = update.digests()
+        self._refs = {digest: ref for digest, ref in self._refs.items() if digest in digests}
+        for digest, content in update.contents.items():
             if digest not in self._refs:
                 self._refs[digest] = self._ray.put(content)
+        refs = {digest: self._refs[digest] for digest in update.contents}
         remote.number, remote.since_s = number, time.monotonic()
-        remote.call = remote.handle.work.remote(payload, order, *(self._refs[digest] for digest in new))
+        remote.call = remote.handle.run.remote(payload, update._replace(contents={}), **refs)
 
     def collect(self) -> list[tuple[int, Any]]:
         self._connection.check()
-        calls = {worker.call: worker for worker in self._workers if worker.call is not None}
+        running = {worker.call: worker for worker in self._workers if worker.call is not None}
         start_s = time.monotonic()
-        ready, others = self._ray.wait(list(calls), timeout=SLICE_S)
+        ready, others = self._ray.wait(list(running), timeout=SLICE_S)
         self._waited_s += time.monotonic() - start_s
         if ready and others:
             ready += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
         results = []
-        for call in ready:
-            worker, number = calls[call], calls[call].number
-            result = self._fetch_result(worker)
-            if number is not None:
-                results.append((number, result))
-        results += self._end_late(calls[call] for call in others if call not in ready)
-        self._require_placed()
-        return results
-
-    def _end_late(self, workers: Iterable[RemoteWorker]) -> list[tuple[int, LostTask]]:
-        """Replace the actors whose tasks have timed out; return (number, LostTask) for tasks that are still needed.
-
-        The actors of abandoned tasks are also replaced, because nothing else would end these tasks.
-        """
-        results = []
-        for worker in workers:
-            timeout_s, number = self._timeout_s, worker.number
-            if timeout_s is None or not worker.location or time.monotonic() - worker.since_s <= timeout_s:
+        for call, worker in running.items():
+            number, running_s = worker.number, time.monotonic() - worker.since_s
+            if call in ready:
+                result = self._fetch_result(worker)
+            elif self._timeout_s is not None and worker.location and running_s > self._timeout_s:
+                result = LostTask.late(worker.name, self._timeout_s)
+                self._start(worker)
+            else:
                 continue
-            lost = timeout_result(worker.name, timeout_s)
-            self._start(worker)
-            if number is not None:
-                results.append((number, lost))
+            if number is not None:  # actors of abandoned tasks are also replaced: nothing else would end these tasks
+                results.append((number, result))
+        self._require_placed()
         return results
 
     def _fetch_result(self, worker: RemoteWorker) -> Any:
@@ -181,15 +161,15 @@ class RayWorkers:
         location. Raises WorkerError, or the PufferError that ``start`` raised, if the environments could not be
         created. Also raises WorkerError if too many of a worker's actors die while they create the environments.
         """
-        call, number, worker.call, worker.number = worker.call, worker.number, None, None
+        call, worker.call, worker.number = worker.call, None, None
         try:
             result = self._ray.get(call)
         except self._ray.exceptions.RayTaskError as error:
+            if worker.location:
+                return FailedTask(plain(error), plain(error), worker.location)
             cause = getattr(error, "cause", None)
-            if number is None and not worker.location:
-                text = f"{worker.name} could not make its environments: {plain(error)}"
-                raise (cause if isinstance(cause, PufferError) else WorkerError(text, worker=worker.index)) from None
-            return FailedTask(plain(error), plain(error), worker.location, None)
+            text = f"{worker.name} could not make its environments: {plain(error)}"
+            raise (cause if isinstance(cause, PufferError) else WorkerError(text, worker=worker.index)) from None
         except self._ray.exceptions.RayError as error:
             if not worker.location:
                 self._supervisor.count_death(worker, "before it had made its environments", reason(error))

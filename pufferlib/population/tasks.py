@@ -1,4 +1,10 @@
-"""Tasks, and ``TaskRunner``, which runs them with a VecEnv and a copy of the pool."""
+"""Tasks, and the workers that run them, each with a VecEnv and a copy of the pool.
+
+A coordinator (task_queue.py) gives tasks to its ``TaskWorkers``: ``LocalWorkers`` in this process, or ``RayWorkers``
+(ray_workers.py). These ask the ``Supply`` for the weights that a worker lacks, and pass the task and the weights to the
+worker's ``TaskRunner``, which runs the task. The coordinator then collects the task's result: a ``FailedTask`` if the
+task raised an exception, or a ``LostTask`` if its worker died or was ended because the task timed out.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +29,17 @@ __all__ = [
     "FailedTask",
     "LocalWorkers",
     "LostTask",
-    "Order",
+    "PoolUpdate",
     "Supply",
     "Task",
     "TaskRunner",
     "TaskWorkers",
     "seed_of",
-    "timeout_result",
 ]
 
 CLOSE_S = 5.0  # for a running task to end and for its environments to close
+
+Call = Callable[[VecEnv, PolicyPool], Any]
 
 
 @dataclass(frozen=True)
@@ -56,19 +63,6 @@ def seed_of(sequence: np.random.SeedSequence) -> int:
     return int(sequence.generate_state(1)[0]) & 0x7FFFFFFF
 
 
-class Order(NamedTuple):
-    """The information sent to a worker with a task.
-
-    entries, learners: the entries of the pool's frozen policies and learners. stale: the digests of contents that are
-    no longer in use. new: the digests of the contents that are sent with the task.
-    """
-
-    entries: Sequence[Entry]
-    learners: Sequence[Entry]
-    stale: Sequence[str]
-    new: Sequence[str]
-
-
 class FailedTask(NamedTuple):
     """The result of a task that raised an exception.
 
@@ -78,8 +72,8 @@ class FailedTask(NamedTuple):
 
     text: str
     trace: str
-    where: str
-    cause: BaseException | None
+    where: str = ""
+    cause: BaseException | None = None
 
 
 class LostTask(NamedTuple):
@@ -92,17 +86,17 @@ class LostTask(NamedTuple):
     reason: str
     advice: str = "See what ends the process, such as a segfault or a lack of memory"
 
-
-def timeout_result(where: str, timeout_s: float) -> LostTask:
-    """Return the result of a task that exceeded task_timeout. where: text that identifies the worker."""
-    return LostTask(
-        f"{where}: it had not ended after task_timeout={timeout_s:g} s",
-        "See what it waits for, such as an environment that hangs, or raise task_timeout",
-    )
+    @classmethod
+    def late(cls, where: str, timeout_s: float) -> LostTask:
+        """Return the result of a task that exceeded task_timeout. where: text that identifies the worker."""
+        return cls(
+            f"{where}: it had not ended after task_timeout={timeout_s:g} s",
+            "See what it waits for, such as an environment that hangs, or raise task_timeout",
+        )
 
 
 class TaskWorkers(Protocol):
-    """The interface of a coordinator's workers."""
+    """The interface of a coordinator's workers, each of which runs one task at a time."""
 
     def idle(self) -> Iterator[int]:
         """Yield the indices of idle workers."""
@@ -123,6 +117,25 @@ class TaskWorkers(Protocol):
         """End the workers."""
 
 
+# ------------------------------------------------------------------------------------------- what a worker is sent
+
+
+class PoolUpdate(NamedTuple):
+    """The information from which a worker makes its copy of the pool for a task.
+
+    entries, learners: the entries of the pool's frozen policies and learners; each learner's entry has the digest of
+    its current content. contents: the contents of the task's policies that the worker lacks, by digest.
+    """
+
+    entries: Sequence[Entry]
+    learners: Sequence[Entry]
+    contents: Mapping[str, Content]
+
+    def digests(self) -> set[str]:
+        """Return the digests of all contents that are still in use."""
+        return {entry.digest for entry in (*self.entries, *self.learners)}
+
+
 class Supply:
     """A supplier of a pool's contents: it finds the policies' origins and weights that a worker lacks for a task."""
 
@@ -130,25 +143,25 @@ class Supply:
         self._pool = pool
         self._copies: dict[int, tuple[int, Entry, Content]] = {}  # version, entry, content of learning actors
 
-    def order(self, task: Task, digests: set[str]) -> tuple[Order, dict[str, Content]]:
-        """Return the order for a task, and the contents to send with it, by digest.
+    def update(self, task: Task, digests: set[str]) -> PoolUpdate:
+        """Return the update that a worker needs for a task.
 
         digests: the digests of the contents that the worker has, updated in place. Raises PlanError for an unknown
         policy.
         """
         pool = self._pool
-        entries = [pool[policy] for policy in range(len(pool))]
         self._copies = {learner: copy for learner, copy in self._copies.items() if learner in pool.learners()}
-        learners = {learner: self._learner(learner)[0] for learner in pool.learners()}
-        stale = digests - {entry.digest for entry in (*entries, *learners.values())}
-        new: dict[str, Content] = {}
+        learners = {learner: self._learner(learner) for learner in pool.learners()}
+        contents: dict[str, Content] = {}
         for policy in task.policies:
-            entry = learners[pool[policy].id] if policy < 0 else pool[policy]  # raises PlanError for an unknown id
+            entry, content = learners.get(policy) or (pool[policy], None)
             if entry.digest not in digests:
-                new[entry.digest] = self._learner(policy)[1] if policy < 0 else pool._content(policy)
-        digests.difference_update(stale)
-        digests.update(new)
-        return Order(entries, list(learners.values()), sorted(stale), list(new)), new
+                contents[entry.digest] = content or pool._content(policy)
+        entries = [pool[policy] for policy in range(len(pool))]
+        update = PoolUpdate(entries, [entry for entry, _ in learners.values()], contents)
+        digests &= update.digests()
+        digests |= contents.keys()
+        return update
 
     def _learner(self, learner: int) -> tuple[Entry, Content]:
         """Return a learner's entry and content.
@@ -165,6 +178,9 @@ class Supply:
         return self._copies[learner][1:]
 
 
+# -------------------------------------------------------------------------------------------------- on the worker
+
+
 class TaskRunner:
     """A runner of tasks, one at a time, with a VecEnv and the contents received so far.
 
@@ -177,27 +193,34 @@ class TaskRunner:
         self._contents: dict[str, Content] = {}
         self._vec = make(env, **make_kwargs)
 
-    def take(self, order: Order, contents: Sequence[Content]) -> None:
-        """Store the contents sent with a task, by their digests in ``order.new``, and drop those in ``order.stale``.
+    def run(self, call: Call, update: PoolUpdate) -> Any:
+        """Run a task's call with a copy of the pool; return its result, or a FailedTask if it raised an exception.
 
-        Stored contents stay even if the task fails.
+        Before that, stores the update's contents, and drops those that are no longer in use.
         """
-        for digest in order.stale:
-            self._contents.pop(digest, None)
-        self._contents.update(zip(order.new, contents, strict=True))
-
-    def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> Any:
-        """Run a task; return its result, or a FailedTask if it raised an exception."""
-        pool = PolicyPool.copied(order.entries, order.learners, self._contents)
+        for digest in self._contents.keys() - update.digests():
+            del self._contents[digest]
+        self._contents.update(update.contents)
+        pool = PolicyPool.copied(update.entries, update.learners, self._contents)
         with _torch_threads(self._threads):
             try:
                 return call(self._vec, pool)
             except Exception as error:  # a task may raise anything; the coordinator reports it
-                return FailedTask(f"{type(error).__name__}: {error}", traceback.format_exc(), "", error)
+                return FailedTask(f"{type(error).__name__}: {error}", traceback.format_exc(), cause=error)
 
     def close(self) -> None:
         """Close the environments."""
         self._vec.close()
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 class LocalWorkers:
@@ -217,48 +240,43 @@ class LocalWorkers:
     ) -> None:
         self._supply, self._timeout_s = supply, timeout_s
         self._make = partial(TaskRunner, env, make_kwargs, torch_threads)
-        self._task_runner: TaskRunner | None = self._make()
+        self._task_runner: TaskRunner | None = self._make()  # None: the last one was left to a task that hangs
         self._digests: set[str] = set()
-        self._done: list[tuple[int, Any]] = []
-        self._attempt: Attempt | None = None  # the running task
-        self._number: int | None = None  # of the running task; None if its result is no longer wanted
+        self._attempt: Attempt | None = None  # whose result has not been collected
 
     def idle(self) -> Iterator[int]:
-        if not self._done and self._attempt is None:
+        if self._attempt is None:
             yield 0
 
     def give(self, worker: int, number: int, task: Task) -> None:
         if self._task_runner is None:
             self._task_runner, self._digests = self._make(), set()
-        order, new = self._supply.order(task, self._digests)
-        self._task_runner.take(order, list(new.values()))
+        attempt = Attempt(number, self._task_runner, task.call, self._supply.update(task, self._digests))
         if self._timeout_s is None:
-            self._done.append((number, self._task_runner.work(task.call, order)))
+            attempt.run()  # here, not in its thread
         else:
-            self._attempt, self._number = Attempt(self._task_runner, task.call, order), number
+            attempt.start()
+        self._attempt = attempt
 
     def collect(self) -> list[tuple[int, Any]]:
-        if self._attempt is not None:
-            self._await(self._attempt)
-        done, self._done = self._done, []
-        return done
-
-    def _await(self, attempt: Attempt) -> None:
-        assert self._timeout_s is not None
-        remaining_s = self._timeout_s - (time.monotonic() - attempt.start_s)
-        attempt.join(min(max(0.0, remaining_s), threading.TIMEOUT_MAX))
-        if attempt.is_alive():
-            result, self._task_runner = timeout_result("in this process", self._timeout_s), None
+        attempt = self._attempt
+        if attempt is None:
+            return []
+        result: Any
+        if self._timeout_s is not None:
+            remaining_s = self._timeout_s - (time.monotonic() - attempt.start_s)
+            attempt.join(min(max(0.0, remaining_s), threading.TIMEOUT_MAX))
+        if self._timeout_s is not None and attempt.is_alive():
+            result, self._task_runner = LostTask.late("in this process", self._timeout_s), None
             attempt.leave()
         else:
             result = attempt.result  # read only now, because the thread may just have ended
-        number, self._attempt, self._number = self._number, None, None
-        if number is not None:
-            self._done.append((number, result))
+        self._attempt = None
+        return [] if attempt.number is None else [(attempt.number, result)]
 
     def abandon(self) -> None:
-        self._done.clear()
-        self._number = None
+        if self._attempt is not None:
+            self._attempt.number = None
 
     def close(self) -> None:
         if self._attempt is not None and self._attempt.is_alive():
@@ -268,17 +286,21 @@ class LocalWorkers:
 
 
 class Attempt(threading.Thread):
-    """A thread that runs a task and can be abandoned. result: the task's result, valid once the thread has ended."""
+    """A thread that runs a task and can be abandoned.
 
-    def __init__(self, task_runner: TaskRunner, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> None:
+    number: the number of the task; None if its result is no longer needed. result: the task's result, valid once the
+    task has ended.
+    """
+
+    def __init__(self, number: int, task_runner: TaskRunner, call: Call, update: PoolUpdate) -> None:
         super().__init__(name="pufferlib task", daemon=True)  # a task that hangs must not keep the process alive
+        self.number: int | None = number
         self.start_s = time.monotonic()
-        self.result: Any = FailedTask("it ended its thread", "", " in this process", None)
-        self._task_runner, self._call, self._order = task_runner, call, order
-        self.start()
+        self.result: Any = FailedTask("it ended its thread", "", " in this process")
+        self._task_runner, self._call, self._update = task_runner, call, update
 
     def run(self) -> None:
-        self.result = self._task_runner.work(self._call, self._order)
+        self.result = self._task_runner.run(self._call, self._update)
 
     def leave(self) -> threading.Thread:
         """Start a thread that closes the environments as soon as possible, killing hung workers; return the thread."""
@@ -290,13 +312,3 @@ class Attempt(threading.Thread):
         self._task_runner.close()  # cannot close a serial VecEnv while the task is in its step
         self.join()
         self._task_runner.close()
-
-
-@contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)

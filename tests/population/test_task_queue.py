@@ -25,7 +25,7 @@ from pufferlib.population import (
     product,
 )
 from pufferlib.population.playing import play
-from pufferlib.population.task_runner import Attempt, LostTask, Supply
+from pufferlib.population.tasks import Attempt, LostTask, Supply
 
 pytestmark = [pytest.mark.beside, pytest.mark.filterwarnings("ignore:task .* was lost:RuntimeWarning")]
 
