@@ -25,7 +25,6 @@ docs/population.md shows how to use these. ``pip install "pufferlib[games]"`` in
 with actors also needs ``pufferlib[ray]``.
 """
 
-from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.league import League, Setup
 from pufferlib.population.league_settings import Settings
 from pufferlib.population.learner_view import LearnerView
@@ -44,6 +43,7 @@ from pufferlib.population.matchmaking import (
 )
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pbt import Member, population_based_training
+from pufferlib.population.playing import Evaluator
 from pufferlib.population.pool import Entry, PolicyPool
 from pufferlib.population.ratings import Rated, Rating, Ratings, Standing, rate_table, standings
 from pufferlib.population.response_oracles import (

@@ -24,13 +24,13 @@ import numpy as np
 
 import pufferlib
 from pufferlib.errors import CallError, CheckpointError, PlanError
-from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.games.game_env import GameEnv
 from pufferlib.population.games.sequence_form import MAX_NODES
 from pufferlib.population.games.trees import load_game
 from pufferlib.population.league_settings import Settings
 from pufferlib.population.matchmaking import Mixture, Seat, product, seats_of
 from pufferlib.population.payoff import PayoffTable
+from pufferlib.population.playing import Evaluator
 from pufferlib.population.pool import INDEX, PolicyPool
 from pufferlib.population.response_oracles import Evaluate, ExactOracle, Iteration, Oracle, psro
 from pufferlib.population.task_queue import Coordinator

@@ -1,14 +1,19 @@
-"""PayoffTable: each seat's mean return in each matchup, with the variances and the numbers of episodes."""
+"""PayoffTable: each seat's mean return in each matchup, with the variances and the numbers of episodes.
+
+An ``EpisodePlan`` decides which cells of a table get more episodes.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import uuid
 import zipfile
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +21,7 @@ from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.population.matchmaking import Matchup
 from pufferlib.util.files import written_whole
 
-__all__ = ["PayoffTable", "pairwise_wins"]
+__all__ = ["EpisodePlan", "Lot", "PayoffTable", "pairwise_wins"]
 
 Array = np.ndarray[Any, Any]
 DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)  # raised when a damaged file is read
@@ -206,6 +211,78 @@ class PayoffTable:
         except (*DAMAGE, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path} holds no {FORMAT} ({error!r})") from error
         return table
+
+
+class Lot(NamedTuple):
+    """A number of episodes of one matchup that are counted together.
+
+    batch_id: an id that is unique within the matchup's cell of a table.
+    """
+
+    matchup: Matchup
+    batch_id: str
+    num_episodes: int
+
+
+@dataclass
+class EpisodePlan:
+    """The episodes that a payoff table lacks, planned in lots of at most ``lot_episodes`` episodes.
+
+    table: the table, to which ``count`` adds the returns. weights: factors for the cells' half widths, or None.
+    min_episodes, max_episodes, half_width, confidence: see ``Evaluator``.
+    """
+
+    table: PayoffTable
+    weights: Array | None
+    lot_episodes: int
+    min_episodes: int
+    max_episodes: int
+    half_width: float | None
+    confidence: float
+
+    def __post_init__(self) -> None:
+        self._planned = np.zeros_like(self.table.counts)  # episodes that are not counted yet, by cell
+
+    def counts(self) -> Array:
+        """Return how many episodes of each cell have been counted or planned, (n_0, n_1, …)."""
+        return np.asarray(self.table.counts + self._planned)
+
+    def next(self) -> Lot | None:
+        """Plan and return a lot for the cell that needs episodes most; return None if no cell needs any."""
+        lot = self.next_few()
+        if lot is not None or self.half_width is None:
+            return lot
+        # Episodes that are running will narrow the intervals as well.
+        counts = self.counts()
+        open_cells = (counts < self.max_episodes) & (self.table.counts > 1)
+        widths = np.where(open_cells, self.table.half_widths(self.confidence), 0)
+        widths *= np.sqrt(self.table.counts / np.maximum(counts, 1))
+        if self.weights is not None:
+            widths = widths * self.weights
+        cell = tuple(np.unravel_index(widths.argmax(), widths.shape))
+        if widths[cell] <= self.half_width:
+            return None
+        return self._lot(cell, self.max_episodes - int(counts[cell]))
+
+    def next_few(self) -> Lot | None:
+        """Plan and return a lot for the first cell with too few episodes; return None if every cell has the minimum."""
+        counts = self.counts()
+        missing = ~self.table.exact & (counts < self.min_episodes)
+        if not missing.any():
+            return None
+        cell = tuple(np.argwhere(missing)[0].tolist())
+        return self._lot(cell, self.min_episodes - int(counts[cell]))
+
+    def _lot(self, cell: tuple[Any, ...], limit: int) -> Lot:
+        # Not a number: an interrupted evaluation may have counted later batches but not earlier ones.
+        lot = Lot(self.table.matchup(cell), uuid.uuid4().hex, min(self.lot_episodes, limit))
+        self._planned[cell] += lot.num_episodes
+        return lot
+
+    def count(self, lot: Lot, returns: Array) -> None:
+        """Count the episodes of a planned lot. returns: their returns, (episodes, num_seats)."""
+        self.table.update(lot.matchup, lot.batch_id, returns)
+        self._planned[self.table.cell(lot.matchup)] -= lot.num_episodes
 
 
 def pairwise_wins(returns: Array) -> Array:
