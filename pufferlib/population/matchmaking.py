@@ -45,8 +45,7 @@ class Mixture:
 
     populations: policy ids, one tuple per seat. marginals: each seat's probabilities, one per policy. joint: the
     probabilities of all combinations, (n_0, n_1, …); None if the seats draw independently.
-    Raises PlanError if shapes do not fit the populations, or if values are negative or do not sum to 1; NaN is not
-    detected.
+    Raises PlanError if shapes do not fit the populations, or if values are negative or NaN, or do not sum to 1.
     """
 
     populations: tuple[tuple[int, ...], ...]
@@ -61,7 +60,7 @@ class Mixture:
         if self.joint is not None and self.joint.shape != sizes:
             raise PlanError(f"populations of {sizes} policies need a joint of this shape, not of {self.joint.shape}")
         for values in (*self.marginals, *(() if self.joint is None else (self.joint,))):
-            if not values.size or values.min() < 0 or abs(values.sum() - 1) > TOLERANCE:
+            if not (values.size and values.min() >= 0 and abs(values.sum() - 1) <= TOLERANCE):  # NaN fails all
                 raise PlanError(f"{values} are not probabilities, which are at least 0 and sum to 1")
 
     @classmethod

@@ -49,7 +49,7 @@ class PayoffTable:
         self.wins = np.full((num_seats, num_seats, *empty), np.nan)
         self.counts = np.zeros(empty, np.int64)
         self.exact = np.zeros(empty, np.bool_)
-        self._index: list[dict[int, int]] = [{} for _ in range(num_seats)]
+        self._indices_by_seat: list[dict[int, int]] = [{} for _ in range(num_seats)]
         self._counted_batches: set[tuple[Matchup, str]] = set()
         for seat, ids in enumerate(populations):
             for policy in ids:
@@ -61,10 +61,14 @@ class PayoffTable:
         return len(self.populations)
 
     def add(self, seat: int, policy: int) -> None:
-        """Add a policy to a seat's population. Raises PlanError if the population already contains it."""
-        if policy in self._index[seat]:
+        """Add a policy to a seat's population.
+
+        Raises PlanError if the population already contains it, or if the table has no such seat.
+        """
+        indices = self._indices(seat)
+        if policy in indices:
             raise PlanError(f"policy {policy} is already in the population of seat {seat}")
-        self._index[seat][policy] = len(self.populations[seat])
+        indices[policy] = len(self.populations[seat])
         self.populations[seat].append(policy)
         padding = [(0, int(axis == seat)) for axis in range(self.num_seats)]
         self.means = np.pad(self.means, [(0, 0), *padding], constant_values=np.nan)
@@ -78,11 +82,11 @@ class PayoffTable:
 
         Raises PlanError if ``policy`` is not in the population, or ``other`` already is.
         """
-        if policy not in self._index[seat]:
-            raise PlanError(f"policy {policy} is not in the population of seat {seat}")
-        if other in self._index[seat]:
+        index, indices = self._index(seat, policy), self._indices(seat)
+        if other in indices:
             raise PlanError(f"policy {other} is already in the population of seat {seat}")
-        self._index[seat][other] = index = self._index[seat].pop(policy)
+        del indices[policy]
+        indices[other] = index
         self.populations[seat][index] = other
 
     def clear(self, seat: int, policy: int) -> None:
@@ -90,19 +94,31 @@ class PayoffTable:
 
         Raises PlanError if the policy is not in the seat's population.
         """
-        if policy not in self._index[seat]:
-            raise PlanError(f"policy {policy} is not in the population of seat {seat}")
-        cells = tuple(self._index[axis][policy] if axis == seat else slice(None) for axis in range(self.num_seats))
+        index = self._index(seat, policy)
+        cells = tuple(index if axis == seat else slice(None) for axis in range(self.num_seats))
         self.means[(slice(None), *cells)] = np.nan
         self._squares[(slice(None), *cells)] = 0
         self.wins[(slice(None), slice(None), *cells)] = np.nan
         self.counts[cells] = 0
         self.exact[cells] = False
 
+    def _indices(self, seat: int) -> dict[int, int]:
+        """Return the index of each policy of a seat, by policy id. Raises PlanError if the table has no such seat."""
+        if seat not in range(self.num_seats):
+            raise PlanError(f"seat {seat!r} is not in this table; use 0 to {self.num_seats - 1}")
+        return self._indices_by_seat[seat]
+
+    def _index(self, seat: int, policy: int) -> int:
+        """Return the index of a seat's policy. Raises PlanError if the policy is not in the seat's population."""
+        indices = self._indices(seat)
+        if policy not in indices:
+            raise PlanError(f"policy {policy} is not in the population of seat {seat}")
+        return indices[policy]
+
     def cell(self, matchup: Matchup) -> tuple[int, ...]:
         """Return the indices of a matchup's cell. Raises PlanError if a policy is not in its seat's population."""
         try:
-            return tuple(index[policy] for index, policy in zip(self._index, matchup, strict=True))
+            return tuple(indices[policy] for indices, policy in zip(self._indices_by_seat, matchup, strict=True))
         except (KeyError, ValueError):
             raise PlanError(f"matchup {matchup} is not in the populations {self.populations}") from None
 

@@ -9,7 +9,7 @@ All solvers are deterministic. ``uniform`` and ``last`` ignore the payoffs; ``fi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ def projected_replicator(
     """Return the time average of replicator dynamics in which no probability falls below ``gamma``.
 
     dt: the step size; payoffs are not rescaled. start: each seat's initial probabilities; by default, uniform. Raises
-    PlanError for invalid payoffs, num_iterations, dt or gamma.
+    PlanError for invalid payoffs, num_iterations, dt, gamma or start.
     Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
     """
     payoffs = _checked(payoffs)
@@ -128,7 +128,7 @@ def projected_replicator(
             f"dt={dt}, gamma={gamma}: dt must be above 0 and finite, gamma from 0 to 1/{max(payoffs.shape[1:])}, "
             "because it is a lower bound of every policy's probability"
         )
-    mixtures = uniform(payoffs) if start is None else [np.asarray(marginal, np.float64) for marginal in start]
+    mixtures = uniform(payoffs) if start is None else _checked_start(start, payoffs.shape[1:])
     sums = [np.zeros_like(marginal) for marginal in mixtures]
     for _ in range(num_iterations):
         values = [_values(payoffs, mixtures, seat) for seat in range(len(mixtures))]
@@ -139,6 +139,22 @@ def projected_replicator(
         for total, share in zip(sums, mixtures, strict=True):
             total += share
     return [total / num_iterations for total in sums]
+
+
+def _checked_start(start: Sequence[Any], sizes: Sequence[int]) -> list[Array]:
+    """Return initial probabilities as arrays. sizes: the number of each seat's policies.
+
+    Raises PlanError if they are not probabilities, or if their shapes do not fit the sizes.
+    """
+    try:
+        marginals = [np.asarray(marginal, np.float64) for marginal in start]
+    except (TypeError, ValueError):
+        marginals = []
+    if [marginal.shape for marginal in marginals] != [(size,) for size in sizes] or not all(
+        marginal.min() >= 0 and abs(marginal.sum() - 1) <= 1e-6 for marginal in marginals
+    ):
+        raise PlanError(f"start={start!r} does not fit {sizes} policies; pass an array of probabilities for each seat")
+    return marginals
 
 
 def _project(point: Array, minimum: float) -> Array:
@@ -174,13 +190,14 @@ def alpha_rank_joint(
     that grows with its advantage in payoff. alpha: the intensity of selection; by default infinite, so that better
     mutants take over with probability 1 - ``epsilon``, worse ones with ``epsilon``, and equal ones with 1/2.
     population_size: the number of individuals, used only if alpha is finite. Solves a dense system with one equation
-    per combination, which takes 0.1 s for 40 × 40 policies. Raises PlanError for invalid arguments.
+    per combination, which takes 0.1 s for 40 × 40 policies. Raises PlanError for invalid arguments, and for an alpha so
+    large that the stationary distribution is not unique, because worse mutants never take over.
     Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for infinite alpha, Rowland et al.,
     2019.
     """
     payoffs = _checked(payoffs)
-    if not 0 < epsilon < 1 or (alpha is not None and not isfinite(alpha)):
-        raise PlanError(f"alpha={alpha}, epsilon={epsilon}: alpha is finite or None, epsilon between 0 and 1")
+    if not _between(epsilon, 0, 1) or not (alpha is None or _between(alpha, 0, np.inf)):
+        raise PlanError(f"{alpha=}, {epsilon=}: alpha must be above 0 and finite, or None; epsilon between 0 and 1")
     _require_count("population_size", population_size)
     sizes = payoffs.shape[1:]
     total = prod(sizes)
@@ -202,7 +219,10 @@ def alpha_rank_joint(
     equations[-1] = 1  # one equation is redundant; the sum of probabilities replaces it
     constants = np.zeros(total)
     constants[-1] = 1
-    return _normal(np.linalg.solve(equations, constants)).reshape(sizes)
+    try:
+        return _normal(np.linalg.solve(equations, constants)).reshape(sizes)
+    except np.linalg.LinAlgError as error:
+        raise PlanError(f"{alpha=} is so large that worse mutants never take over; use less, or None") from error
 
 
 def _takeover(differences: Array, alpha: float | None, epsilon: float, population_size: int) -> Array:
@@ -304,6 +324,11 @@ def _checked(payoffs: Array) -> Array:
     if not np.isfinite(payoffs).all():
         raise PlanError("some payoffs are not known yet, or not finite; PayoffTable.missing() names empty cells")
     return payoffs
+
+
+def _between(value: Any, low: float, high: float) -> bool:
+    """Return whether a value is a number between two others."""
+    return isinstance(value, (int, float, np.number)) and bool(low < value < high)
 
 
 def _require_count(name: str, value: Any) -> None:

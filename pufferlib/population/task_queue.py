@@ -199,8 +199,8 @@ class RemoteOracle(Oracle, ImprovingOracle):
 
     The copy of the pool has the weights of all policies of the mixture's populations and, in ``improve``, of the
     learner. If all randomness comes from the seed, answers do not depend on the worker. The oracle on the worker is
-    discarded after its answer. The training state that its ``improve`` publishes, such as an optimiser's, is kept: it
-    is returned with the weights, and is in the worker's copy of the pool when the learner is improved again.
+    discarded after its answer. The training state that its ``begin`` or ``improve`` publishes, such as an optimiser's,
+    is kept: it is returned with the weights, and is in the worker's copy of the pool when the learner is improved next.
     """
 
     def __init__(self, coordinator: Coordinator, make: OracleCreator, *, seed: int | None = None) -> None:
@@ -227,7 +227,10 @@ class RemoteOracle(Oracle, ImprovingOracle):
 
     def begin(self, seat: int) -> int:
         (policy,) = self._run([self._task(f"learner of seat {seat}", (), "begin", seat)])
-        return self.pool.add_learner(policy.weights, policy.origin, policy.seat)
+        learner = self.pool.add_learner(policy.weights, policy.origin, policy.seat)
+        if policy.state is not None:
+            self.pool.publish(learner, state=policy.state)
+        return learner
 
     def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
         self.improve_all([(seat, learner, mixture)])

@@ -19,6 +19,7 @@ from pufferlib.population import (
     PolicyPool,
     RemoteOracle,
     pipeline_psro,
+    product,
     psro,
     solvers,
 )
@@ -105,6 +106,34 @@ def test_psro_and_pipelines_over_a_coordinator_with_payoffs_that_are_played() ->
         # Only what learners play changes: of four levels the cells of the upper two, and last, where one was frozen,
         # those of the new one.
         assert counted == [12] * (len(counted) - 1) + [9]
+
+
+class Remembering(ExactOracle):
+    """Publishes a state with each new learner, and continues from it."""
+
+    def begin(self, seat: int) -> int:
+        learner = super().begin(seat)
+        self.pool.publish(learner, state=[seat])
+        return learner
+
+    def improve(self, seat: int, learner: int, mixture: Any) -> None:
+        super().improve(seat, learner, mixture)
+        self.pool.publish(learner, state=[*self.pool.state(learner), "improved"])
+
+
+def remembering_there(vec: Any, pool: PolicyPool, seed: int) -> ExactOracle:
+    return Remembering("kuhn_poker", pool)
+
+
+def test_learners_begin_with_the_state_that_was_published_for_them_there() -> None:
+    pool = PolicyPool()
+    with Coordinator(pool, KUHN) as coordinator:
+        oracle = RemoteOracle(coordinator, remembering_there)
+        mixture = product([[oracle.initial(seat)] for seat in range(2)], [[1.0], [1.0]])
+        learners = [oracle.begin(seat) for seat in range(2)]
+        assert [pool.state(learner) for learner in learners] == [[0], [1]]
+        oracle.improve(1, learners[1], mixture)
+        assert [pool.state(learner) for learner in learners] == [[0], [1, "improved"]]
 
 
 def test_what_cannot_be_is_refused() -> None:

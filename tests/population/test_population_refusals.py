@@ -17,6 +17,8 @@ from pufferlib.population import (
     ExactOracle,
     Fixed,
     LearnerView,
+    Mixture,
+    PayoffTable,
     PolicyPool,
     Prioritized,
     Rated,
@@ -275,6 +277,48 @@ def test_a_leagues_file_is_refused_for_what_its_solver_refuses(solver: str, kwar
         Settings(game="kuhn_poker", solver=solver, solver_kwargs=kwargs)
     with pytest.raises(PlanError):
         getattr(solvers, solver)(np.zeros((2, 2, 2)), **kwargs)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf"), "1", 1e6])
+def test_intensities_that_rank_nothing_are_refused(alpha: Any) -> None:
+    payoffs = np.stack([1 - np.eye(2), 1 - np.eye(2)])  # with two combinations that only worse mutants would leave
+    with pytest.raises(PlanError, match=f"alpha={alpha!r}"):
+        solvers.alpha_rank(payoffs, alpha=alpha)
+    assert solvers.alpha_rank(payoffs, alpha=0.1)[0].tolist() == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        [[1.0, 0.0]],
+        [[1.0, 0.0], [1.0]],
+        [[1.0, 0.0], [1.0, 1.0]],
+        [[2.0, -1.0], [1.0, 0.0]],
+        [[float("nan"), 1.0], [1.0, 0.0]],
+        [["a", "b"], [1.0, 0.0]],
+        0.5,
+    ],
+)
+def test_replicators_start_from_probabilities(start: Any) -> None:
+    payoffs = np.stack([np.eye(2), -np.eye(2)])
+    with pytest.raises(PlanError, match=r"start=.* does not fit \(2, 2\) policies; pass an array of probabilities"):
+        solvers.projected_replicator(payoffs, start=start)
+    assert len(solvers.projected_replicator(payoffs, 1, start=[[0.5, 0.5], [1.0, 0.0]])) == 2  # type: ignore[list-item]
+
+
+def test_seats_and_probabilities_that_are_none_are_refused() -> None:
+    table = PayoffTable(2)
+    for seat in (2, -1, "0", None):
+        for change in (table.add, table.clear):
+            with pytest.raises(PlanError, match=f"seat {seat!r} is not in this table; use 0 to 1"):
+                change(seat, 0)  # type: ignore[arg-type]
+    assert table.populations == [[], []] and table.counts.shape == (0, 0)
+    nan = float("nan")
+    for marginals in ([[nan], [1.0]], [[1.0], [nan]]):
+        with pytest.raises(PlanError, match="nan.* are not probabilities"):
+            product([(0,), (1,)], marginals)
+    with pytest.raises(PlanError, match="nan.* are not probabilities"):
+        Mixture.of_joint([(0,), (1,)], np.array([[nan]]))
 
 
 def test_an_oracle_that_mixes_in_nothing_is_refused() -> None:
