@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -27,8 +26,8 @@ from pufferlib.errors import CallError, CheckpointError, PlanError
 from pufferlib.population.games.game_env import GameEnv
 from pufferlib.population.games.sequence_form import MAX_NODES
 from pufferlib.population.games.trees import load_game
-from pufferlib.population.league_settings import Settings
-from pufferlib.population.matchmaking import Mixture, Seat, product, seats_of
+from pufferlib.population.league_settings import Settings, seats_for
+from pufferlib.population.matchmaking import Mixture, Seat, product
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.playing import Evaluator
 from pufferlib.population.pool import INDEX, PolicyPool
@@ -172,7 +171,7 @@ class League:
         """The seats of the league's game or environments."""
         if self.settings.game is not None:
             return tuple(Seat(f"player_{n}", (n,)) for n in range(load_game(self.settings.game).num_players()))
-        return _seats(self.settings, self.vec())
+        return seats_for(self.settings, self.vec())
 
     @property
     def mixture(self) -> Mixture:
@@ -402,23 +401,3 @@ def _env(settings: Settings, extra: Mapping[str, Any]) -> tuple[Any, dict[str, A
 def _write(folder: Path, settings: Settings) -> None:
     with written_whole(folder / SETTINGS) as part:
         part.write_text(settings.toml(), encoding="utf-8")
-
-
-def _seats(settings: Settings, vec: pufferlib.VecEnv) -> tuple[Seat, ...]:
-    if not settings.seats:
-        return seats_of(vec)
-    patterns: Sequence[tuple[str, str]] = [
-        (seat, pattern) for seat, patterns in settings.seats.items() for pattern in patterns
-    ]
-
-    def role(agent: str) -> str:
-        for seat, pattern in patterns:
-            if fnmatchcase(agent, pattern):
-                return seat
-        raise PlanError(f"agent {agent} has no seat; [seats] is {dict(settings.seats)}: add its name or a pattern")
-
-    by_name = {seat.name: seat for seat in seats_of(vec, role)}
-    empty = [seat for seat in settings.seats if seat not in by_name]
-    if empty:
-        raise PlanError(f"no agent has the seat {', '.join(empty)}; the agents are {', '.join(vec.agent_names)}")
-    return tuple(by_name.values())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,12 +16,14 @@ import numpy as np
 from pufferlib import registry
 from pufferlib.errors import PlanError
 from pufferlib.population.games.trees import load_game
+from pufferlib.population.matchmaking import Seat, seats_of
 from pufferlib.population.response_oracles import Targets, targets_of
 from pufferlib.population.solvers import SOLVERS, Solver
 from pufferlib.util.suggestions import meant
 from pufferlib.util.toml import checked, read_toml, to_toml
+from pufferlib.vectorization import VecEnv
 
-__all__ = ["ORACLES", "Evaluation", "Settings", "Stop", "Workers"]
+__all__ = ["ORACLES", "Evaluation", "Settings", "Stop", "Workers", "seats_for"]
 
 HINT = "docs/population.md says what a league's file holds; examples/league.toml is one"
 # Functions that return oracles, called like ``exact_oracle`` in league.py.
@@ -250,3 +253,27 @@ class Settings:
                 if name not in names:
                     raise PlanError(f"oracle {self.oracle} takes no {name}; {meant(name, names)}")
         return make
+
+
+def seats_for(settings: Settings, vec: VecEnv) -> tuple[Seat, ...]:
+    """Return the seats of a league's environments, by its settings. vec: a VecEnv of these environments.
+
+    Raises PlanError if an agent has no seat, or a seat has no agent.
+    """
+    if not settings.seats:
+        return seats_of(vec)
+    patterns: Sequence[tuple[str, str]] = [
+        (seat, pattern) for seat, patterns in settings.seats.items() for pattern in patterns
+    ]
+
+    def role(agent: str) -> str:
+        for seat, pattern in patterns:
+            if fnmatchcase(agent, pattern):
+                return seat
+        raise PlanError(f"agent {agent} has no seat; [seats] is {dict(settings.seats)}: add its name or a pattern")
+
+    by_name = {seat.name: seat for seat in seats_of(vec, role)}
+    empty = [seat for seat in settings.seats if seat not in by_name]
+    if empty:
+        raise PlanError(f"no agent has the seat {', '.join(empty)}; the agents are {', '.join(vec.agent_names)}")
+    return tuple(by_name.values())
