@@ -14,6 +14,7 @@ if sys.platform == "win32":  # before any import that fails on Windows
     raise errors.PlatformError("pufferlib needs Linux or macOS; on Windows, run it in WSL (wsl --install)")
 
 from pufferlib.errors import *  # noqa: F403  # the exception tree, listed in errors.__all__
+from pufferlib.util import compat_names
 from pufferlib.version import __version__
 
 __all__ = [
@@ -45,6 +46,8 @@ _MODULE_OF = {
     "make": "construct",
     "wrap": "emulation",
 }
+# The modules that only PufferLib 1 to 3 have.
+__path__.append(f"{__path__[0]}/compat/modules")  # noqa: F405
 _MODULES = ("adapters", "construct", "emulation", "environment", "environments", "layout", "registry", "vectorization")
 
 
@@ -55,10 +58,10 @@ def __getattr__(name: str) -> Any:
     """
     if name in _MODULES:
         return importlib.import_module(f"pufferlib.{name}")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"pufferlib.{_MODULE_OF[name]}"), name)
-    return value
+    if name in _MODULE_OF:
+        value = globals()[name] = getattr(importlib.import_module(f"pufferlib.{_MODULE_OF[name]}"), name)
+        return value
+    return compat_names.member(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 
 from pufferlib.errors import CallError
+from pufferlib.util import compat_names
 
 __all__ = ["PufferEnv"]
+
+__getattr__ = partial(compat_names.member, __name__)  # the names that PufferLib has here
 
 Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
@@ -82,6 +85,18 @@ class PufferEnv:
             object.__setattr__(env, "reset", env._reset_alone)
             object.__setattr__(env, "step", env._step_alone)
         return env
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Call the ``__init__`` of the next base class; without one, turn a PufferEnv of PufferLib 2 or 3 into one.
+
+        An environment is one of PufferLib's if its class passes arguments here, or has a constructor with the parameter
+        ``buf``.
+        """
+        next_init: Any = super().__init__
+        if getattr(next_init, "__objclass__", None) is not object:
+            next_init(*args, **kwargs)
+        elif args or kwargs or _takes_buf(type(self)):
+            compat_names.member("pufferlib.environment", "adopt")(self, *args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return the reduced form for copies and pickles, without the guards, which are bound to this environment."""
@@ -186,6 +201,11 @@ class _NoObservation(dict[str, Any]):
 
     def __reduce__(self) -> Any:
         return dict, (dict(self.items()),)
+
+
+def _takes_buf(kind: Any) -> bool:
+    code = getattr(kind.__init__, "__code__", None)
+    return code is not None and "buf" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def hold(env: PufferEnv) -> None:

@@ -6,6 +6,7 @@ RowEnv, which workers step.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, Literal
@@ -21,10 +22,13 @@ from pufferlib.emulation.vectorized import VectorRows, is_vectorized
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import MissingExtra, PlanError, SpaceError
 from pufferlib.registry import creator
+from pufferlib.util import compat_names
 from pufferlib.util.parameters import Unpack, keywords_of
 from pufferlib.util.suggestions import says_what_was_meant
 
 __all__ = ["RowEnv", "Rows", "emulate", "wrap"]
+
+__getattr__ = functools.partial(compat_names.member, __name__)  # the names that PufferLib has here
 
 _MULTI_AGENT = ("max_agents", "observation_space", "action_space", "state", "agent_type")
 _DEFAULTS = {keyword.name: keyword.default for keyword in keywords_of(WrapParameters) if keyword.default is not None}
@@ -88,16 +92,23 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
 
 
 @says_what_was_meant(parameters=WrapParameters)
-def emulate(env: Any, **kwargs: Unpack[WrapParameters]) -> RowEnv:
+def emulate(env: Any, *sample: Any, **kwargs: Unpack[WrapParameters]) -> RowEnv:
     """Return an environment as a RowEnv, with a fixed number of rows.
 
-    Takes the arguments of ``wrap``.
+    Takes the arguments of ``wrap``. A second positional argument, ``sample``, calls PufferLib's function of this name.
 
     env: any environment that ``wrap`` accepts, but not a name; or a vector environment (Gymnasium's, ALE's or
-    EnvPool's), each of whose copies is a row. A wrapped environment keeps the arguments of its ``wrap``. Raises the
-    errors of ``wrap``, and PlanError if the number of rows is unknown.
+    EnvPool's), each of whose copies is a row; or an object with a method ``as_rows``, which takes the arguments and
+    returns the RowEnv. A wrapped environment keeps the arguments of its ``wrap``. Raises the errors of ``wrap``, and
+    PlanError if the number of rows is unknown.
     """
+    if sample:
+        rows: RowEnv = compat_names.member(__name__, "emulate")(env, *sample)
+        return rows
     arguments = _explicit_arguments(kwargs)
+    if hasattr(type(env), "as_rows"):
+        rows = env.as_rows(**arguments)
+        return rows
     if _wrapped(env, arguments):
         return emulate(env.raw, **env.wrap_kwargs)
     kind = _kind(env)

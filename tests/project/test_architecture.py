@@ -43,8 +43,11 @@ LAYERS = [
     {"pufferlib.population"},
     {"pufferlib.adapters", "pufferlib.testing", "pufferlib.recording"},
     {"pufferlib.training"},
+    {"pufferlib.compat"},
     {"pufferlib.cli"},
 ]
+# What reads the table of PufferLib's names, through which alone ``pufferlib.compat`` is reached.
+READ_COMPAT_NAMES = {"pufferlib", "pufferlib.emulation", "pufferlib.environment"}
 # The other packages may import from themselves and from these.
 OTHERS = {
     "ocean": {"pufferlib.environment", "pufferlib.util.philox"},
@@ -69,6 +72,7 @@ OPTIONAL = {
         "pufferlib.cli.doctor",
         "pufferlib.models",
         "pufferlib.population",
+        "pufferlib.compat.pytorch",
         "pufferlib.adapters.torchrl",
         "pufferlib.adapters.skrl",
         "pufferlib.training",
@@ -158,6 +162,21 @@ def test_environments_of_ocean_do_not_see_the_suite() -> None:
     for name in MODULES:
         if within(name, "ocean") and not within(name, "ocean.suite"):
             assert not [target for target in all_imports()[name] if within(target, "ocean.suite")], name
+
+
+def test_pufferlibs_interface_is_reached_by_the_table_alone() -> None:
+    """Each of its modules has a file in compat/modules, and nothing else of ours names ``pufferlib.compat``."""
+    from pufferlib.util.compat_names import MODULES as LEADS
+    from pufferlib.util.compat_names import NAMES
+
+    users = {name for name in MODULES if not within(name, "pufferlib.compat")}
+    assert not {name for name in users if any(within(target, "pufferlib.compat") for target in all_imports()[name])}
+    assert {name for name in users if "pufferlib.util.compat_names" in all_imports()[name]} == READ_COMPAT_NAMES
+    prefix = "pufferlib.compat.modules."
+    files = {name.removeprefix(prefix) for name in MODULES if name.startswith(prefix)}
+    assert files == {name.removeprefix("pufferlib.") for name in LEADS}
+    assert {package for package, _ in NAMES} == READ_COMPAT_NAMES
+    assert {*LEADS.values(), *NAMES.values()} <= MODULES.keys()
 
 
 def test_every_room_has_a_layer() -> None:

@@ -1,0 +1,87 @@
+"""PufferLib's ``namespace``: objects whose attributes are also the items of a mapping.
+
+The module is itself callable, because ``pufferlib.namespace`` is a function in PufferLib and, once
+``pufferlib.namespace`` has been imported, this module.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from types import ModuleType, SimpleNamespace
+from typing import Any, TypeVar
+
+__all__ = ["Namespace", "dataclass", "items", "keys", "namespace", "values"]
+
+Class = TypeVar("Class", bound=type)
+
+
+def keys(self: Any) -> KeysView[str]:
+    """Return the names of an object's attributes."""
+    attributes: dict[str, Any] = vars(self)
+    return attributes.keys()
+
+
+def values(self: Any) -> ValuesView[Any]:
+    """Return the values of an object's attributes."""
+    attributes: dict[str, Any] = vars(self)
+    return attributes.values()
+
+
+def items(self: Any) -> ItemsView[str, Any]:
+    """Return an object's attributes as pairs of name and value."""
+    attributes: dict[str, Any] = vars(self)
+    return attributes.items()
+
+
+class Namespace(SimpleNamespace, Mapping[str, Any]):
+    """Attributes that can also be read as the items of a mapping; they are set as attributes only."""
+
+    def __getitem__(self, key: str) -> Any:
+        return vars(self)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(vars(self))
+
+    def __len__(self) -> int:
+        return len(vars(self))
+
+    keys, values, items = keys, values, items
+    __hash__ = None  # type: ignore[assignment]  # like a SimpleNamespace's
+
+
+def namespace(self: Any = None, **kwargs: Any) -> Any:
+    """Return a Namespace of the keyword arguments; or set them as attributes of ``self`` and return None."""
+    if self is None:
+        return Namespace(**kwargs)
+    vars(self).update(kwargs)
+    return None
+
+
+def dataclass(cls: Class) -> Class:
+    """Give a class a constructor of keyword arguments, and let its instances be read like mappings.
+
+    The names annotated in the class are the arguments; those without a value in the class are required. The constructor
+    raises TypeError for a missing or an unknown argument.
+    """
+    names = list(getattr(cls, "__annotations__", {}))
+
+    def __init__(self: Any, **kwargs: Any) -> None:
+        unknown = [name for name in kwargs if name not in names]
+        missing = [name for name in names if name not in kwargs and not hasattr(cls, name)]
+        if unknown or missing:
+            raise TypeError(f"{cls.__name__} takes {names}; unknown: {unknown}, missing: {missing}")
+        vars(self).update({name: kwargs[name] if name in kwargs else getattr(cls, name) for name in names})
+
+    cls.__init__ = __init__  # type: ignore[misc]
+    for name in ("__getitem__", "__iter__", "__len__", "keys", "values", "items"):
+        setattr(cls, name, vars(Namespace)[name])
+    return cls
+
+
+class _CallableModule(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return namespace(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule

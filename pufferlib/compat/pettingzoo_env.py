@@ -1,0 +1,198 @@
+"""PufferLib's ``PettingZooPufferEnv``: a parallel environment with a fixed row of a buffer for each possible agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.compat.exceptions import APIUsageError, InvalidAgentError, raises_usage_errors
+from pufferlib.compat.puffer_env import set_buffers
+from pufferlib.compat.sources import Buffered, Emulated, ParallelSource, copy_row
+from pufferlib.compat.structs import emulate_action_space, is_emulated, make_object, structure_of
+from pufferlib.emulation.by_agent import split_reset
+from pufferlib.emulation.pettingzoo_rows import PettingZooRows
+from pufferlib.emulation.rows import RowEnv
+from pufferlib.emulation.single_agent import Resetter
+from pufferlib.layout import action_layout, observation_layout
+
+__all__ = ["PettingZooPufferEnv"]
+
+
+class PettingZooPufferEnv(Buffered):
+    """A PettingZoo parallel environment with flat spaces and a row for each of its ``possible_agents``.
+
+    env: the environment; or env_creator, env_args, env_kwargs: a callable that makes it, and its arguments. buf: the
+        arrays to write to, by key or by attribute; by default, new ones. seed, to_puffer: accepted as in versions 3
+        and 1, and not used.
+
+    ``reset`` and ``step`` return dicts with all possible agents, whose observations are views of their rows. The spaces
+    are those of the first possible agent. Workers step ``env`` directly, without this class.
+
+    Raises ValueError or TypeError unless there is exactly one of env and env_creator; SpaceError for spaces without a
+    layout; APIUsageError for an environment without ``possible_agents``.
+    """
+
+    def __init__(
+        self,
+        env: Any = None,
+        env_creator: Callable[..., Any] | None = None,
+        env_args: Sequence[Any] = (),
+        env_kwargs: Mapping[str, Any] | None = None,
+        buf: Any = None,
+        seed: int = 0,
+        to_puffer: bool = False,
+    ) -> None:
+        self.env = make_object(env, env_creator, env_args, env_kwargs)
+        agents = list(getattr(self.env, "possible_agents", None) or ())
+        if not agents:
+            raise APIUsageError(
+                f"{type(self.env).__name__} has no possible_agents; pufferlib.make vectorizes environments whose "
+                "agents are not known in advance"
+            )
+        self._source = ParallelSource(self.env, agents)
+        self._index_of = {agent: index for index, agent in enumerate(agents)}
+        space, action_space = self._source.observation_space(agents[0]), self.env.action_space(agents[0])
+        self._observation_layout, self._action_layout = observation_layout(space), action_layout(action_space)
+        self.single_observation_space = self._observation_layout.flat_space
+        self.single_action_space = self._action_layout.flat_space
+        self.is_obs_emulated, self.is_atn_emulated = is_emulated(space), is_emulated(action_space)
+        self.obs_dtype = structure_of(self._observation_layout)
+        self.atn_dtype = emulate_action_space(action_space)[1]
+        self.emulated = Emulated(
+            observation_dtype=self._observation_layout.dtype,
+            emulated_observation_dtype=self.obs_dtype,
+            action_dtype=np.dtype(self.single_action_space.dtype),
+            emulated_action_dtype=self.atn_dtype,
+        )
+        self.possible_agents = agents
+        self.num_agents = len(agents)
+        self.metadata = dict(getattr(self.env, "metadata", None) or {"render_modes": []})
+        self.render_modes = self.metadata.get("render_modes", [])
+        self.render_mode = getattr(self.env, "render_mode", None)
+        self.initialized = False
+        self.all_done = True
+        self.is_observation_checked = self.is_action_checked = False
+        self.mask = dict.fromkeys(agents, False)
+        self._name = type(getattr(self.env, "unwrapped", self.env)).__name__
+        self._reset = Resetter(self.env, self._name)
+        set_buffers(self, buf)
+
+    @property
+    def driver_env(self) -> PettingZooPufferEnv:
+        """This object."""
+        return self
+
+    @property
+    def agents(self) -> list[Any]:
+        """The names of the living agents."""
+        agents: list[Any] = self.env.agents
+        return agents
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over, or none has begun."""
+        return self.all_done or not self.agents
+
+    def observation_space(self, agent: Any) -> gymnasium.Space[Any]:
+        """Return the space of an agent's rows of observations. Raises InvalidAgentError for an unknown agent."""
+        self._require_known(agent)
+        return self.single_observation_space
+
+    def action_space(self, agent: Any) -> gymnasium.Space[Any]:
+        """Return the space of an agent's action rows. Raises InvalidAgentError for an unknown agent."""
+        self._require_known(agent)
+        return self.single_action_space
+
+    def _require_known(self, agent: Any) -> None:
+        if agent not in self._index_of:
+            raise InvalidAgentError(agent, self.possible_agents)
+
+    @raises_usage_errors
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[Any, Any], Any]:
+        """Start an episode; return all possible agents' observations, by agent, and the environment's infos.
+
+        Raises APIUsageError if an observation does not fit its space.
+        """
+        observations, infos = split_reset(self._reset(seed, options), self._name)
+        self.initialized, self.all_done = True, False
+        self.rewards[...] = 0
+        self.terminals[...] = self.truncations[...] = False
+        self._write(observations, check=not self.is_observation_checked)
+        self.is_observation_checked = True
+        return self._views(), infos
+
+    def _write(self, observations: Mapping[Any, Any], check: bool) -> None:
+        for agent, index in self._index_of.items():
+            row = self.observations[index, ...]
+            self.mask[agent] = self.masks[index] = agent in observations
+            if agent in observations:
+                if check:
+                    self._observation_layout.check(observations[agent])
+                copy_row(self._observation_layout, observations[agent], row)
+            else:
+                row[...] = 0
+
+    def _views(self) -> dict[Any, Any]:
+        return {agent: self.observations[index, ...] for agent, index in self._index_of.items()}
+
+    @raises_usage_errors
+    def step(self, actions: Any) -> tuple[dict[Any, Any], dict[Any, Any], dict[Any, Any], dict[Any, Any], Any]:
+        """Play one step; return dicts of observations, rewards, terminals and truncations, and the infos.
+
+        actions: an action for each agent, by agent, or an array with a row for each possible agent. The dicts have all
+        possible agents; an absent one has reward 0 and no flags. Raises APIUsageError before the first reset, after an
+        episode's end, and for unsuitable actions; InvalidAgentError for an unknown agent.
+        """
+        if not self.initialized:
+            raise APIUsageError("step before reset; call reset() first")
+        if self.done:
+            raise APIUsageError("step after the episode's end; call reset() first")
+        native = {agent: action for agent, action in self._native_actions(actions).items() if agent in self.agents}
+        self.is_action_checked = True
+        observations, rewards, terminals, truncations, infos = self.env.step(native)
+        self._write(observations, check=False)
+        for agent, index in self._index_of.items():
+            self.rewards[index] = rewards.get(agent, 0)
+            self.terminals[index] = terminals.get(agent, False)
+            self.truncations[index] = truncations.get(agent, False)
+        acted = [bool(terminals.get(agent)) or bool(truncations.get(agent)) for agent in native]
+        self.all_done = not self.agents or (bool(acted) and all(acted) and len(native) == len(acted))
+        by_agent = [
+            {agent: values[index].item() for agent, index in self._index_of.items()}
+            for values in (self.rewards, self.terminals, self.truncations)
+        ]
+        return self._views(), *by_agent, infos
+
+    def _native_actions(self, actions: Any) -> dict[Any, Any]:
+        if isinstance(actions, np.ndarray):
+            if len(actions) != self.num_agents:
+                raise APIUsageError(f"expected actions with {self.num_agents} rows, got {len(actions)}")
+            actions = dict(zip(self.possible_agents, actions, strict=True))
+        if not isinstance(actions, Mapping):
+            raise APIUsageError(f"expected a dict of actions by agent or an array, got {type(actions).__name__}")
+        for agent in actions:
+            self._require_known(agent)
+        shape = self.single_action_space.shape or ()
+        discrete = isinstance(self.single_action_space, spaces.Discrete)
+        native = {}
+        for agent, action in actions.items():
+            row = action if isinstance(self.single_action_space, spaces.Tuple) else np.asarray(action).reshape(shape)
+            value = self._action_layout.unpack_checked(row, f" of agent {agent!r}")
+            native[agent] = int(value) if discrete else value
+        return native
+
+    def render(self) -> Any:
+        """Return what the environment renders."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def as_rows(self, **arguments: Any) -> RowEnv:
+        """Return the environment as a RowEnv for a worker. arguments: as for ``pufferlib.wrap``."""
+        return PettingZooRows(self._source, **{"action_mask": False, **arguments})

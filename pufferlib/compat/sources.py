@@ -1,0 +1,129 @@
+"""Environments as PufferLib's wrappers pass them on to workers, and what both wrapper classes share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+
+from pufferlib.compat.structs import stored_space
+from pufferlib.emulation.by_agent import split_reset
+from pufferlib.emulation.single_agent import Resetter, own_space
+from pufferlib.errors import SpaceError
+from pufferlib.util.annotations import Array
+
+__all__ = ["AGENTS_ABSENT", "Buffered", "Emulated", "ParallelSource", "StoredEnv", "copy_row"]
+
+AGENTS_ABSENT = "agents_absent"  # in an environment's info: the indices of the agents that are absent from a reset
+
+
+class Buffered:
+    """The arrays of an environment with ``set_buffers``, one row per agent."""
+
+    observations: Array
+    rewards: Array  # float32
+    terminals: Array  # bool
+    truncations: Array  # bool
+    masks: Array  # bool: the agent is present
+    actions: Array
+
+
+class Emulated(dict[str, Any]):
+    """The dtypes of a wrapped environment, as items (version 3) and as attributes (versions 1 and 2).
+
+    observation_dtype: of a row of observations. emulated_observation_dtype: of the structure in the row.
+    action_dtype, emulated_action_dtype: the same of actions.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"emulated has {', '.join(self)}, and no {name}") from None
+
+
+class StoredEnv:
+    """A Gymnasium environment whose Discrete observations inside a Dict or Tuple are int32; ``env`` is the original.
+
+    Other attributes are the original's.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.observation_space = stored_space(own_space(env.observation_space))
+        self.action_space = env.action_space
+        self.step, self.reset, self.unwrapped = env.step, env.reset, getattr(env, "unwrapped", env)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":  # not set yet
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+class ParallelSource:
+    """A PettingZoo parallel environment for workers; ``env`` is the original.
+
+    Discrete observations inside a Dict or Tuple are int32. If infos have a key that is no agent's name, all infos are
+    values of the whole environment. If agents are absent from a reset, the environment's info has their indices under
+    ``AGENTS_ABSENT``. Other attributes are the original's.
+    """
+
+    def __init__(self, env: Any, agents: Sequence[Any]) -> None:
+        self.env = env
+        self.possible_agents = list(agents)
+        self.metadata = dict(getattr(env, "metadata", None) or {})
+        self._name = type(getattr(env, "unwrapped", env)).__name__
+        self._names = frozenset(agents)
+        self._resetter = Resetter(env, self._name)
+        self._spaces = {agent: stored_space(own_space(env.observation_space(agent))) for agent in agents}
+
+    @property
+    def agents(self) -> list[Any]:
+        """The names of the living agents."""
+        agents: list[Any] = self.env.agents
+        return agents
+
+    def observation_space(self, agent: Any) -> gymnasium.Space[Any]:
+        """Return an agent's observation space."""
+        return self._spaces[agent]
+
+    def action_space(self, agent: Any) -> gymnasium.Space[Any]:
+        """Return an agent's action space."""
+        space: gymnasium.Space[Any] = self.env.action_space(agent)
+        return space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        """Reset the environment; return its observations and infos."""
+        observations, infos = split_reset(self._resetter(seed, options), self._name)
+        infos = self._by_agent(infos)
+        absent = [index for index, agent in enumerate(self.possible_agents) if agent not in observations]
+        if absent:
+            infos = {**infos, "common": {**infos.get("common", {}), AGENTS_ABSENT: absent}}
+        return observations, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Step the environment; return its five values."""
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        if infos and not infos.keys() <= self._names:
+            infos = self._by_agent(infos)
+        return observations, rewards, terminations, truncations, infos
+
+    def _by_agent(self, infos: Any) -> Any:
+        return {"common": dict(infos)} if infos and not infos.keys() <= self._names else dict(infos or {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+def copy_row(layout: Any, sample: object, row: Array) -> None:
+    """Write an observation into a wrapper's row. row: a view of the buffer, of shape ``layout.shape``.
+
+    Raises SpaceError if the observation does not fit its space.
+    """
+    if row.flags.c_contiguous:
+        layout.pack(sample, row)
+        return
+    raise SpaceError("the buffer of observations must be contiguous; give buf arrays of np.zeros")

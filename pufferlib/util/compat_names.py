@@ -1,0 +1,101 @@
+"""The table of names that programs for PufferLib 1 to 3 import, and where pufferlib defines them.
+
+The ``__getattr__`` of a package looks a missing name up here, so that ``pufferlib.compat`` is imported only by the
+programs that need it. The modules that only PufferLib has are the files in ``pufferlib/compat/modules``, which
+``pufferlib.__path__`` includes.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+__all__ = ["MODULES", "NAMES", "REFUSED", "lead", "member"]
+
+# The modules that only PufferLib has, and the modules here that take their place.
+MODULES = {
+    f"pufferlib.{name}": f"pufferlib.compat.{target}"
+    for name, target in {
+        "exceptions": "exceptions",
+        "namespace": "namespace",
+        "postprocess": "wrappers",
+        "pufferlib": "top",
+        "pytorch": "pytorch",
+        "spaces": "spaces",
+        "utils": "utils",
+        "vector": "vector",
+        "wrappers": "wrappers",
+    }.items()
+}
+
+_OF_PACKAGE: dict[str, dict[str, tuple[str, ...]]] = {
+    "pufferlib": {
+        "exceptions": ("APIUsageError", "EnvironmentSetupError", "InvalidAgentError"),
+        "namespace": ("Namespace", "dataclass"),
+        "puffer_env": ("set_buffers",),
+        "top": ("SimpleNamespace", "gymnasium", "np", "os", "warnings"),
+        "utils": ("Suppress", "silence_warnings", "unroll_nested_dict"),
+        "wrappers": (
+            "ClipAction",
+            "EpisodeStats",
+            "GymToGymnasium",
+            "MeanOverAgents",
+            "MultiagentEpisodeStats",
+            "PettingZooTruncatedWrapper",
+            "PettingZooWrapper",
+            "ResizeObservation",
+        ),
+    },
+    "pufferlib.emulation": {
+        "gymnasium_env": ("GymnasiumPufferEnv",),
+        "pettingzoo_env": ("PettingZooPufferEnv",),
+        "structs": (
+            "check_space",
+            "dtype_from_space",
+            "emulate",
+            "emulate_action_space",
+            "emulate_observation_space",
+            "flatten_space",
+            "get_dtype_bounds",
+            "make_buffer",
+            "make_object",
+            "nativize",
+            "pad_agent_data",
+        ),
+    },
+    "pufferlib.environment": {"puffer_env": ("adopt", "set_buffers")},
+}
+
+# The module that defines each name, by (package, name).
+NAMES = {
+    (package, name): f"pufferlib.compat.{target}"
+    for package, targets in _OF_PACKAGE.items()
+    for target, names in targets.items()
+    for name in names
+}
+
+# The reason that a name is missing, with what to use in its place.
+REFUSED = {
+    ("pufferlib.emulation", "GymnaxPufferEnv"): "use pufferlib.adapters.gymnax, which makes environments of Gymnax",
+    ("pufferlib.emulation", "emulate_copy"): "use emulate(struct, sample), which writes in place",
+}
+
+
+def member(package: str, name: str) -> Any:
+    """Return the value of a name that PufferLib's package of this name has.
+
+    Raises AttributeError for a name that is not in the table, and for one that is refused, with the name to use
+    instead.
+    """
+    if (package, name) in NAMES:
+        return getattr(import_module(NAMES[package, name]), name)
+    if f"{package}.{name}" in MODULES:
+        return import_module(f"{package}.{name}")
+    reason = REFUSED.get((package, name))
+    raise AttributeError(f"module {package!r} has no attribute {name!r}" + (f": {reason}" if reason else ""))
+
+
+def lead(module: str) -> None:
+    """Replace a module of PufferLib, while it is being imported, with the module that takes its place."""
+    sys.modules[module] = import_module(MODULES[module])

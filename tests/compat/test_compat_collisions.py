@@ -1,0 +1,175 @@
+"""Names that mean something in PufferLib and something else here: which meaning a program gets, and by what sign."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from compat_programs import Native, one
+from gymnasium import spaces
+
+import pufferlib
+import pufferlib.environment
+import pufferlib.vector
+from pufferlib.compat.puffer_env import BufferedEnv
+
+
+class Ours(pufferlib.PufferEnv):
+    single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def step(self, actions: Any) -> Any:
+        self.rewards[:] = 1
+        self.terminations[:] = True
+
+
+class OursWithConstructor(Ours):
+    def __init__(self, size: int = 3) -> None:
+        super().__init__()
+        self.size = size
+
+
+class TakesBuf(Native):
+    """It takes buf, but does not pass it on."""
+
+    def __init__(self, buf: Any = None) -> None:
+        super().__init__(1)
+
+
+class PassesBuf(pufferlib.PufferEnv):
+    def __init__(self) -> None:
+        self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.num_agents = 1
+        super().__init__(None)
+
+
+class PassesNothing(pufferlib.PufferEnv):
+    """Version 3 accepts it; nothing but what its step will return tells it from one of ours."""
+
+    def __init__(self) -> None:
+        self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.num_agents = 1
+        super().__init__()
+
+
+class Base:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class OursWithBase(Ours, Base):
+    def __init__(self) -> None:
+        super().__init__(4)
+
+
+@pytest.mark.parametrize("kind", [Native, TakesBuf, PassesBuf])
+def test_a_puffer_env_is_theirs_if_it_takes_buf_or_passes_it_on(kind: Any) -> None:
+    env = kind()
+    assert isinstance(env, BufferedEnv)
+    assert isinstance(env, kind)
+    assert type(env).__name__ == kind.__name__
+    assert env.terminals.shape == (env.num_agents,)
+
+
+@pytest.mark.parametrize("kind", [Ours, OursWithConstructor])
+def test_a_puffer_env_that_does_neither_is_ours(kind: Any) -> None:
+    env = kind()
+    assert not isinstance(env, BufferedEnv)
+    with pufferlib.make(kind, num_envs=2) as vec:
+        vec.reset()
+        assert vec.step(np.zeros(2, int))[1].tolist() == [1, 1]
+
+
+def test_arguments_for_another_base_class_reach_it() -> None:
+    env = OursWithBase()
+    assert env.size == 4
+    assert not isinstance(env, BufferedEnv)
+
+
+@pytest.mark.parametrize("kind", [PassesNothing, Ours])
+def test_vector_make_refuses_what_nothing_tells_apart_with_both_ways_to_say_it(kind: Any) -> None:
+    for arguments in ({}, {"backend": pufferlib.vector.Serial}):
+        with pytest.raises(pufferlib.APIUsageError, match=r"super\(\).__init__\(buf\).*pufferlib.make"):
+            pufferlib.vector.make(kind, **arguments)
+
+
+def test_theirs_is_vectorized_by_ours_as_well() -> None:
+    with pufferlib.make(Native, num_envs=2, num_workers=1) as vec:
+        vec.reset(seed=[3, 4])
+        assert vec.autoreset_mode == "same_step"
+        assert vec.batch.observations[:, 0].tolist() == [3, 3, 4, 4]
+    with pufferlib.make(one, num_envs=2) as vec:
+        vec.reset(seed=[3, 4])
+        assert vec.batch.observations.tolist() == [[3, 0], [4, 0]]
+
+
+def test_environment_has_the_names_of_both() -> None:
+    assert pufferlib.environment.PufferEnv is pufferlib.PufferEnv
+    assert pufferlib.environment.set_buffers is pufferlib.set_buffers
+    with pytest.raises(AttributeError, match="nothing"):
+        pufferlib.environment.nothing  # noqa: B018
+
+
+def test_emulation_has_the_names_of_both() -> None:
+    from pufferlib.emulation import GymnasiumPufferEnv, PettingZooPufferEnv, emulate, wrap
+
+    assert callable(wrap)
+    assert emulate.__module__ == "pufferlib.emulation"
+    assert GymnasiumPufferEnv is not PettingZooPufferEnv
+
+
+def test_emulate_is_told_apart_by_its_arguments() -> None:
+    import pufferlib.emulation
+
+    struct = np.zeros(1, [("a", np.int32), ("b", np.float32, (2,))])
+    pufferlib.emulation.emulate(struct, {"a": 3, "b": [1, 2]})
+    assert struct["a"].tolist() == [3]
+    assert pufferlib.emulation.emulate(Ours()).num_agents == 1
+
+
+def test_serial_and_multiprocessing_are_told_apart_by_their_module() -> None:
+    import pufferlib.vectorization
+
+    assert pufferlib.vectorization.Serial is not pufferlib.vector.Serial
+    assert pufferlib.vectorization.Multiprocessing is not pufferlib.vector.Multiprocessing
+
+
+def test_namespace_is_a_function_and_a_module() -> None:
+    code = """
+import pufferlib
+assert pufferlib.namespace(a=1).a == 1
+import pufferlib.namespace
+assert pufferlib.namespace(a=2)["a"] == 2
+from pufferlib.namespace import Namespace, dataclass, namespace
+assert dict(**namespace(b=3)) == {"b": 3}
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("imports", "version"),
+    [("", None), ("pufferlib.vector", None)],
+)
+def test_the_modules_that_all_versions_have_tell_nothing(imports: str, version: Any) -> None:
+    code = f"""
+import pufferlib{f", {imports}" if imports else ""}
+from pufferlib.compat.versions import version_of_imports
+assert version_of_imports() is {version}
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_creators_tell_their_version() -> None:
+    from pufferlib.compat.versions import version_of_creator
+
+    def of_1(size: int = 1) -> None: ...
+    def of_2(size: int = 1, buf: Any = None) -> None: ...
+    def of_3(buf: Any = None, seed: int = 0) -> None: ...
+    def of_any(**kwargs: Any) -> None: ...
+
+    assert [version_of_creator(creator) for creator in (of_1, of_2, of_3, of_any)] == [1, 2, 3, 3]

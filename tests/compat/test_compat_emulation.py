@@ -1,0 +1,173 @@
+"""PufferLib's wrapper classes: what they accept, what they return, and how nested spaces lie in a row."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from compat_programs import Counter, Native, Nested, Team
+from gymnasium import spaces
+
+import pufferlib
+import pufferlib.emulation as emulation
+import pufferlib.exceptions
+from pufferlib.emulation import GymnasiumPufferEnv, PettingZooPufferEnv
+
+
+def test_spaces_lie_in_rows_as_in_version_3() -> None:
+    space, dtype = emulation.emulate_observation_space(Nested.observation_space)
+    assert space == spaces.Box(0, 255, (20,), np.uint8)
+    assert {name: dtype.fields[name][1] for name in dtype.names} == {"a": 0, "b": 4, "c": 16}
+    assert (dtype["c"], dtype.itemsize) == (np.int32, 20)
+
+    same = spaces.Dict({"a": spaces.Box(-1, 1, (3,)), "b": spaces.Box(-1, 1, (2,))})
+    assert emulation.emulate_observation_space(same)[0].shape == (5,)
+
+    box = spaces.Box(-1, 1, (3,))
+    space, dtype = emulation.emulate_observation_space(box)
+    assert space is box
+    assert dtype == np.dtype((np.float32, (3,)))
+
+    deep = spaces.Dict({"d": spaces.Tuple([spaces.Box(0, 1, (3,), np.uint8), spaces.Box(0, 1, (2,))]), "e": box})
+    space, dtype = emulation.emulate_observation_space(deep)
+    assert dtype["d"].names == ("f0", "f1")
+    assert dtype.itemsize == space.shape[0]
+
+    space, _ = emulation.emulate_action_space(Nested.action_space)
+    assert space == spaces.MultiDiscrete([3, 2, 4])
+
+
+def test_a_gymnasium_environment_is_one_row_of_a_buffer() -> None:
+    env = GymnasiumPufferEnv(env=Counter(length=2))
+    assert (env.num_agents, env.done, env.initialized, env.single_observation_space.shape) == (1, True, False, (2,))
+    assert env.emulated["observation_dtype"] == env.emulated.observation_dtype == np.float32
+    with pytest.raises(pufferlib.APIUsageError, match="reset"):
+        env.step(0)
+    observation, info = env.reset(seed=7)
+    assert observation is env.observations
+    assert (observation.tolist(), info, env.done) == ([[7, 0]], {}, False)
+    observation, reward, terminated, truncated, info = env.step(np.array([3]))
+    assert (observation.tolist(), reward, terminated, truncated, info) == ([[7, 1]], 3.0, False, False, {})
+    with pytest.raises(pufferlib.ActionError, match="5"):
+        env.step(5)
+    env.step(4)
+    assert (env.done, env.rewards.tolist(), env.terminals.tolist()) == (True, [4], [True])
+    with pytest.raises(pufferlib.APIUsageError, match="end"):
+        env.step(0)
+    env.close()
+    assert env.env.closed
+
+
+@pytest.mark.parametrize("kind", [dict, SimpleNamespace], ids=["version 3", "version 2"])
+def test_rows_are_written_into_the_buffers_of_the_caller(kind: Any) -> None:
+    arrays = {
+        "observations": np.zeros((1, 2), np.float32),
+        "rewards": np.zeros(1, np.float32),
+        **{name: np.zeros(1, bool) for name in ("terminals", "truncations", "masks")},
+        "actions": np.zeros(1, np.int32),
+    }
+    env = GymnasiumPufferEnv(env_creator=Counter, buf=kind(**arrays))
+    env.reset(seed=5)
+    env.step(2)
+    assert arrays["observations"].tolist() == [[5, 1]]
+    assert arrays["rewards"].tolist() == [2]
+
+
+def test_nested_observations_and_actions() -> None:
+    env = GymnasiumPufferEnv(env_creator=Nested)
+    assert (env.is_obs_emulated, env.is_atn_emulated) == (True, True)
+    env.reset()
+    observation, reward, *_ = env.step(np.array([2, 1, 3], np.int64))
+    assert reward == 2 + 10 + 300
+    struct = observation.view(env.emulated["emulated_observation_dtype"])[0, 0]
+    assert (struct["a"].tolist(), struct["b"].tolist(), int(struct["c"])) == ([[1, 1], [1, 1]], [0.125] * 3, 1)
+    assert env.obs_struct["c"].tolist() == [1]
+    sample = emulation.nativize(observation[0], Nested.observation_space, env.obs_dtype)
+    assert sample["c"] == 1
+    assert sample["b"].tolist() == [0.125] * 3
+
+
+def test_a_wrapper_takes_one_environment_or_one_creator() -> None:
+    with pytest.raises(ValueError, match="exactly one"):
+        GymnasiumPufferEnv()
+    with pytest.raises(ValueError, match="exactly one"):
+        GymnasiumPufferEnv(env=Counter(), env_creator=Counter)
+    for wrong in (Counter, lambda: Counter()):
+        with pytest.raises(TypeError, match="instance"):
+            PettingZooPufferEnv(env=wrong)
+    with pytest.raises(TypeError, match="callable"):
+        GymnasiumPufferEnv(env_creator=3)
+
+
+def test_a_pettingzoo_environment_has_a_row_for_each_possible_agent() -> None:
+    env = PettingZooPufferEnv(env_creator=Team)
+    assert (env.num_agents, env.possible_agents, env.single_action_space.n) == (3, ["a0", "a1", "a2"], 4)
+    with pytest.raises(pufferlib.exceptions.InvalidAgentError, match="nobody"):
+        env.observation_space("nobody")
+    observations, _ = env.reset(seed=4)
+    assert {agent: row.tolist() for agent, row in observations.items()} == {
+        "a0": [4, 1],
+        "a1": [4, 11],
+        "a2": [4, 21],
+    }
+    with pytest.raises(pufferlib.APIUsageError, match="rows"):
+        env.step(np.zeros(2, int))
+    with pytest.raises(pufferlib.exceptions.InvalidAgentError, match="nobody"):
+        env.step({"nobody": 0})
+    env.step(np.array([1, 2, 3]))
+    terminals = env.step({"a0": 1, "a1": 2, "a2": 3})[2]
+    assert terminals == {"a0": True, "a1": False, "a2": False}
+    observations, rewards, terminals, _truncations, infos = env.step(np.array([1, 2, 3]))
+    assert (rewards, infos["a1"]) == ({"a0": 0, "a1": 2, "a2": 3}, {"tick": 3})
+    assert env.masks.tolist() == [False, True, True]
+    assert terminals["a0"] is False  # absent, which version 3 calls terminated
+    assert env.mask == {"a0": False, "a1": True, "a2": True}
+    assert not env.done
+    env.step(np.array([1, 2, 3]))
+    assert env.done
+
+
+def test_the_native_environment_is_its_own_vecenv() -> None:
+    env = Native(3)
+    assert isinstance(env, pufferlib.PufferEnv)
+    assert isinstance(env, Native)
+    assert (env.emulated, env.done, env.driver_env is env, env.agent_per_batch) == (False, False, True, 3)
+    assert env.action_space == spaces.MultiDiscrete([5, 5, 5])
+    assert env.observation_space.shape == (3, 2)
+    assert (env.actions.dtype, env.masks.tolist(), env.agent_ids.tolist()) == (np.int32, [True] * 3, [0, 1, 2])
+    env.async_reset(6)
+    observations, _rewards, _terminals, _truncations, _infos, _agent_ids, _masks = env.recv()
+    assert observations is env.observations
+    assert observations[:, 0].tolist() == [6, 6, 6]
+    env.send(np.array([1, 2, 3]))
+    assert env.recv()[1].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ("single_observation_space", "must set self.single_observation_space"),
+        ("single_action_space", "must set self.single_action_space"),
+        ("num_agents", "must set self.num_agents"),
+    ],
+)
+def test_a_native_environment_must_set_its_spaces_first(missing: str, text: str) -> None:
+    class Incomplete(pufferlib.PufferEnv):
+        def __init__(self, buf: Any = None) -> None:
+            for name, value in vars(Native(1)).items():
+                if name in ("single_observation_space", "single_action_space", "num_agents") and name != missing:
+                    setattr(self, name, value)
+            super().__init__(buf)
+
+    with pytest.raises(pufferlib.APIUsageError, match=text):
+        Incomplete()
+
+
+def test_errors_are_of_both_kinds() -> None:
+    error = pufferlib.APIUsageError()
+    assert isinstance(error, (RuntimeError, pufferlib.PufferError))
+    assert error.message == "API usage error."
+    assert pufferlib.exceptions.APIUsageError is pufferlib.APIUsageError
+    assert isinstance(pufferlib.exceptions.EnvironmentSetupError(ImportError("x"), "nle"), RuntimeError)

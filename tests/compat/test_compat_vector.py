@@ -1,0 +1,302 @@
+"""PufferLib's ``vector``: its calls, attributes and batches, and what differs from it on purpose."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from compat_programs import Counter, Native, nested, one, one_of_version_1, team
+from gymnasium import spaces
+
+import pufferlib
+import pufferlib.vector
+from pufferlib.vector import Multiprocessing, Serial
+
+BACKENDS = [Serial, Multiprocessing]
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "Serial", "Multiprocessing"], ids=str)
+def test_a_program_for_version_3(backend: Any) -> None:
+    vecenv = pufferlib.vector.make(one, env_kwargs={"length": 2}, num_envs=4, num_workers=2, backend=backend)
+    try:
+        assert vecenv.single_observation_space.shape == (2,)
+        assert (vecenv.num_agents, vecenv.agents_per_batch, vecenv.num_envs) == (4, 4, 4)
+        assert vecenv.action_space == spaces.MultiDiscrete([5] * 4)
+        assert vecenv.observation_space.shape == (4, 2)
+        assert vecenv.emulated["observation_dtype"] == np.float32
+        assert vecenv.driver_env.single_action_space.n == 5
+        observations, infos = vecenv.reset(seed=10)
+        assert observations.tolist() == [[10, 0], [11, 0], [12, 0], [13, 0]]
+        assert infos == [{}] * 4
+        actions = np.array([1, 2, 3, 4])
+        vecenv.send(actions)
+        observations, rewards, terminals, _, infos, agent_ids, masks = vecenv.recv()
+        assert (rewards.tolist(), rewards.dtype, terminals.any()) == ([1, 2, 3, 4], np.float32, False)
+        assert (agent_ids.tolist(), agent_ids.dtype, masks.all()) == ([0, 1, 2, 3], np.int64, True)
+        *_, terminals, _, infos = vecenv.step(actions)
+        assert terminals.all()
+        assert [(info["env_id"], info["action"]) for info in infos] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+        # The step after the end starts the next episode: its action is ignored, and its mask is True.
+        vecenv.send(actions)
+        observations, rewards, terminals, _truncations, infos, agent_ids, masks = vecenv.recv()
+        assert (observations[:, 1].any(), rewards.any(), terminals.any(), masks.all()) == (False, False, False, True)
+    finally:
+        vecenv.close()
+
+
+def test_a_program_for_version_1_needs_no_backend() -> None:
+    vecenv = pufferlib.vector.make(one_of_version_1, env_args=[5], num_envs=2)
+    assert isinstance(vecenv, Serial)
+    assert len(vecenv.envs) == 2
+    assert vecenv.driver_env is vecenv.envs[0]
+    observations, _ = pufferlib.vector.reset(vecenv, seed=3)
+    assert observations.tolist() == [[3, 0], [4, 0]]
+    assert pufferlib.vector.step(vecenv, [1, 1])[1].tolist() == [1, 1]
+    vecenv.close()
+
+
+def test_backends_are_also_constructed_directly() -> None:
+    with Serial([one] * 3, [[]] * 3, [{}] * 3, 3) as vecenv:
+        vecenv.async_reset(seed=1)
+        assert len(vecenv.recv()) == 7
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_native_environments(backend: Any) -> None:
+    vecenv = pufferlib.vector.make(Native, num_envs=2, num_workers=2, backend=backend, seed=100)
+    try:
+        assert (vecenv.num_agents, vecenv.emulated) == (4, False)
+        observations, infos = vecenv.reset(seed=7)
+        assert observations[:, 0].tolist() == [7, 7, 8, 8]
+        assert [info["construction_seed"] for info in infos] == [100, 101]  # each its own construction seed
+        for _ in range(3):
+            observations, rewards, terminals, _, infos = vecenv.step(np.array([0, 1, 2, 3]))
+        assert (rewards.tolist(), terminals.all(), observations[:, 1].any()) == ([0, 1, 2, 3], True, False)
+        assert [info["score"] for info in infos] == [1, 2, 1, 2]
+        vecenv.notify()
+        assert vecenv.vecenv.get_attr("num_notified") == [1, 1]
+    finally:
+        vecenv.close()
+
+
+def test_a_native_environment_is_returned_as_it_is() -> None:
+    for backend in ({}, {"backend": pufferlib.PufferEnv}, {"backend": "PufferEnv"}):
+        env = pufferlib.vector.make(Native, env_kwargs={"agents": 3}, **backend)
+        assert type(env).__name__ == "Native"
+        assert env.num_agents == 3
+    with pytest.raises(pufferlib.APIUsageError, match="num_envs=1"):
+        pufferlib.vector.make(Native, num_envs=2)
+    with pytest.raises(pufferlib.APIUsageError, match="native PufferEnv"):
+        pufferlib.vector.make(one, backend=pufferlib.PufferEnv)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_agents_of_pettingzoo(backend: Any) -> None:
+    vecenv = pufferlib.vector.make(team, num_envs=2, num_workers=2, backend=backend)
+    try:
+        assert (vecenv.num_agents, vecenv.agents_per_batch) == (6, 6)
+        vecenv.async_reset(seed=5)
+        observations, *_, infos, agent_ids, masks = vecenv.recv()
+        assert observations[:, 0].tolist() == [5] * 3 + [6] * 3
+        assert (agent_ids.tolist(), masks.all()) == ([*range(6)], True)
+        vecenv.step(np.arange(6) % 4)
+        *_, terminals, _, infos = vecenv.step(np.arange(6) % 4)
+        assert terminals.tolist() == [True, False, False] * 2
+        assert [info["a1"]["tick"] for info in infos] == [2, 2]
+        vecenv.send(np.arange(6) % 4)
+        observations, _rewards, terminals, _truncations, infos, agent_ids, masks = vecenv.recv()
+        assert masks.tolist() == [False, True, True] * 2
+        assert not terminals[0]
+    finally:
+        vecenv.close()
+
+
+def test_agents_absent_from_a_reset_have_no_mask() -> None:
+    with pufferlib.vector.make(team, env_kwargs={"late": True}, num_envs=2, backend=Serial) as vecenv:
+        vecenv.async_reset()
+        assert vecenv.recv()[6].tolist() == [True, True, False] * 2
+
+
+def test_infos_that_belong_to_no_agent() -> None:
+    with pufferlib.vector.make(team, env_kwargs={"odd_infos": True}, num_envs=2, backend=Serial) as vecenv:
+        vecenv.reset()
+        assert [info["mean"] for info in vecenv.step(np.zeros(6, int))[4]] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_nested_spaces(backend: Any) -> None:
+    vecenv = pufferlib.vector.make(nested, num_envs=2, num_workers=2, backend=backend)
+    try:
+        assert vecenv.single_observation_space.shape == (20,)
+        assert vecenv.action_space.shape == (2, 3)
+        vecenv.reset()
+        observations, rewards, *_ = vecenv.step(np.array([[1, 0, 2], [2, 1, 3]], np.int64))
+        assert rewards.tolist() == [201, 312]
+        struct = observations.view(vecenv.emulated["emulated_observation_dtype"])
+        assert struct["c"].ravel().tolist() == [1, 1]
+    finally:
+        vecenv.close()
+
+
+# ------------------------------------------------------------------------------------------- what differs on purpose
+
+
+def test_counts_need_not_divide_each_other() -> None:
+    with pufferlib.vector.make(one, num_envs=5, num_workers=2, batch_size=3, backend=Multiprocessing) as vecenv:
+        vecenv.async_reset(0)
+        for _ in range(4):
+            observations, *_, agent_ids, masks = vecenv.recv()
+            assert len(observations) == len(agent_ids) == len(masks) == 3
+            vecenv.send(np.zeros(3, int))
+
+
+def test_serial_makes_all_environments_whatever_the_batch() -> None:
+    with pufferlib.vector.make(one, num_envs=4, batch_size=2, num_workers=4, backend=Serial) as vecenv:
+        vecenv.async_reset(0)
+        first = vecenv.recv()[5].tolist()
+        vecenv.send(np.zeros(2, int))
+        assert sorted([*first, *vecenv.recv()[5].tolist()]) == [0, 1, 2, 3]
+
+
+def test_counts_may_be_auto() -> None:
+    with pufferlib.vector.make(one, num_envs=4, num_workers="auto", batch_size="auto", backend="Serial") as vecenv:
+        assert (vecenv.num_agents, vecenv.agents_per_batch) == (4, 2)
+
+
+def test_seeds_are_used() -> None:
+    with pufferlib.vector.make(one, num_envs=2, backend=Serial, seed=9) as vecenv:
+        assert vecenv.reset()[0][:, 0].tolist() == [9, 10]
+        assert vecenv.reset(None)[0][:, 0].tolist() == [9, 10]  # unseeded: the environment keeps what it has
+        assert vecenv.reset([5, 3])[0][:, 0].tolist() == [5, 3]
+        with pytest.raises(pufferlib.APIUsageError, match="2 ints"):
+            vecenv.reset([1, 2, 3])
+    with pufferlib.vector.make(one, num_envs=2, backend=Serial) as vecenv:
+        assert vecenv.reset()[0][:, 0].tolist() == [42, 43]
+
+
+def test_truncated_episodes_are_reset_also_in_programs_for_version_1() -> None:
+    def truncating() -> Any:
+        return pufferlib.emulation.GymnasiumPufferEnv(Counter(1, truncates=True))
+
+    with pufferlib.vector.make(truncating, num_envs=1) as vecenv:
+        vecenv.reset()
+        assert vecenv.step(np.zeros(1, int))[3].tolist() == [True]
+        observations, rewards, _terminals, truncations, _ = vecenv.step(np.ones(1, int))
+        assert (observations[0, 1], rewards[0], truncations[0]) == (0, 0, False)
+
+
+def test_two_resets_in_a_row() -> None:
+    with pufferlib.vector.make(one, num_envs=2, backend=Multiprocessing) as vecenv:
+        for _ in range(3):
+            vecenv.reset()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_named_within_a_second() -> None:
+    with pufferlib.vector.make(one, env_kwargs={"dies_at": 2}, num_envs=2, backend=Multiprocessing) as vecenv:
+        vecenv.reset()
+        vecenv.step(np.zeros(2, int))
+        start_s = time.monotonic()
+        with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
+            vecenv.step(np.zeros(2, int))
+        assert time.monotonic() - start_s < 30  # theirs waits for ever
+
+
+def test_every_action_is_checked() -> None:
+    with pufferlib.vector.make(one, num_envs=2, backend=Serial) as vecenv:
+        vecenv.reset()
+        for wrong in (np.array([0, 5]), np.zeros(3, int), np.array([0.5, 0])):
+            with pytest.raises(pufferlib.APIUsageError):
+                vecenv.send(wrong)
+        assert isinstance(_error_of(lambda: vecenv.send(np.array([0, 5]))), pufferlib.ActionError)
+        vecenv.step(np.array([0, 4]))
+
+
+def _error_of(call: Any) -> Exception:
+    with pytest.raises(Exception) as caught:
+        call()
+    return caught.value
+
+
+def test_calls_out_of_order() -> None:
+    with pufferlib.vector.make(one, num_envs=2, backend=Serial) as vecenv:
+        with pytest.raises(pufferlib.APIUsageError, match="Call reset before stepping"):
+            vecenv.recv()
+        vecenv.async_reset()
+        with pytest.raises(pufferlib.APIUsageError, match="before sending"):
+            vecenv.send(np.zeros(2, int))
+        vecenv.recv()
+        vecenv.notify()  # which these environments do not have
+    vecenv.close()
+
+
+def swallowing(**kwargs: Any) -> Any:
+    """A creator that accepts buf and drops it, with which version 3 returns zeros."""
+    return pufferlib.emulation.GymnasiumPufferEnv(env_creator=Counter)
+
+
+def test_creators_that_swallow_buf() -> None:
+    with pufferlib.vector.make(swallowing, num_envs=1, backend=Serial) as vecenv:
+        assert vecenv.reset(seed=3)[0].tolist() == [[3, 0]]
+
+
+def test_a_lone_discrete_can_be_observed() -> None:
+    class Position(Counter):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = spaces.Discrete(9)
+
+        def reset(self, **kwargs: Any) -> Any:
+            super().reset(**kwargs)
+            return 0, {}
+
+        def step(self, action: Any) -> Any:
+            return self.tick + 1, *super().step(action)[1:]
+
+    with pufferlib.vector.make(lambda: pufferlib.emulation.GymnasiumPufferEnv(Position()), num_envs=2) as vecenv:
+        vecenv.reset()
+        assert vecenv.step(np.zeros(2, int))[0].tolist() == [1, 1]
+
+
+# ------------------------------------------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"num_envs": 0}, "num_envs"),
+        ({"num_envs": 1.5}, "num_envs"),
+        ({"backend": "Threads"}, "Invalid backend: 'Threads'"),
+        ({"colour": 3}, "Invalid argument: colour"),
+        ({"num_envs": 2, "batch_size": 3, "backend": Serial}, "batch_size=3"),
+        ({"num_envs": 2, "env_creator_or_creators": [one]}, "env_creators must be a list of length"),
+        ({"env_creator_or_creators": [3]}, "env_creators must be a list of callables"),
+        ({"env_creator_or_creators": 3}, "callable"),
+        ({"env_creator_or_creators": [one], "env_args": [3]}, "env_args must be a list of lists"),
+        ({"env_creator_or_creators": [one], "env_kwargs": [3]}, "env_kwargs must be a list of dicts"),
+        ({"env_creator_or_creators": Counter, "backend": Serial}, "returned a Counter"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(pufferlib.APIUsageError, match=text):
+        pufferlib.vector.make(**{"env_creator_or_creators": one, **arguments})
+
+
+def test_lists_of_creators() -> None:
+    keywords = [{"length": 1}, {"length": 2}]
+    with pufferlib.vector.make([one, one], [[], []], keywords, Serial, num_envs=2) as vecenv:
+        vecenv.reset()
+        assert vecenv.step(np.zeros(2, int))[2].tolist() == [True, False]
+
+
+def test_check_envs() -> None:
+    envs = [one(), one()]
+    pufferlib.vector.check_envs(envs, envs[0])
+    with pytest.raises(pufferlib.APIUsageError, match="returned a"):
+        pufferlib.vector.check_envs([gymnasium.make("CartPole-v1")], envs[0])
+    with pytest.raises(pufferlib.APIUsageError, match="single_observation_space"):
+        pufferlib.vector.check_envs([nested()], envs[0])
