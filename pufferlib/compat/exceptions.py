@@ -52,18 +52,21 @@ def _usage_error(kind: Any) -> type[Exception]:
 def raises_usage_errors(function: Function) -> Function:
     """Return the function with pufferlib's errors turned into APIUsageErrors, which keep their class as well.
 
-    APIUsageErrors and WorkerErrors pass unchanged; a WorkerError whose cause is an APIUsageError becomes that cause.
+    APIUsageErrors and WorkerErrors pass unchanged. The cause of a WorkerError is raised in its place if it is an
+    APIUsageError, or if the function is a method of an object with a true attribute ``raises_causes``.
     """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except (APIUsageError, InvalidAgentError):
+        except (APIUsageError, EnvironmentSetupError, InvalidAgentError):
             raise
         except WorkerError as error:
-            if isinstance(error.__cause__, APIUsageError):
-                raise error.__cause__ from error
+            cause = error.__cause__
+            in_process = bool(args) and getattr(args[0], "raises_causes", False)
+            if cause is not None and (in_process or isinstance(cause, APIUsageError)):
+                raise cause from None
             raise
         except PufferError as error:
             kind: Any = type(error)

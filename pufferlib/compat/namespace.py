@@ -61,17 +61,18 @@ def namespace(self: Any = None, **kwargs: Any) -> Any:
 def dataclass(cls: Class) -> Class:
     """Give a class a constructor of keyword arguments, and let its instances be read like mappings.
 
-    The names annotated in the class are the arguments; those without a value in the class are required. The constructor
-    raises TypeError for a missing or an unknown argument.
+    The class's annotations and values are the defaults, in this order; other arguments are accepted as well. The
+    constructor raises TypeError if an annotated name has neither a value in the class nor an argument.
     """
-    names = list(getattr(cls, "__annotations__", {}))
+    annotated = list(getattr(cls, "__annotations__", {}))
+    defaults = {name: value for name, value in vars(cls).items() if not name.startswith("_") and not callable(value)}
 
     def __init__(self: Any, **kwargs: Any) -> None:
-        unknown = [name for name in kwargs if name not in names]
-        missing = [name for name in names if name not in kwargs and not hasattr(cls, name)]
-        if unknown or missing:
-            raise TypeError(f"{cls.__name__} takes {names}; unknown: {unknown}, missing: {missing}")
-        vars(self).update({name: kwargs[name] if name in kwargs else getattr(cls, name) for name in names})
+        missing = [name for name in annotated if name not in kwargs and name not in defaults]
+        if missing:
+            raise TypeError(f"{cls.__name__} needs the arguments {', '.join(missing)}")
+        names = dict.fromkeys([*annotated, *defaults, *kwargs])
+        vars(self).update({name: kwargs[name] if name in kwargs else defaults[name] for name in names})
 
     cls.__init__ = __init__  # type: ignore[misc]
     for name in ("__getitem__", "__iter__", "__len__", "keys", "values", "items"):

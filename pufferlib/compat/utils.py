@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import os
 import sys
@@ -11,11 +12,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from types import ModuleType
 from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from pufferlib.compat.exceptions import EnvironmentSetupError
 
 __all__ = [
     "Profiler",
@@ -34,6 +38,7 @@ __all__ = [
     "make_zeros_like",
     "profile",
     "silence_warnings",
+    "try_import",
     "unroll_nested_dict",
     "validate_args",
 ]
@@ -260,6 +265,17 @@ class RandomState:
     def choice(self, ary: Sequence[Any]) -> Any:
         """Return one item of a sequence."""
         return ary[self.rng.randint(len(ary))]
+
+
+def try_import(module_path: str, package_name: str | None = None) -> ModuleType:
+    """Return the module with this path.
+
+    Raises EnvironmentSetupError, with ``package_name``, if it cannot be imported; by default, the name is the path.
+    """
+    try:
+        return importlib.import_module(module_path)
+    except ImportError as error:
+        raise EnvironmentSetupError(error, package_name or module_path) from error
 
 
 def format_bytes(size: float) -> str:

@@ -342,7 +342,9 @@ def _one_each(infos: Any, env_ids: Array) -> list[dict[str, Any]]:
 
 
 class Serial(_Vectorized):
-    """A vecenv whose environments run in this process, one after another."""
+    """A vecenv whose environments run in this process, one after another, and raise their own exceptions."""
+
+    raises_causes = True
 
     def __init__(
         self,

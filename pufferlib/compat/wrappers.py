@@ -54,7 +54,42 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-class EpisodeStats(gymnasium.Wrapper[Any, Any, Any, Any]):
+class _Unregistered(gymnasium.Env[Any, Any]):
+    """A gymnasium.Env around an object that has only the methods of one; other attributes are the object's."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.metadata = getattr(env, "metadata", {"render_modes": []})
+        self.render_mode = getattr(env, "render_mode", None)
+
+    def reset(self, **kwargs: Any) -> Any:
+        return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        return self.env.step(action)
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        if callable(getattr(self.env, "close", None)):
+            self.env.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+class _Wrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A Gymnasium wrapper of any object with the methods of a gymnasium.Env."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env if isinstance(env, gymnasium.Env) else _Unregistered(env))
+
+
+class EpisodeStats(_Wrapper):
     """A Gymnasium wrapper whose infos are empty until an episode ends, and then hold the sums over the episode.
 
     The last info has "episode_return", "episode_length" and, for each number or array in the environment's infos, its
@@ -194,7 +229,7 @@ class MeanOverAgents(PettingZooWrapper):
         return observations, rewards, terminations, truncations, means
 
 
-class ResizeObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ResizeObservation(_Wrapper):
     """A Gymnasium environment of 2-D images that keeps every ``downscale``-th row and column, as uint8.
 
     Raises ValueError unless downscale divides the height and the width.
@@ -223,7 +258,7 @@ class ResizeObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._resized(observation), reward, terminated, truncated, info
 
 
-class ClipAction(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ClipAction(_Wrapper):
     """A Gymnasium environment that accepts any number in a Box action, and clips it to the environment's bounds.
 
     Raises ValueError unless the action space is a Box.

@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium
 
 from pufferlib.errors import RegistryError
+from pufferlib.util import compat_names
 from pufferlib.util.annotations import GymnasiumEnv
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "module",
     "register",
 ]
+
+__getattr__ = functools.partial(compat_names.member, __name__)  # the names that PufferLib has here
 
 FOLDER = Path(__file__).parent
 

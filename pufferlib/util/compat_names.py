@@ -64,6 +64,7 @@ _OF_PACKAGE: dict[str, dict[str, tuple[str, ...]]] = {
             "pad_agent_data",
         ),
     },
+    "pufferlib.environments": {"utils": ("try_import",)},
     "pufferlib.environment": {"puffer_env": ("adopt", "set_buffers")},
 }
 

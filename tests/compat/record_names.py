@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["RECORD"]
 
 RECORD = Path(__file__).with_name("names.json")
-LEFT_OUT = ("ocean", "environments", "extensions", "resources", "config")  # folders: environments, C, CUDA, settings
+LEFT_OUT = ("ocean", "extensions", "resources", "config")  # folders: environments, C, CUDA, settings
 
 
 def names_of(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
@@ -41,7 +41,7 @@ def modules_of(folder: Path) -> dict[str, list[str]]:
     modules = {}
     for path in sorted((folder / "pufferlib").rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
-        if set(parts) & set(LEFT_OUT):
+        if set(parts) & set(LEFT_OUT) or (parts[1] == "environments" and len(parts) > 3):  # each a case of its own
             continue
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         names = dict.fromkeys(names_of(ast.parse(path.read_text()).body))

@@ -264,6 +264,16 @@ def test_a_lone_discrete_can_be_observed() -> None:
 # ------------------------------------------------------------------------------------------------------- what is wrong
 
 
+def failing(buf: Any = None, seed: int = 0) -> Any:
+    raise ImportError("a game is missing")
+
+
+@pytest.mark.parametrize(("backend", "kind"), [(Serial, ImportError), (Multiprocessing, pufferlib.WorkerError)])
+def test_what_a_creator_raises(backend: Any, kind: Any) -> None:
+    with pytest.raises(kind, match="a game is missing"):
+        pufferlib.vector.make(failing, num_envs=2, backend=backend)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

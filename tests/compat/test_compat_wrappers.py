@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,8 @@ from compat_programs import Counter, Team
 from gymnasium import spaces
 
 import pufferlib
+import pufferlib.emulation
+import pufferlib.environments
 import pufferlib.namespace
 import pufferlib.postprocess
 import pufferlib.spaces
@@ -37,6 +40,24 @@ def test_episode_stats() -> None:
     assert "text" not in info
     env.reset()
     assert env.step(1)[4] == {}
+
+
+def test_episode_stats_of_an_object_that_is_no_gymnasium_environment() -> None:
+    class Plain:
+        observation_space, action_space = Counter().observation_space, Counter().action_space
+        name = "plain"
+
+        def reset(self, seed: Any = None) -> Any:
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(2, np.float32), 2.0, True, False, {}
+
+    env = pufferlib.emulation.GymnasiumPufferEnv(pufferlib.EpisodeStats(Plain()))
+    env.reset(seed=1)
+    assert env.step(0)[4]["episode_return"] == 2
+    assert env.env.env.name == "plain"
+    env.close()
 
 
 def test_stats_of_several_agents() -> None:
@@ -129,11 +150,12 @@ def test_namespaces() -> None:
     @pufferlib.dataclass
     class Settings:
         rate: float
-        steps: int = 5
+        steps = 5
 
     settings = Settings(rate=0.5)
     assert (settings.rate, settings["steps"], {**settings}) == (0.5, 5, {"rate": 0.5, "steps": 5})
-    with pytest.raises(TypeError, match="missing"):
+    assert [*Settings(steps=2, rate=1).values()] == [1, 2]
+    with pytest.raises(TypeError, match="rate"):
         Settings()
 
 
@@ -196,6 +218,9 @@ def test_helper_functions() -> None:
     assert pufferlib.utils.format_bytes(1536 * 1024) == "1.50 MB"
     assert pufferlib.utils.is_multiagent(Team())
     assert not pufferlib.utils.is_multiagent(gymnasium.make("CartPole-v1"))
+    assert pufferlib.environments.try_import("os.path") is os.path
+    with pytest.raises(pufferlib.EnvironmentSetupError, match="no_such_game"):
+        pufferlib.environments.try_import("no_such_game")
     state = pufferlib.utils.RandomState(1)
     assert state.probabilistic_round(3.0) == 3
     assert sorted(state.sample([1, 2, 3], 3)) == [1, 2, 3]

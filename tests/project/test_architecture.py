@@ -47,7 +47,7 @@ LAYERS = [
     {"pufferlib.cli"},
 ]
 # What reads the table of PufferLib's names, through which alone ``pufferlib.compat`` is reached.
-READ_COMPAT_NAMES = {"pufferlib", "pufferlib.emulation", "pufferlib.environment"}
+READ_COMPAT_NAMES = {"pufferlib", "pufferlib.emulation", "pufferlib.environment", "pufferlib.environments"}
 # The other packages may import from themselves and from these.
 OTHERS = {
     "ocean": {"pufferlib.environment", "pufferlib.util.philox"},
