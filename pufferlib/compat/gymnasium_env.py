@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from pufferlib.compat.exceptions import APIUsageError, raises_usage_errors
 from pufferlib.compat.puffer_env import set_buffers
-from pufferlib.compat.sources import Buffered, Emulated, StoredEnv, copy_row
+from pufferlib.compat.sources import Buffered, Emulated, FlatEnv, StoredEnv, copy_row
 from pufferlib.compat.structs import emulate_action_space, is_emulated, make_object, structure_of
 from pufferlib.compat.versions import version_of_imports
 from pufferlib.emulation.gymnasium_env import GymnasiumRows
@@ -30,7 +30,8 @@ class GymnasiumPufferEnv(Buffered, gymnasium.Env[Any, Any]):
         environment is seeded by ``reset``.
 
     Returned observations are the buffer itself, of shape (1, \\*shape), which the next step overwrites; in programs for
-    version 1, its only row. Workers step ``env`` directly, without this class.
+    version 1, its only row. Workers step ``env`` directly, unless a subclass defines ``step``
+    or ``reset``.
 
     Raises ValueError or TypeError unless there is exactly one of env and env_creator; SpaceError for spaces without a
     layout.
@@ -80,7 +81,7 @@ class GymnasiumPufferEnv(Buffered, gymnasium.Env[Any, Any]):
         return self
 
     @raises_usage_errors
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; return the observation buffer and the environment's info.
 
         Raises APIUsageError if the first observation does not fit its space.
@@ -139,4 +140,6 @@ class GymnasiumPufferEnv(Buffered, gymnasium.Env[Any, Any]):
 
     def as_rows(self, **arguments: Any) -> RowEnv:
         """Return the environment as a RowEnv for a worker. arguments: as for ``pufferlib.wrap``."""
-        return GymnasiumRows(self._source, **arguments)
+        kind = type(self)
+        is_plain = kind.step is GymnasiumPufferEnv.step and kind.reset is GymnasiumPufferEnv.reset
+        return GymnasiumRows(self._source if is_plain else FlatEnv(self), **arguments)

@@ -13,7 +13,7 @@ from pufferlib.emulation.single_agent import Resetter, own_space
 from pufferlib.errors import SpaceError
 from pufferlib.util.annotations import Array
 
-__all__ = ["AGENTS_ABSENT", "Buffered", "Emulated", "ParallelSource", "StoredEnv", "copy_row"]
+__all__ = ["AGENTS_ABSENT", "Buffered", "Emulated", "FlatEnv", "ParallelSource", "StoredEnv", "copy_row"]
 
 AGENTS_ABSENT = "agents_absent"  # in an environment's info: the indices of the agents that are absent from a reset
 
@@ -57,6 +57,35 @@ class StoredEnv:
 
     def __getattr__(self, name: str) -> Any:
         if name == "env":  # not set yet
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+class FlatEnv:
+    """A wrapper of one environment as that environment: each observation is the only row of the wrapper's buffer.
+
+    ``env`` is the wrapper. Other attributes are the wrapper's.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
+
+    def reset(self, seed: int | None = None) -> tuple[Any, Any]:
+        """Reset the environment; return its observation and info."""
+        observation, info = self.env.reset() if seed is None else self.env.reset(seed)
+        return self._row(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Step the environment; return its five values."""
+        observation, *values = self.env.step(action)
+        return self._row(observation), *values
+
+    def _row(self, observation: Any) -> Any:
+        return observation.reshape(self.observation_space.shape)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":
             raise AttributeError(name)
         return getattr(self.env, name)
 

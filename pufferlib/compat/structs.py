@@ -99,12 +99,12 @@ def emulate_observation_space(space: gymnasium.Space[Any]) -> tuple[gymnasium.Sp
 def emulate_action_space(space: gymnasium.Space[Any]) -> tuple[gymnasium.Space[Any], np.dtype[Any]]:
     """Return the space of an action row, and the dtype of the structure that the environment gets.
 
-    A Discrete, MultiDiscrete or Box is returned unchanged. Raises APIUsageError for a space that cannot be stored in
-    rows.
+    A Discrete, MultiDiscrete or Box is returned unchanged; the dtype is int32 for the first two, and the Box's own.
+    Raises APIUsageError for a space that cannot be stored in rows.
     """
     layout: ActionLayout = action_layout(space)
     if not is_emulated(space):
-        return layout.flat_space, np.dtype((space.dtype, space.shape or ()))
+        return layout.flat_space, np.dtype(space.dtype if isinstance(space, spaces.Box) else np.int32)
     return layout.flat_space, dtype_from_space(space)
 
 

@@ -218,7 +218,7 @@ class _Vectorized:
         recv_precheck(self)
         batch = self._batch = self.vecenv.recv()
         self.flag = SEND
-        infos: Any = batch.infos
+        infos = batch.infos.copy()
         masks = self._everyone
         if self._is_native:
             masks = batch.masks

@@ -13,6 +13,7 @@ from gymnasium import spaces
 import pufferlib
 import pufferlib.emulation as emulation
 import pufferlib.exceptions
+import pufferlib.vector
 from pufferlib.emulation import GymnasiumPufferEnv, PettingZooPufferEnv
 
 
@@ -37,6 +38,15 @@ def test_spaces_lie_in_rows_as_in_version_3() -> None:
 
     space, _ = emulation.emulate_action_space(Nested.action_space)
     assert space == spaces.MultiDiscrete([3, 2, 4])
+
+
+def test_leaves_keep_the_dtype_and_bounds_of_their_spaces() -> None:
+    """Version 3 narrows a MultiDiscrete to int32, and has the bounds of the dtype."""
+    space, dtype = emulation.emulate_observation_space(spaces.Dict({"m": spaces.MultiDiscrete([3, 4])}))
+    assert (dtype["m"].base, space.dtype) == (np.int64, np.int64)
+    pair = spaces.Tuple([spaces.Box(-2, 3, (1,)), spaces.Box(0, 1, (1,))])
+    space, _ = emulation.emulate_observation_space(pair)
+    assert (space.low.tolist(), space.high.tolist()) == ([-2, 0], [3, 1])
 
 
 def test_a_gymnasium_environment_is_one_row_of_a_buffer() -> None:
@@ -87,6 +97,18 @@ def test_nested_observations_and_actions() -> None:
     sample = emulation.nativize(observation[0], Nested.observation_space, env.obs_dtype)
     assert sample["c"] == 1
     assert sample["b"].tolist() == [0.125] * 3
+
+
+def test_a_subclass_may_define_step() -> None:
+    class Doubled(GymnasiumPufferEnv):
+        def step(self, action: Any) -> Any:
+            observation, reward, *others = super().step(action)
+            return observation, 2 * reward, *others
+
+    with pufferlib.vector.make(lambda: Doubled(Counter()), num_envs=2, backend="Serial") as vecenv:
+        assert vecenv.reset(seed=3)[0].tolist() == [[3, 0], [4, 0]]
+        observations, rewards, *_ = vecenv.step(np.array([1, 2]))
+        assert (observations[:, 1].tolist(), rewards.tolist()) == ([1, 1], [2, 4])
 
 
 def test_a_wrapper_takes_one_environment_or_one_creator() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -151,6 +155,42 @@ def test_counts_need_not_divide_each_other() -> None:
             observations, *_, agent_ids, masks = vecenv.recv()
             assert len(observations) == len(agent_ids) == len(masks) == 3
             vecenv.send(np.zeros(3, int))
+
+
+def test_workers_may_outnumber_cores() -> None:
+    count = (os.cpu_count() or 1) + 1
+    with pufferlib.vector.make(one, num_envs=count, num_workers=count, backend=Multiprocessing) as vecenv:
+        assert len(vecenv.reset()[0]) == count
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_arrays_stay_valid_until_the_second_recv(backend: Any) -> None:
+    with pufferlib.vector.make(one, num_envs=2, backend=backend) as vecenv:
+        first, _ = vecenv.reset(seed=1)
+        copy = first.copy()
+        vecenv.step(np.ones(2, int))
+        assert first.tolist() == copy.tolist()
+
+
+def test_closing_ends_the_environments() -> None:
+    vecenv = pufferlib.vector.make(one, num_envs=2, backend=Serial)
+    vecenv.close()
+    vecenv.close()
+    assert [env.env.closed for env in vecenv.envs] == [True, True]
+
+
+def test_importing_changes_nothing(tmp_path: Path) -> None:
+    code = """
+import gymnasium, numpy, os, signal, warnings
+def state():
+    return os.listdir(), warnings.filters[:], [signal.getsignal(number) for number in signal.valid_signals()]
+before = state()
+import pufferlib.emulation, pufferlib.vector, pufferlib.postprocess, pufferlib.exceptions
+from pufferlib import APIUsageError, EpisodeStats, Suppress
+assert state() == before
+"""
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(Path(pufferlib.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
 
 
 def test_serial_makes_all_environments_whatever_the_batch() -> None:
