@@ -9,7 +9,8 @@ files_of = $(foreach name,$(1),$(or $(wildcard tests/*/test_$(name).py),tests/*/
 
 # What needs no more than pufferlib[test]; single tests in these files that do are marked extras. The versions leave out
 # what is slow, too: each of them has the rest.
-CORE_TESTS := $(call files_of,action_values architecture by_agent contract emulation failures \
+CORE_TESTS := $(call files_of,action_values architecture by_agent compat_collisions compat_emulation compat_names \
+	compat_vector compat_wrappers contract emulation failures \
 	layout layout_actions layout_fit layout_kinds misuse native native_pack ocean_gymnasium odd_envs one_row philox \
 	population restarts squared state_leaf tag_continuous tag_grid transfer trigonometry vectorization wrong_calls)
 
