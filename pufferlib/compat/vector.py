@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -176,7 +177,7 @@ class _Vectorized:
         """The first environment if it runs in this process; else one that is made on first use and never stepped."""
         if self._driver is None:
             creator = self._creators[0]
-            self._driver = creator() if creator.env is None else creator.env
+            self._driver = copy.copy(creator)() if creator.env is None else creator.env
         return self._driver
 
     @property
@@ -561,7 +562,7 @@ def autotune(
     agents, nbytes = driver.num_agents, driver.observations[0].nbytes
     _close(driver)
     if batch_size * nbytes > max_batch_vram_gb * 1e9:
-        raise ValueError(f"a batch takes {batch_size * nbytes / 1e9:.2f} GB, more than max_batch_vram_gb")
+        raise ValueError(f"a batch takes {batch_size * nbytes / 1e9:.3g} GB; max_batch_vram_gb={max_batch_vram_gb}")
     from pufferlib.tuning.autotune import autotune as tune  # its imports cost more than this module's
 
     plan = tune(
@@ -571,4 +572,6 @@ def autotune(
         max_memory=int(max_env_ram_gb * 1e9),
         budget_s=6 * time_per_test,
     )
-    print(f"make(env_creator, backend=Multiprocessing, {', '.join(f'{key}={value!r}' for key, value in plan.items())})")
+    backend = "Serial" if plan["backend"] == "serial" else "Multiprocessing"
+    counts = [f"{name}={plan[name]}" for name in ("num_envs", "num_workers", "batch_size") if name in plan]
+    print(f"fastest: make(env_creator, backend={backend}, {', '.join(counts)})")

@@ -178,6 +178,13 @@ def test_closing_ends_the_environments() -> None:
     vecenv.close()
     assert [env.env.closed for env in vecenv.envs] == [True, True]
 
+    vecenv = pufferlib.vector.make(one, num_envs=2, backend=Multiprocessing)
+    driver = vecenv.driver_env
+    assert driver is vecenv.driver_env
+    assert vecenv.envs == []
+    vecenv.close()
+    assert driver.env.closed
+
 
 def test_importing_changes_nothing(tmp_path: Path) -> None:
     code = """
@@ -341,6 +348,22 @@ def test_lists_of_creators() -> None:
     with pufferlib.vector.make([one, one], [[], []], keywords, Serial, num_envs=2) as vecenv:
         vecenv.reset()
         assert vecenv.step(np.zeros(2, int))[2].tolist() == [True, False]
+
+
+@pytest.mark.slow
+def test_autotune_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pufferlib.vector.autotune(one, batch_size=2, max_envs=4, time_per_test=0.05) is None
+    assert "make(env_creator, backend=" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"batch_size": None}, {"batch_size": 9, "max_envs": 8}, {"batch_size": 4, "max_batch_vram_gb": 1e-9}],
+    ids=str,
+)
+def test_autotune_refuses(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"batch_size|max_envs|max_batch_vram_gb"):
+        pufferlib.vector.autotune(one, **arguments)
 
 
 def test_check_envs() -> None:
