@@ -73,6 +73,7 @@ class GymnasiumPufferEnv(Buffered, gymnasium.Env[Any, Any]):
         set_buffers(self, buf)
         self._row: Array = self.observations[0, ...]
         self.obs_struct = self._row.view(self.obs_dtype) if self.is_obs_emulated else self._row
+        self.buf, self.obs = buf, self._row  # version 1's names
         self._bare = version_of_imports() == 1
 
     @property

@@ -164,6 +164,7 @@ class _Vectorized:
         self.agent_ids: Array = np.arange(self.num_agents)
         if self._ids_by_worker and self.num_agents % self.num_workers == 0:
             self.agent_ids = self.agent_ids.reshape(self.num_workers, -1)
+        self.actions: Any = None  # the last ones sent
         self._everyone = np.ones(vec.agents_per_batch, bool)
         self._batch: Any = None
 
@@ -268,7 +269,7 @@ class _Vectorized:
         """
         send_precheck(self, actions)
         self.vecenv.send(actions)
-        self.flag, self.initialized = RECV, True
+        self.flag, self.initialized, self.actions = RECV, True, actions
 
     def reset(self, seed: Any = None) -> tuple[Any, Any]:
         """Start new episodes; return (observations, infos). seed: see ``async_reset``."""

@@ -129,13 +129,13 @@ BUFFERS = "observations rewards terminals truncations masks actions"
 ATTRIBUTES = {
     "env": "env observation_space action_space single_observation_space single_action_space num_agents initialized "
     "done is_obs_emulated is_atn_emulated obs_dtype atn_dtype is_observation_checked is_action_checked render_modes "
-    f"render_mode obs_struct emulated {BUFFERS}",
+    f"render_mode obs_struct emulated buf obs {BUFFERS}",
     "team": f"env agents possible_agents num_agents done all_done mask emulated single_observation_space {BUFFERS}",
     "native": "emulated done driver_env agent_per_batch agent_ids observation_space action_space "
     f"single_observation_space single_action_space num_agents async_reset send recv reset step close render {BUFFERS}",
     "vecenv": "driver_env num_agents agents_per_batch num_envs single_observation_space single_action_space agent_ids "
     "observation_space action_space emulated initialized flag async_reset recv send reset step close notify",
-    "serial": "envs agents_per_env observations rewards terminals truncations masks",
+    "serial": f"envs agents_per_env {BUFFERS}",
     "multiprocessing": "num_environments envs_per_worker num_workers workers_per_batch obs_batch_shape atn_batch_shape",
 }
 
@@ -153,6 +153,13 @@ def test_attributes_of_vecenvs() -> None:
         vecenv.reset()
         names = " ".join(ATTRIBUTES[kind] for kind in ("vecenv", "serial", "multiprocessing")).split()
         assert [name for name in names if not hasattr(vecenv, name)] == []
+
+
+def test_internals_of_workers_are_listed() -> None:
+    with pufferlib.vector.make(one, num_envs=2, backend=pufferlib.vector.Multiprocessing) as vecenv:
+        for name in "processes shm buf waiting_workers ready_workers w_slice batch_mask".split():
+            assert not hasattr(vecenv, name)
+            assert f"`{name}`" in PAGE
 
 
 def test_signatures_name_the_arguments_of_all_versions() -> None:
